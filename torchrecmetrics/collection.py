@@ -1,0 +1,229 @@
+"""`RecMetricCollection`: many metrics at many cut-offs from one kernel call a batch and one synchronisation."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric, MetricCollection
+
+from torchrecmetrics.metrics import (
+    AUROC,
+    F1,
+    MAP,
+    MRR,
+    NDCG,
+    HitRate,
+    Precision,
+    RankingMetric,
+    Recall,
+    RPrecision,
+    compute_together,
+    make_ranking,
+    shared_threshold,
+    summarize,
+)
+from torchrecmetrics.ranking import check_k
+
+KeyFormat: TypeAlias = str | Callable[[str, int | None], str]
+Metrics: TypeAlias = Sequence[str | RankingMetric] | Mapping[str, RankingMetric] | str | RankingMetric
+
+_CLASSES: dict[str, type[RankingMetric]] = {
+    cls._name: cls for cls in (HitRate, NDCG, MRR, Precision, Recall, RPrecision, MAP, F1, AUROC)
+}
+_BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | dict.fromkeys(
+    ("hit", "hitratio", "hitrate"), HitRate
+)
+# one kernel call serves all members, and all of them average the same rows: these must agree
+_SHARED = ("ties", "padding_idx", "overlap", "empty_target_action", "max_relevant", "validate_args")
+_DEFAULTS = {"ties": "realistic", "overlap": "error"}
+
+
+class RecMetricCollection(MetricCollection):
+    """Metrics that rank once: `update` and `forward` call the kernel a single time, as deep as the members need.
+
+    Members are scalar metrics under keys like `NDCG@10`, in ascending order of k (those without a cut-off last), so
+    `self.log_dict(collection)`, `MetricTracker` and nesting in a `MetricCollection` work as with any torchmetrics
+    collection. `compute` synchronises all members with two all-reduces. A call that raises leaves every member as it
+    was.
+
+    Args:
+        metrics: names ("HR", "NDCG", "MRR", "Precision", "Recall", "RPrecision", "MAP", "F1", "AUROC"; case ignored;
+            Hit, HitRatio, HitRate = HR), which are crossed with `k` unless they carry a cut-off ("MAP@100") or need none
+            (AUROC, RPrecision), and instances of this package's metrics; or a dict of instances with their keys.
+        k: cut-off or cut-offs for the names.
+        prefix: put in front of every key.
+        postfix: put behind every key.
+        key_format: format string of `name` and `k`, or a function of both, that makes the keys; members without a
+            cut-off go by their name alone (a function gets k = None).
+        options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
+            `max_relevant`, `validate_args`, torchmetrics' own). Instances must have been made with the same ones.
+
+    Raises:
+        TypeError: for something that is no metric of this package.
+        ValueError: for an unknown name, a name that lacks a cut-off, a key that occurs twice, or options that disagree.
+
+    Example:
+        >>> import torch
+        >>> from torchrecmetrics import RecMetricCollection
+        >>> collection = RecMetricCollection(["HR", "MRR"], k=[1, 2])
+        >>> collection.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([2]))
+        >>> {key: value.item() for key, value in collection.compute().items()}
+        {'HR@1': 0.0, 'MRR@1': 0.0, 'HR@2': 1.0, 'MRR@2': 0.5}
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        k: int | Iterable[int] | None = None,
+        *,
+        prefix: str | None = None,
+        postfix: str | None = None,
+        key_format: KeyFormat = "{name}@{k}",
+        **options: Any,
+    ) -> None:
+        super().__init__({}, prefix=prefix, postfix=postfix, compute_groups=False)
+        if isinstance(metrics, Mapping):
+            keyed = list(metrics.items())
+        else:
+            members = _members(metrics, k, options)
+            keyed = [(_key(metric, key_format), metric) for metric in members]
+        for key, metric in keyed:
+            _check_agreement(key, metric, options)
+            self[key] = metric
+        if not keyed:
+            raise ValueError("a collection needs at least one metric")
+
+    def add_metrics(
+        self,
+        metrics: Metric | MetricCollection | Sequence[Metric | MetricCollection] | dict[str, Metric | MetricCollection],
+        *additional_metrics: Metric,
+    ) -> None:
+        """Add instances of this package's metrics, under their labels or, from a dict, under its keys."""
+        if isinstance(metrics, (Mapping, MetricCollection)):
+            keyed = list(metrics.items())
+        else:
+            several = [metrics] if isinstance(metrics, Metric) else list(metrics)
+            keyed = [(getattr(metric, "label", str(metric)), metric) for metric in (*several, *additional_metrics)]
+        for key, metric in keyed:
+            self[key] = metric  # type: ignore[assignment]  # anything else is refused there
+
+    def __setitem__(self, key: str, module: Metric) -> None:  # type: ignore[override]
+        if not isinstance(module, RankingMetric):
+            raise TypeError(
+                f"{key}: a RecMetricCollection holds metrics of torchrecmetrics, got {type(module).__name__}; "
+                "put others beside it in a torchmetrics.MetricCollection"
+            )
+        if not key or "." in key:
+            raise ValueError(f"a key must not be empty or hold a '.' (ModuleDict refuses it), got {key!r}")
+        if key in self._modules:
+            raise ValueError(f"two metrics have the key {key!r}")
+        members = self._members()
+        if members:
+            _check_agreement(key, module, {name: getattr(members[0], name) for name in _SHARED})
+            shared_threshold([*members, module])
+        super().__setitem__(key, module)
+        self._adopt()
+
+    @torch.no_grad()
+    def update(self, *args: Any, weights: Tensor | None = None, **kwargs: Any) -> None:
+        """Add a batch to every member; takes what `RankingMetric.update` takes."""
+        members = self._members()
+        ranking = make_ranking(members, *args, **kwargs)
+        tallies = [metric.tally(ranking, weights) for metric in members]
+        for metric, tally in zip(members, tallies, strict=True):
+            metric.add(tally)
+
+    @torch.no_grad()
+    def forward(self, *args: Any, weights: Tensor | None = None, **kwargs: Any) -> dict[str, Tensor]:
+        """Add a batch to every member and return the batch's own values; waits for the device."""
+        members = self._members()
+        ranking = make_ranking(members, *args, **kwargs)
+        tallies = [(metric, metric.tally(ranking, weights)) for metric in members]
+        summaries = summarize(tallies, "dist_sync_on_step")
+        for (metric, tally), summary in zip(tallies, summaries, strict=True):
+            metric.add(tally)
+            metric._forward_cache = summary.value
+        return {key: s.value for key, s in zip(self.keys(), summaries, strict=True)}  # type: ignore[misc]
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return every member's value under its key; one packed synchronisation."""
+        members = self._members()
+        compute_together(members)
+        return {key: m._last_summary().value.clone() for key, m in zip(self.keys(), members, strict=True)}  # type: ignore[misc]
+
+    def _members(self) -> list[RankingMetric]:
+        return list(self._modules.values())  # type: ignore[arg-type]
+
+    def _adopt(self) -> None:
+        """Tell the members whom to ask, so that the first one that is computed synchronises them all."""
+        for metric in self._members():
+            metric.__dict__["_collection"] = self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._adopt()
+
+
+def _members(
+    metrics: Sequence[str | RankingMetric] | str | RankingMetric,
+    k: int | Iterable[int] | None,
+    options: dict[str, Any],
+) -> list[RankingMetric]:
+    """Cross the names with the cut-offs; ascending k, members without one last."""
+    cutoffs = [] if k is None else [k] if isinstance(k, (int, float)) else list(k)
+    cutoffs = [check_k(cutoff) for cutoff in cutoffs]
+    members: list[RankingMetric] = []
+    for metric in [metrics] if isinstance(metrics, (str, Metric)) else metrics:
+        if isinstance(metric, str):
+            members += _from_name(metric, cutoffs, options)
+        else:
+            members.append(metric)
+    return sorted(members, key=lambda member: getattr(member, "k", None) or float("inf"))
+
+
+def _from_name(text: str, cutoffs: list[int], options: dict[str, Any]) -> list[RankingMetric]:
+    name, at, cutoff = text.partition("@")
+    cls = _BY_NAME.get(name.strip().lower())
+    if cls is None:
+        nearest = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.4)
+        hint = f"; did you mean {_BY_NAME[nearest[0]]._name!r}?" if nearest else ""
+        raise ValueError(f"unknown metric {text!r}{hint} Known: {', '.join(_CLASSES)}")
+    if not cls._takes_k:
+        if at:
+            raise ValueError(f"{text!r}: {cls._name} has no cut-off")
+        return [cls(**options)]
+    if at:
+        if not cutoff.strip().isdecimal():
+            raise ValueError(f"{text!r}: what follows '@' must be a whole number")
+        return [cls(int(cutoff), **options)]
+    if cutoffs:
+        return [cls(k, **options) for k in cutoffs]
+    if cls._needs_k:
+        raise ValueError(f"{text!r} needs a cut-off: pass k=[...] or write {cls._name}@10")
+    return [cls(None, **options)]
+
+
+def _key(metric: RankingMetric, key_format: KeyFormat) -> str:
+    if not isinstance(metric, RankingMetric):
+        return str(metric)  # refused, with this name, when it is added
+    if callable(key_format):
+        return key_format(metric.name, metric.k)
+    return metric.name if metric.k is None else key_format.format(name=metric.name, k=metric.k)
+
+
+def _check_agreement(key: str, metric: RankingMetric, options: Mapping[str, Any]) -> None:
+    """Refuse a member that would need another kernel call, or synchronisation, than the rest."""
+    if not isinstance(metric, RankingMetric):
+        return
+    for name, wanted in options.items():
+        own = getattr(metric, name, None)
+        default = _DEFAULTS.get(name)
+        if (own or default) != (wanted or default) if default else own != wanted:
+            raise ValueError(
+                f"{key} was made with {name}={own or default!r}, the collection works with {wanted or default!r}: "
+                f"give the metric and the collection the same {name}"
+            )

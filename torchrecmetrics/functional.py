@@ -1,0 +1,180 @@
+"""The formulas: each function maps a `Ranking` to one value per row, NaN where the row has no relevant item.
+
+Ranks are 1-based and `inf` where an item was not found, so `ranks <= k` needs no mask. R is the number of a row's
+relevant items, h(k) the number of them in the first k places.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.ranking import DEPTH_UNKNOWN, Ranking
+
+Denominator: TypeAlias = Literal["k", "min", "recommended"]
+Normalization: TypeAlias = Literal["relevant", "min"]
+Gain: TypeAlias = Literal["linear", "exponential"]
+
+__all__ = [
+    "auroc",
+    "average_precision",
+    "f1",
+    "hit_rate",
+    "ndcg",
+    "precision",
+    "r_precision",
+    "recall",
+    "reciprocal_rank",
+]
+
+
+def hit_rate(ranking: Ranking, k: int, *, score_threshold: float | None = None) -> Tensor:
+    """1 if a relevant item stands in the first `k` places, else 0."""
+    return _defined(ranking, _found(ranking, k, score_threshold).any(1))
+
+
+def precision(
+    ranking: Ranking,
+    k: int,
+    *,
+    denominator: Denominator = "k",
+    score_threshold: float | None = None,
+    zero_division: float = 0.0,
+) -> Tensor:
+    """h(k) / k: the share of the first `k` places that is relevant; see `Precision` for the other denominators."""
+    if zero_division not in (0.0, 1.0) and not math.isnan(zero_division):
+        raise ValueError(f"zero_division must be 0.0, 1.0 or nan, got {zero_division!r}")
+    places = _denominator(ranking, k, denominator, score_threshold)
+    share = _found(ranking, k, score_threshold).sum(1) / places
+    return _defined(ranking, share.where(places > 0, zero_division))
+
+
+def recall(
+    ranking: Ranking,
+    k: int,
+    *,
+    truncated: bool = False,
+    weighted: bool = False,
+    score_threshold: float | None = None,
+) -> Tensor:
+    """h(k) / R: the share of the relevant items that stands in the first `k` places."""
+    if truncated and weighted:
+        raise ValueError("recall is either truncated (divided by min(k, R)) or weighted by gains, not both")
+    found = _found(ranking, k, score_threshold).to(ranking.ranks.dtype)
+    if weighted:
+        gains, _ = ranking.placed_gains(_linear)
+        return _defined(ranking, (found * gains).sum(1) / ranking.ideal_gains.sum(1))
+    relevant = _relevant(ranking)
+    return _defined(ranking, found.sum(1) / (relevant.clamp(max=k) if truncated else relevant))
+
+
+def f1(ranking: Ranking, k: int, *, denominator: Denominator = "k", score_threshold: float | None = None) -> Tensor:
+    """2 h(k) / (k + R): the harmonic mean of precision and recall."""
+    places = _denominator(ranking, k, denominator, score_threshold)
+    return _defined(ranking, 2 * _found(ranking, k, score_threshold).sum(1) / (places + _relevant(ranking)))
+
+
+def r_precision(ranking: Ranking) -> Tensor:
+    """h(R) / R: precision at the number of relevant items, which is recall there too."""
+    return _defined(ranking, ranking.hits(ranking.num_relevant).sum(1) / _relevant(ranking))
+
+
+def average_precision(ranking: Ranking, k: int | None = None, *, normalize: Normalization = "relevant") -> Tensor:
+    """(1/R) sum over the hits of i / r_i: precision at each hit's place, averaged over all relevant items."""
+    _check("normalize", normalize, ("relevant", "min"))
+    at_hits = (ranking.hit_number / ranking.ranks).where(ranking.hits(k), 0).sum(1)
+    relevant = _relevant(ranking)
+    return _defined(ranking, at_hits / (relevant.clamp(max=k) if normalize == "min" and k else relevant))
+
+
+def ndcg(ranking: Ranking, k: int | None = None, *, gain: Gain = "linear") -> Tensor:
+    """DCG / IDCG with DCG = sum over the hits of gain_i / log2(1 + r_i); IDCG orders all the row's gains best first."""
+    _check("gain", gain, ("linear", "exponential"))
+    # DCG / IDCG does not change when both are divided by 2^(highest gain), and then no power of two overflows
+    top = ranking.ideal_gains[:, :1]
+    transform = _linear if gain == "linear" else lambda gains: torch.exp2(gains - top) - torch.exp2(-top)
+    gains, penalties = ranking.placed_gains(transform)
+    dcg = (gains / torch.log2(1 + ranking.ranks)).where(ranking.hits(k), 0).sum(1)
+    if penalties is not None and ranking.penalties is not None:
+        places = ranking.penalties[0]
+        dcg = dcg + (penalties / torch.log2(1 + places)).where(places <= (math.inf if k is None else k), 0).sum(1)
+    ideal = transform(ranking.ideal_gains) / torch.log2(1 + ranking.hit_number)
+    return _defined(ranking, dcg / ideal[:, :k].sum(1))
+
+
+def reciprocal_rank(ranking: Ranking, k: int | None = None) -> Tensor:
+    """1 / r_1 if the best relevant item stands in the first `k` places, else 0."""
+    return _defined(ranking, (1 / ranking.ranks).where(ranking.hits(k), 0)[:, 0])
+
+
+def auroc(ranking: Ranking) -> Tensor:
+    """Share of (relevant, other) pairs in the right order, ties counting half; NaN too where every item is relevant."""
+    if ranking.num_ranked is None:
+        raise ValueError(
+            "AUROC needs to know how many items were ranked: pass scores, or Ranking.from_ranks(..., num_ranked=...)"
+        )
+    found = ranking.hits(None)
+    num_found = found.sum(1).to(ranking.ranks.dtype)
+    others = ranking.num_ranked - num_found
+    overtaken_by = ranking.ranks.where(found, 0).sum(1) - num_found * (num_found + 1) / 2
+    return _defined(ranking, (num_found * others - overtaken_by) / (_relevant(ranking) * others))
+
+
+def _defined(ranking: Ranking, values: Tensor) -> Tensor:
+    """Keep the values of rows with a relevant item; NaN elsewhere."""
+    return values.to(ranking.ranks.dtype).where(ranking.num_relevant > 0, torch.nan)
+
+
+def _relevant(ranking: Ranking) -> Tensor:
+    return ranking.num_relevant.to(ranking.ranks.dtype)
+
+
+def _found(ranking: Ranking, k: int, score_threshold: float | None) -> Tensor:
+    found = ranking.hits(k)
+    if score_threshold is None:
+        return found
+    return found & (ranking.ranks <= _recommended(ranking, score_threshold)[:, None])
+
+
+def _denominator(ranking: Ranking, k: int, denominator: Denominator, score_threshold: float | None) -> Tensor:
+    _check("denominator", denominator, ("k", "min", "recommended"))
+    if denominator == "min":
+        return _relevant(ranking).clamp(max=k)
+    if denominator == "recommended":
+        return _recommended(ranking, score_threshold).clamp(max=k).to(ranking.ranks.dtype)
+    return torch.full_like(ranking.ranks[:, 0], k)
+
+
+def _recommended(ranking: Ranking, score_threshold: float | None) -> Tensor:
+    """How many items were recommended: those that reach the threshold, the list's length, or all that were ranked."""
+    if score_threshold is not None:
+        if ranking.score_threshold != score_threshold or ranking.num_recommended is None:
+            raise ValueError(
+                DEPTH_UNKNOWN
+                if not ranking.depth_known
+                else f"the metric counts items with score >= {score_threshold}, but the ranking was made with "
+                f"score_threshold={ranking.score_threshold}: pass scores, or name it in Ranking.from_scores"
+            )
+        return ranking.num_recommended
+    count = ranking.num_ranked if ranking.score_threshold is not None else ranking.num_recommended
+    count = ranking.num_ranked if count is None else count
+    if count is None:
+        raise ValueError(
+            DEPTH_UNKNOWN
+            if not ranking.depth_known
+            else "denominator='recommended' needs to know how many items were recommended: pass scores, "
+            "Ranking.from_topk, or Ranking.from_ranks(..., num_ranked=...)"
+        )
+    return count
+
+
+def _linear(gains: Tensor) -> Tensor:
+    return gains
+
+
+def _check(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")

@@ -1,0 +1,759 @@
+"""The metrics: one few-line class each over `RankingMetric`, which holds state, labels, checks and synchronisation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torchmetrics import Metric
+from torchmetrics.utilities import rank_zero_warn
+from torchmetrics.utilities.distributed import gather_all_tensors
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
+
+from torchrecmetrics import functional
+from torchrecmetrics.functional import Denominator, Gain, Normalization
+from torchrecmetrics.ranking import (
+    VIOLATIONS,
+    Checks,
+    Exclude,
+    Overlap,
+    Ranking,
+    Ties,
+    Validation,
+    check_k,
+)
+
+EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
+
+__all__ = ["AUROC", "F1", "HR", "MAP", "MRR", "NDCG", "HitRate", "Precision", "RPrecision", "RankingMetric", "Recall"]
+
+
+class Summary(NamedTuple):
+    """What one `compute` found."""
+
+    value: Tensor
+    standard_error: Tensor
+    num_users: int
+    num_skipped: int
+    num_unreachable: int
+    num_tied: int
+
+
+class Tally(NamedTuple):
+    """What one batch adds to a metric's state."""
+
+    sums: Tensor  # float [5]: w, wv, w^2, w^2 v, w^2 v^2
+    counts: Tensor  # int64: users, skipped, unreachable, tied, then one per kind of violation
+
+
+class RankingMetric(Metric):
+    """Weighted mean over rows of a function of their `Ranking`; what all metrics of this package share.
+
+    A row is one ranking: a user, a session, an event. `update` takes one of three forms, positional or by keyword:
+
+    - `update(scores, target, *, gains=None, exclude=None, weights=None)`, as described in `Ranking.from_scores`;
+    - `update(ranks, *, depth=None, weights=None)` with integer ranks [B], [B, 1] or [B, T] as `get_topk_ranks` gives
+      them (1 = best, `<= 0` = padding);
+    - `update(ranking, *, weights=None)` with a `Ranking`.
+
+    A call that raises leaves the metric as it was. Values are checked at once on the CPU; elsewhere nothing
+    waits and `compute` raises. `forward` returns the value of its batch, and for that waits for the device.
+
+    Args:
+        k: cut-off, >= 1: places of the ranking that count.
+        ties: place of an item among equal scores: "realistic" (default), "optimistic" or "pessimistic".
+        padding_idx: item id that is padding in target and exclude, and never a candidate.
+        overlap: what a relevant item that is also excluded means: "error" (default), "keep" or "miss".
+        empty_target_action: rows without a relevant item are left out ("skip", default; torchmetrics' default is
+            "neg"), count as 0 ("neg") or 1 ("pos"), or are an "error".
+        max_relevant: width for dense targets, which then need no host sync.
+        validate_args: True, "deferred" (violations raise in `compute` on the CPU too) or False (no value checks).
+        kwargs: torchmetrics' own, such as `sync_on_compute`.
+    """
+
+    is_differentiable = False
+    higher_is_better = True
+    full_state_update = False
+    plot_lower_bound = 0.0
+    plot_upper_bound = 1.0
+
+    _computed: Tensor | None  # type: ignore[assignment]
+    _forward_cache: Tensor | None  # type: ignore[assignment]
+    _name: ClassVar[str]
+    _function: ClassVar[Callable[..., Tensor]]
+    _needs_k: ClassVar[bool] = True  # False: the whole ranking is allowed
+    _takes_k: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        k: int | None = None,
+        *,
+        options: dict[str, Any] | None = None,
+        ties: Ties | None = None,
+        padding_idx: int | None = None,
+        overlap: Overlap | None = None,
+        empty_target_action: EmptyTargetAction = "skip",
+        max_relevant: int | None = None,
+        validate_args: Validation = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.k = check_k(k) if self._needs_k or k is not None else None
+        self.options = options or {}
+        for name, value, choices in (
+            ("ties", ties, (None, *get_args(Ties))),
+            ("overlap", overlap, (None, *get_args(Overlap))),
+            ("empty_target_action", empty_target_action, get_args(EmptyTargetAction)),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        self.ties = ties
+        self.padding_idx = padding_idx
+        self.overlap = overlap
+        self.empty_target_action = empty_target_action
+        self.max_relevant = max_relevant
+        self.validate_args = validate_args
+        Checks(validate_args, torch.device("cpu"), 0)
+        self._values(
+            _no_rows(self.options.get("score_threshold"))
+        )  # the function itself refuses options it does not know
+
+        # MetricCollection takes metrics with equal state names and equal first values for one metric: names say it all
+        shaped_by = [self.label, ties or "realistic", overlap or "error", empty_target_action]
+        shaped_by += [] if padding_idx is None else [f"padding{padding_idx}"]
+        self._sums_name = "-".join([*shaped_by, "sums"])
+        self._counts_name = "-".join([*shaped_by, "counts"])
+        sums = torch.zeros(5, dtype=_state_dtype(self._device), device=self._device)
+        counts = torch.zeros(4 + len(VIOLATIONS), dtype=torch.int64, device=self._device)
+        self.add_state(self._sums_name, sums, dist_reduce_fx="sum")
+        self.add_state(self._counts_name, counts, dist_reduce_fx="sum")
+        self._summary: Summary | None = None
+
+    # ------------------------------------------------------------------------------------------------- names, results
+
+    @property
+    def name(self) -> str:
+        """Label without the cut-off: `NDCG-exponential`."""
+        defaults = inspect.signature(self._function).parameters
+        parts = [_label_part(key, v) for key, v in self.options.items() if v != defaults[key].default]
+        return "-".join([self._name, *parts])
+
+    @property
+    def label(self) -> str:
+        """Name under which the metric is logged: `NDCG-exponential@10`."""
+        return self.name if self.k is None else f"{self.name}@{self.k}"
+
+    @property
+    def num_users(self) -> int:
+        """Rows that the last `compute` averaged over."""
+        return self._last_summary().num_users
+
+    @property
+    def num_skipped(self) -> int:
+        """Rows without a relevant item that the last `compute` met (left out under "skip")."""
+        return self._last_summary().num_skipped
+
+    @property
+    def num_unreachable(self) -> int:
+        """Rows of the last `compute` with a relevant item that was no candidate, and so could only be missed."""
+        return self._last_summary().num_unreachable
+
+    @property
+    def num_tied(self) -> int:
+        """Rows of the last `compute` with a relevant item that shared its score, within the depth looked at."""
+        return self._last_summary().num_tied
+
+    def standard_error(self) -> Tensor:
+        """Return the standard error of the mean that the last `compute` gave, scalar; NaN for fewer than two rows."""
+        return self._last_summary().standard_error
+
+    def _last_summary(self) -> Summary:
+        if self._summary is None:
+            raise RuntimeError(
+                f"{self.label}: counts and standard errors are those of the last compute(); call it first"
+            )
+        return self._summary
+
+    # ------------------------------------------------------------------------------------------------- update, forward
+
+    @torch.no_grad()
+    def update(
+        self,
+        scores: Tensor | Ranking | None = None,
+        target: Tensor | None = None,
+        *,
+        gains: Tensor | None = None,
+        exclude: Exclude | None = None,
+        weights: Tensor | None = None,
+        ranks: Tensor | None = None,
+        ranking: Ranking | None = None,
+        depth: int | None = None,
+    ) -> None:
+        """Add a batch: `(scores, target)`, `(ranks)` or `(ranking)`; see the class."""
+        batch = make_ranking(
+            [self], scores, target, gains=gains, exclude=exclude, ranks=ranks, ranking=ranking, depth=depth
+        )
+        self.add(self.tally(batch, weights))
+
+    @torch.no_grad()
+    def forward(self, *args: Any, weights: Tensor | None = None, **kwargs: Any) -> Tensor:
+        """Add a batch and return its value alone; takes what `update` takes and waits for the device."""
+        tally = self.tally(make_ranking([self], *args, **kwargs), weights)
+        (summary,) = summarize([(self, tally)], "dist_sync_on_step")
+        self.add(tally)
+        self._forward_cache = summary.value
+        return summary.value
+
+    def tally(self, ranking: Ranking, weights: Tensor | None = None) -> Tally:
+        """Compute what `ranking` adds to the state, without touching it; raises if the metric cannot use it."""
+        if self._is_synced:
+            raise TorchMetricsUserError(f"{self.label} is synchronised: call unsync() before the next batch")
+        self._check_options(ranking)
+        dtype = getattr(self, self._sums_name).dtype
+        device = getattr(self, self._sums_name).device
+        if ranking.ranks.device != device:
+            raise ValueError(
+                f"{self.label} is on {device}, its input on {ranking.ranks.device}: move the metric with .to(device)"
+            )
+        checks = Checks(self.validate_args, device, len(ranking))
+        values = self._values(ranking).to(dtype)
+        counted = torch.ones_like(ranking.tied) if ranking.rejected is None else ~ranking.rejected
+        empty = (ranking.num_relevant == 0) & counted
+        if self.empty_target_action == "error" and checks.enabled:
+            checks.reject("empty", empty, lambda row: f"row {row}")
+        elif self.empty_target_action in ("neg", "pos"):
+            values = values.where(~empty, 0.0 if self.empty_target_action == "neg" else 1.0)
+        short = ranking.cut_below(ranking.num_relevant if self.k is None else self.k)
+        if short is not None and ranking.invalid is not None:
+            checks.reject("list_short", short & counted, lambda row: f"row {row}")
+        if weights is not None:
+            weights = _check_weights(weights, len(ranking), device, checks).to(dtype)
+            counted = counted & (weights > 0)
+        if checks.rejected is not None:
+            counted = counted & ~checks.rejected
+        used = counted & ~values.isnan()
+        values = values.where(used, 0)
+        weight = self._row_weights(ranking, used.to(dtype) if weights is None else weights.where(used, 0))
+        weighted = weight * values
+        sums = torch.stack(
+            [weight.sum(), weighted.sum(), weight.square().sum(), (weight * weighted).sum(), weighted.square().sum()]
+        )
+        rows = [used, empty & counted, ranking.unreachable & counted, ranking.tied & counted]
+        invalid = torch.zeros(len(VIOLATIONS), dtype=torch.int64, device=device)
+        for found in (ranking.invalid, checks.invalid):
+            invalid = invalid if found is None else invalid + found
+        return Tally(sums, torch.cat([torch.stack([row.sum() for row in rows]), invalid]))
+
+    def add(self, tally: Tally) -> None:
+        """Add a tally to the state."""
+        for name, addend in ((self._sums_name, tally.sums), (self._counts_name, tally.counts)):
+            state = getattr(self, name)
+            if state.is_inference() and not torch.is_inference_mode_enabled():
+                state = state.clone()
+                setattr(self, name, state)
+            state.add_(addend)
+        self._computed = None
+        self._update_count += 1
+
+    def _values(self, ranking: Ranking) -> Tensor:
+        cutoff = (self.k,) if self._takes_k else ()
+        return type(self)._function(ranking, *cutoff, **self.options)
+
+    def _row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
+        return weights
+
+    def depth_for(self, target: Tensor) -> int | None:
+        """Places of the ranking that the metric needs for this target; None = all."""
+        return self.k
+
+    def _check_options(self, ranking: Ranking) -> None:
+        """Refuse a Ranking that was made with other options than those given to the metric explicitly."""
+        for name, made in (ranking.made_with or {}).items():
+            asked = getattr(self, name)
+            if asked is not None and asked != made:
+                raise ValueError(f"{self.label} has {name}={asked!r}, but the ranking was made with {name}={made!r}")
+
+    # ------------------------------------------------------------------------------------------------- compute, sync
+
+    def compute(self) -> Tensor:
+        """Mean over all rows of all processes: a scalar float64 tensor; NaN and a warning if there were none.
+
+        Raises:
+            ValueError: if updates held bad values that could not raise at once; says how many rows of what.
+        """
+        collection = self.__dict__.get("_collection")
+        compute_together([self] if collection is None else list(collection.values()))
+        return self._last_summary().value.clone()
+
+    def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
+        return update  # counts updates itself, after they succeeded
+
+    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        return compute  # synchronises by itself: packed, and with errors raised when all processes have agreed on them
+
+    def _sync_dist(
+        self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any | None = None
+    ) -> None:
+        """Reduce both states over the processes (for `Metric.sync`)."""
+        for name in (self._sums_name, self._counts_name):
+            setattr(self, name, _reduce(getattr(self, name), dist_sync_fn, process_group or self.process_group))
+
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
+        """Add the state of another metric of the same kind, as torchmetrics defines it."""
+        super().merge_state(incoming_state)
+        self._computed = None
+
+    # ------------------------------------------------------------------------------------------------- torch, pickling
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Module:
+        """Move to another device; the state keeps its dtype whatever the module around it is cast to."""
+        Module._apply(self, fn)  # type: ignore[no-untyped-call]
+        self._device = fn(torch.zeros(1, device=self._device)).device
+
+        def moved(state: Tensor) -> Tensor:
+            if state.is_meta and self._device.type != "meta":  # to_empty(): there is nothing to move
+                return torch.zeros(state.shape, dtype=state.dtype, device=self._device)
+            return state.to(self._device, _state_dtype(self._device) if state.is_floating_point() else state.dtype)
+
+        for name in (self._sums_name, self._counts_name):
+            default = self._defaults[name]
+            assert isinstance(default, Tensor)
+            self._defaults[name] = moved(default)
+            setattr(self, name, moved(getattr(self, name)))
+        if self._forward_cache is not None:
+            self._forward_cache = moved(self._forward_cache)
+        if self._summary is not None:
+            value, error = moved(self._summary.value), moved(self._summary.standard_error)
+            self._summary = self._summary._replace(value=value, standard_error=error)
+            self._computed = None if self._computed is None else value
+        return self
+
+    def set_dtype(self, dst_type: str | torch.dtype) -> RankingMetric:
+        """Return the metric as it is: sums stay float64 and counts int64."""
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a copy of the metric alone does not belong to its collection
+        return {key: value for key, value in super().__getstate__().items() if key != "_collection"}
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Plot the value, or a sequence of values, as other torchmetrics metrics do (needs matplotlib)."""
+        return self._plot(val, ax)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.label})"
+
+
+class HitRate(RankingMetric):
+    """Hit rate at k: share of rows with a relevant item in the first `k` places.
+
+    Range 0 to 1. Also called hit ratio, Hit@k, Success@k. `score_threshold=t`: only items with
+    score >= t are recommended.
+
+    Example:
+        >>> import torch
+        >>> from torchrecmetrics import HitRate
+        >>> metric = HitRate(2)
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]]), torch.tensor([2, 2]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    _name = "HR"
+    _function = staticmethod(functional.hit_rate)
+
+    def __init__(self, k: int, *, score_threshold: float | None = None, **kwargs: Any) -> None:
+        super().__init__(k, options={"score_threshold": score_threshold}, **kwargs)
+
+
+HR = HitRate
+
+
+class Precision(RankingMetric):
+    """Precision at k: mean of h(k) / k, the share of the first `k` places that is relevant.
+
+    Range 0 to 1; with fewer than `k` items the denominator stays `k`. `denominator="min"`: h / min(k, R) (TP@k of
+    recometrics, r_precision of RecTools); `"recommended"`: h / min(k, n') with n' the length of the list handed in, the
+    number of candidates, or with `score_threshold=t` the candidates with score >= t (relison, Surprise). A denominator
+    of 0 gives `zero_division`: 0.0, 1.0 or nan (the row is left out).
+
+    Example:
+        >>> import torch
+        >>> from torchrecmetrics import Precision
+        >>> metric = Precision(2)
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2, 0]]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    _name = "Precision"
+    _function = staticmethod(functional.precision)
+
+    def __init__(
+        self,
+        k: int,
+        *,
+        denominator: Denominator = "k",
+        score_threshold: float | None = None,
+        zero_division: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        options = {"denominator": denominator, "score_threshold": score_threshold, "zero_division": zero_division}
+        super().__init__(k, options=options, **kwargs)
+
+
+class Recall(RankingMetric):
+    """Recall at k: mean of h(k) / R, the share of the relevant items that stands in the first `k` places.
+
+    Range 0 to 1. `truncated=True`: h / min(k, R) (LensKit's Recall, recpack's CalibratedRecallK). `weighted=True`:
+    gains found / all gains (PyG weighted). `score_threshold=t`: only items with score >= t are recommended.
+
+    Example:
+        >>> import torch
+        >>> from torchrecmetrics import Recall
+        >>> metric = Recall(1)
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[1, 0]]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    _name = "Recall"
+    _function = staticmethod(functional.recall)
+
+    def __init__(
+        self,
+        k: int,
+        *,
+        truncated: bool = False,
+        weighted: bool = False,
+        score_threshold: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        options = {"truncated": truncated, "weighted": weighted, "score_threshold": score_threshold}
+        super().__init__(k, options=options, **kwargs)
+
+
+class F1(RankingMetric):
+    """F1 at k: mean of 2 h(k) / (k + R), the harmonic mean of the row's precision and recall.
+
+    Range 0 to 1. `denominator` and `score_threshold` as in `Precision`.
+
+    Example:
+        >>> import torch
+        >>> from torchrecmetrics import F1
+        >>> metric = F1(2)
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[1, 0]]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    _name = "F1"
+    _function = staticmethod(functional.f1)
+
+    def __init__(
+        self, k: int, *, denominator: Denominator = "k", score_threshold: float | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(k, options={"denominator": denominator, "score_threshold": score_threshold}, **kwargs)
+
+
+class RPrecision(RankingMetric):
+    """R-precision: mean of #{r_i <= R} / R, precision at each row's own number of relevant items (= recall there).
+
+    Range 0 to 1, no cut-off.
+
+    Example:
+        >>> import torch
+        >>> from torchrecmetrics import RPrecision
+        >>> metric = RPrecision()
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[1, 0]]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    _name = "RPrecision"
+    _function = staticmethod(functional.r_precision)
+    _needs_k = _takes_k = False
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(None, **kwargs)
+
+    def depth_for(self, target: Tensor) -> int | None:
+        """As many places as a row can have relevant items."""
+        if target.dtype == torch.bool or target.is_floating_point():
+            return self.max_relevant
+        return max(1, target.shape[1]) if target.dim() == 2 else 1
+
+
+class MAP(RankingMetric):
+    """Mean average precision: mean of (1/R) sum over hits in the first `k` places of i / r_i.
+
+    Range 0 to 1. `k=None`: the whole ranking (area under the precision-recall curve). `normalize="min"` divides by
+    min(k, R) instead of R (RecBole, PyG, RePlay, Spark; recometrics' TAP@k); without `k` the two are equal.
+
+    Example:
+        >>> import torch
+        >>> from torchrecmetrics import MAP
+        >>> metric = MAP()
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3]]), torch.tensor([[1, 3]]))
+        >>> metric.compute()  # (1/1 + 2/3) / 2
+        tensor(0.8333, dtype=torch.float64)
+    """
+
+    _name = "MAP"
+    _function = staticmethod(functional.average_precision)
+    _needs_k = False
+
+    def __init__(self, k: int | None = None, *, normalize: Normalization = "relevant", **kwargs: Any) -> None:
+        super().__init__(k, options={"normalize": normalize}, **kwargs)
+
+
+class NDCG(RankingMetric):
+    """Normalised discounted cumulative gain: mean of DCG / IDCG, DCG = sum over hits in the first `k` places of
+    gain_i / log2(1 + r_i).
+
+    The ideal orders *all* of the row's gains best first and cuts at `k`. Range 0 to 1 (below 0 with negative gains,
+    which count in DCG only). Gain 1 for every relevant item unless `gains` or a graded target say otherwise;
+    `gain="exponential"` uses 2^gain - 1. `k=None`: the whole ranking. Tied items share the mean of their gains.
+
+    Example:
+        >>> import torch
+        >>> from torchrecmetrics import NDCG
+        >>> metric = NDCG(10)
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3]]), torch.tensor([[2]]))
+        >>> metric.compute()  # 1 / log2(1 + 2)
+        tensor(0.6309, dtype=torch.float64)
+    """
+
+    _name = "NDCG"
+    _function = staticmethod(functional.ndcg)
+    _needs_k = False
+
+    def __init__(self, k: int | None = None, *, gain: Gain = "linear", **kwargs: Any) -> None:
+        super().__init__(k, options={"gain": gain}, **kwargs)
+
+
+class MRR(RankingMetric):
+    """Mean reciprocal rank: mean of 1 / r_1, the place of the best relevant item, or 0 if it is not in the first `k`.
+
+    Range 0 to 1. `k=None`: the whole ranking.
+
+    Example:
+        >>> import torch
+        >>> from torchrecmetrics import MRR
+        >>> metric = MRR()
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[0, 2]]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    _name = "MRR"
+    _function = staticmethod(functional.reciprocal_rank)
+    _needs_k = False
+
+    def __init__(self, k: int | None = None, **kwargs: Any) -> None:
+        super().__init__(k, **kwargs)
+
+
+class AUROC(RankingMetric):
+    """Area under the ROC curve, averaged over rows: share of (relevant, other) pairs in the right order, ties half.
+
+    Range 0 to 1. Needs the whole ranking and the number of candidates. Rows in which every candidate is relevant are
+    left out; a relevant item that is no candidate loses to every other one. The mean over users is also called GAUC;
+    `weight="relevant"` weighs each row by its number of relevant items.
+
+    Example:
+        >>> import torch
+        >>> from torchrecmetrics import AUROC
+        >>> metric = AUROC()
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([2]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    _name = "AUROC"
+    _function = staticmethod(functional.auroc)
+    _needs_k = _takes_k = False
+
+    def __init__(self, *, weight: Literal["relevant"] | None = None, **kwargs: Any) -> None:
+        if weight not in (None, "relevant"):
+            raise ValueError(f"weight must be None or 'relevant', got {weight!r}")
+        self._weight = weight
+        super().__init__(None, **kwargs)
+
+    @property
+    def name(self) -> str:
+        """Label: `AUROC` or `AUROC-relevant`."""
+        return self._name if self._weight is None else f"{self._name}-{self._weight}"
+
+    def _row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
+        return weights if self._weight is None else weights * ranking.num_relevant
+
+
+# -------------------------------------------------------------------------------- what a metric and a collection share
+
+
+def make_ranking(
+    metrics: Sequence[RankingMetric],
+    scores: Tensor | Ranking | None = None,
+    target: Tensor | None = None,
+    *,
+    gains: Tensor | None = None,
+    exclude: Exclude | None = None,
+    ranks: Tensor | None = None,
+    ranking: Ranking | None = None,
+    depth: int | None = None,
+) -> Ranking:
+    """Bring the three forms of `update` to one Ranking, as deep as `metrics` need; they share their kernel options."""
+    if isinstance(scores, Ranking):
+        if ranking is not None:
+            raise ValueError("two rankings given, positional and by keyword: pass one")
+        scores, ranking = None, scores
+    elif isinstance(scores, Tensor) and target is None and not scores.is_floating_point():
+        if ranks is not None:
+            raise ValueError("ranks given twice, positional and by keyword: pass one")
+        scores, ranks = None, scores
+    given = [name for name, value in (("scores", scores), ("ranks", ranks), ("ranking", ranking)) if value is not None]
+    if len(given) != 1:
+        raise ValueError(
+            f"update takes scores with target, or ranks, or a ranking; got {' and '.join(given) or 'none'}"
+        )
+    if scores is not None and target is None:
+        raise ValueError("scores were given without target; ranks are integers")
+    options = metrics[0]
+    if scores is not None and target is not None:
+        if depth is not None:
+            raise ValueError("depth belongs to ranks; the depth of scores follows from the metrics' k")
+        depths = [m.depth_for(target) for m in metrics] if isinstance(target, Tensor) else [None]
+        return Ranking.from_scores(
+            scores,
+            target,
+            gains=gains,
+            exclude=exclude,
+            depth=None if None in depths else max(d for d in depths if d is not None),
+            ties=options.ties or "realistic",
+            padding_idx=options.padding_idx,
+            overlap=options.overlap or "error",
+            score_threshold=shared_threshold(metrics),
+            max_relevant=options.max_relevant,
+            validate_args=options.validate_args,
+        )
+    for name, value in (("target", target), ("gains", gains), ("exclude", exclude)):
+        if value is not None:
+            raise ValueError(
+                f"{name} was given beside {given[0]}, which hold the answer already; pass scores with target"
+            )
+    if ranking is not None:
+        if depth is not None:
+            raise ValueError("depth was given beside a Ranking, which knows its own")
+        return ranking
+    if not isinstance(ranks, Tensor) or ranks.is_floating_point():
+        raise TypeError(f"ranks must be an integer tensor, got {ranks!r}; for float ranks use Ranking.from_ranks")
+    depth = getattr(ranks, "depth", None) if depth is None else depth
+    return Ranking.from_ranks(ranks, depth=depth, depth_known=depth is not None, validate_args=options.validate_args)
+
+
+def shared_threshold(metrics: Sequence[RankingMetric]) -> float | None:
+    """Return the score_threshold of the metrics that have one; a batch can be counted against one only."""
+    thresholds = {m.options["score_threshold"] for m in metrics if m.options.get("score_threshold") is not None}
+    if len(thresholds) > 1:
+        raise ValueError(f"metrics with different score_thresholds {sorted(thresholds)} need a collection each")
+    return next(iter(thresholds), None)
+
+
+def compute_together(metrics: Sequence[RankingMetric]) -> None:
+    """Compute metrics with one packed synchronisation and leave each its value; all of them, or none if one fails."""
+    if all(metric._computed is not None for metric in metrics):
+        return
+    tallies = [(m, Tally(getattr(m, m._sums_name), getattr(m, m._counts_name))) for m in metrics]
+    summaries = summarize(tallies, "sync_on_compute")
+    empty = [m for m, summary in zip(metrics, summaries, strict=True) if summary.num_users == 0]
+    if len(empty) < len(metrics):
+        empty = [m for m in empty if m.update_called]  # a member that was left alone on purpose is no surprise
+    if empty:
+        rank_zero_warn(f"no row to average over, the value is nan: {', '.join(m.label for m in empty)}", UserWarning)
+    for metric, summary in zip(metrics, summaries, strict=True):
+        metric._summary = summary
+        metric._computed = summary.value if metric.compute_with_cache else None
+
+
+def summarize(
+    tallies: Sequence[tuple[RankingMetric, Tally]], when: Literal["sync_on_compute", "dist_sync_on_step"]
+) -> list[Summary]:
+    """Turn tallies into results, after adding those of all processes: two all-reduces however many there are."""
+    reduced = [tally for _, tally in tallies]
+    together: dict[tuple[Any, ...], list[int]] = {}
+    for index, (metric, _) in enumerate(tallies):
+        if getattr(metric, when) and not metric._is_synced and metric.distributed_available_fn():
+            together.setdefault((metric.dist_sync_fn, metric.process_group), []).append(index)
+    for (gather, group), indices in together.items():
+        packed = [torch.cat(part) for part in zip(*(reduced[i] for i in indices), strict=True)]
+        sums, counts = (_reduce(vector, gather or gather_all_tensors, group) for vector in packed)
+        for place, i in enumerate(indices):
+            reduced[i] = Tally(sums.view(len(indices), -1)[place], counts.view(len(indices), -1)[place])
+    host_counts = torch.stack([tally.counts for tally in reduced]).tolist()  # one copy for all of them
+    results = []
+    for (metric, _), tally, (used, skipped, unreachable, tied, *invalid) in zip(
+        tallies, reduced, host_counts, strict=True
+    ):
+        if any(invalid):
+            what = "; ".join(f"{n} rows {text}" for n, text in zip(invalid, VIOLATIONS.values(), strict=True) if n)
+            raise ValueError(f"{metric.label}: bad input since the last reset: {what}")
+        w, wv, w2, w2v, w2v2 = tally.sums.unbind()
+        mean = wv / w
+        spread = (w2v2 - 2 * mean * w2v + mean.square() * w2).clamp(min=0).sqrt() / w
+        error = spread * (used / (used - 1)) ** 0.5 if used > 1 else torch.full_like(mean, torch.nan)
+        results.append(Summary(mean, error, used, skipped, unreachable, tied))
+    return results
+
+
+def _reduce(vector: Tensor, gather: Callable[..., Any], group: Any | None) -> Tensor:
+    """Add up one vector over the processes."""
+    if gather is not gather_all_tensors:
+        return torch.stack(gather(vector, group=group)).sum(0)
+    total = vector.clone()
+    torch.distributed.all_reduce(total, group=group)
+    return total
+
+
+def _check_weights(weights: Tensor, rows: int, device: torch.device, checks: Checks) -> Tensor:
+    if weights.shape != (rows,) or weights.is_complex() or weights.device != device:
+        raise ValueError(
+            f"weights must be {rows} numbers on {device}, got a {weights.dtype} tensor of shape {list(weights.shape)} "
+            f"on {weights.device}"
+        )
+    if checks.enabled:
+        wrong = ~(weights.isfinite() & (weights >= 0))
+        checks.reject("weights", wrong, lambda row: f"row {row} weighs {weights[row]}")
+    return weights
+
+
+def _label_part(option: str, value: Any) -> str:
+    """Spell an option in letters, digits, '-' and '_': what ModuleDict and file names can hold."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return option
+    short = {"score_threshold": "t", "zero_division": "zero_division_"}[option]
+    return f"{short}{value:g}".replace(".", "_").replace("+", "")
+
+
+def _no_rows(score_threshold: float | None) -> Ranking:
+    """Make a batch of no rows that knows everything a metric may ask for."""
+    none = torch.zeros(0, dtype=torch.int64)
+    return Ranking(
+        ranks=torch.zeros((0, 1), dtype=torch.float64),
+        num_relevant=none,
+        tied=none.bool(),
+        unreachable=none.bool(),
+        num_ranked=none,
+        num_recommended=none,
+        score_threshold=score_threshold,
+    )
+
+
+def _state_dtype(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64

@@ -1,0 +1,1026 @@
+"""Where the relevant items stand in each user's ranking: the only room that sees scores.
+
+`Ranking` is what every metric reads. `get_topk_ranks` is the same kernel's answer as a plain integer tensor.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+Ties: TypeAlias = Literal["optimistic", "realistic", "pessimistic"]
+Overlap: TypeAlias = Literal["error", "keep", "miss"]
+Validation: TypeAlias = bool | Literal["deferred"]
+Exclude: TypeAlias = Tensor | tuple[Tensor, ...]
+
+#: What a value can do wrong. `Ranking.invalid` counts the offending rows in this order.
+VIOLATIONS = {
+    "target_range": "with a target id beyond the last item",
+    "target_repeat": "with an item listed twice in target",
+    "target_width": "with more relevant items than max_relevant",
+    "gains": "with a gain that is NaN or infinite",
+    "exclude_range": "with an excluded id beyond the last item",
+    "overlap": "with a target that is also excluded",
+    "scores": "with a score that is NaN or +inf",
+    "list_repeat": "with an item recommended twice",
+    "list_short": "cut below k by the excluded items (recommend k + history)",
+    "ranks": "with a rank that is no place (NaN, between 0 and 1, or marked invalid)",
+    "weights": "with a weight that is negative, NaN or infinite",
+    "empty": "without a relevant item (empty_target_action='error')",
+}
+#: `get_topk_ranks` writes this where a row is invalid and its device cannot raise without waiting.
+INVALID_RANK = torch.iinfo(torch.int64).min
+
+DEPTH_UNKNOWN = "depth unknown: pass update(ranks, depth=...), or scores, or a Ranking"
+
+_SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+_ID_DTYPES = (torch.int64, torch.int32, torch.int16)
+# Beyond this many thresholds a row, sorting a tile is cheaper than comparing it with each of them.
+_SORT_FROM = 64
+
+
+class Checks:
+    """Collects what is wrong with the values of one batch, row by row.
+
+    On the CPU (`validate_args=True`) a violation raises where it is found. Elsewhere, or with "deferred", nothing waits
+    for the device: the row is marked in `rejected` and counted in `invalid`, and the metric raises in `compute`.
+    """
+
+    def __init__(self, validate_args: Validation, device: torch.device, num_rows: int) -> None:
+        if validate_args not in (True, False, "deferred"):
+            raise ValueError(f"validate_args must be True, False or 'deferred', got {validate_args!r}")
+        self.enabled = validate_args is not False
+        self.at_once = validate_args is True and device.type == "cpu"
+        self._zero = torch.zeros((), dtype=torch.int64, device=device)
+        self._counts: dict[str, Tensor] = {}
+        self._rejected = torch.zeros(num_rows, dtype=torch.bool, device=device)
+
+    def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:
+        """Reject the rows where `rows` [B] is true; `detail` describes the first of them."""
+        if self.at_once:
+            if rows.any():
+                first = int(rows.nonzero()[0])
+                raise ValueError(f"{int(rows.sum())} of {len(rows)} rows {VIOLATIONS[kind]}: {detail(first)}")
+        else:
+            self._counts[kind] = self._counts.get(kind, self._zero) + rows.sum()
+            self._rejected |= rows
+
+    @property
+    def rejected(self) -> Tensor | None:
+        """Rows to leave out, bool [B]; None where there cannot be any."""
+        return self._rejected if self.enabled and not self.at_once else None
+
+    @property
+    def invalid(self) -> Tensor | None:
+        """Offending rows by kind, int64 [len(VIOLATIONS)]; None where values were checked at once or not at all."""
+        if self.rejected is None:
+            return None
+        return torch.stack([self._counts.get(kind, self._zero) for kind in VIOLATIONS])
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Where the relevant items of a batch stand: all that a metric needs to know. A row is one ranking.
+
+    Make one with `from_scores`, `from_topk`, `from_ranks` or `from_flat`; the fields are for reading.
+
+    Example:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[0.1, 0.9, 0.5, 0.3]])
+        >>> trm.Ranking.from_scores(scores, torch.tensor([[2, 0]])).ranks
+        tensor([[2., 4.]], dtype=torch.float64)
+    """
+
+    ranks: Tensor
+    """Float [B, T], ascending, 1 = best; `inf` = not ranked, beyond `depth`, or padding."""
+    num_relevant: Tensor
+    """Int64 [B]: relevant items of the row, ranked or not."""
+    tied: Tensor
+    """Bool [B]: a relevant item within `depth` shares its score with another candidate."""
+    unreachable: Tensor
+    """Bool [B]: a relevant item is not a candidate (excluded, `-inf` or NaN)."""
+    gains: Tensor | None = None
+    """Float [B, T] beside `ranks` (0 = padding), or None where every relevant item gains 1."""
+    penalties: tuple[Tensor, Tensor] | None = None
+    """(ranks, gains) [B, T] of the items with a negative gain; only NDCG reads them."""
+    num_ranked: Tensor | None = None
+    """Int64 [B]: how many items were candidates, where known."""
+    num_recommended: Tensor | None = None
+    """Int64 [B]: length of the list handed in, or candidates with score >= `score_threshold`."""
+    score_threshold: float | None = None
+    """What `num_recommended` was counted with."""
+    depth: int | None = None
+    """Ranks are known down to this place; None = all of them."""
+    depth_known: bool = True
+    """False for bare ranks handed over without a depth: only metrics with a cut-off may read them."""
+    row_depth: Tensor | None = None
+    """Int64 [B]: places left in each row's list after excluded items left it, where that can be less than `depth`."""
+    rejected: Tensor | None = None
+    """Bool [B]: rows left out because of bad values; None = none."""
+    invalid: Tensor | None = None
+    """Int64 [len(VIOLATIONS)]: rejected rows by kind, where they did not raise at once."""
+    made_with: dict[str, object] | None = None
+    """The options (ties, padding_idx, overlap) that shaped the ranks, as far as known."""
+    tie_groups: tuple[Tensor, Tensor] | None = None
+    """For `ranks` and `penalties`: the slot at which each entry's tie group begins, where gains must be averaged."""
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    def hits(self, k: int | Tensor | None) -> Tensor:
+        """Which relevant items stand in the first `k` places (None: anywhere; [B]: a row's own k <= T), bool [B, T].
+
+        Raises:
+            ValueError: if the ranking is not known so far down.
+        """
+        furthest = self.ranks.shape[1] if isinstance(k, Tensor) else k
+        if not self.depth_known and not isinstance(k, int):
+            raise ValueError(DEPTH_UNKNOWN)
+        if self.depth is not None and (furthest is None or furthest > self.depth):
+            needed = "the whole ranking" if furthest is None else f"the first {furthest} places"
+            raise ValueError(f"the metric needs {needed}, but the ranks are known to depth {self.depth} only")
+        if k is None:
+            return self.ranks.isfinite()
+        if self.invalid is None and (short := self.cut_below(k)) is not None:
+            Checks(True, short.device, len(self)).reject(
+                "list_short",
+                short,
+                lambda row: f"row {row} keeps {int(self.row_depth[row])} places",  # type: ignore[index]
+            )
+        return self.ranks <= (k[:, None] if isinstance(k, Tensor) else k)
+
+    def cut_below(self, k: int | Tensor) -> Tensor | None:
+        """Rows whose list lost so many excluded items that place `k` is unknown, bool [B]; None where none can."""
+        return None if self.row_depth is None else self.row_depth < k
+
+    @cached_property
+    def hit_number(self) -> Tensor:
+        """1, 2, 3, ... along a row, [T]: the i of "the i-th best relevant item"."""
+        return torch.arange(1, self.ranks.shape[1] + 1, dtype=self.ranks.dtype, device=self.ranks.device)
+
+    def placed_gains(self, transform: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor | None]:
+        """Return transformed gains at `ranks` and at the penalties' ranks; equal scores share their mean."""
+        ones = self.ranks.isfinite().to(self.ranks.dtype)
+        gains = ones if self.gains is None else transform(self.gains)
+        penalties = None if self.penalties is None else transform(self.penalties[1])
+        if self.tie_groups is not None:
+            gains = _group_mean(gains, self.tie_groups[0])
+            penalties = None if penalties is None else _group_mean(penalties, self.tie_groups[1])
+        return gains, penalties
+
+    @cached_property
+    def ideal_gains(self) -> Tensor:
+        """Gains of all relevant items, ranked or not, best first, 0 behind the last: [B, T]."""
+        if self.gains is None:
+            return (self.hit_number <= self.num_relevant[:, None]).to(self.ranks.dtype)
+        return self.gains.sort(dim=1, descending=True).values
+
+    @classmethod
+    @torch.no_grad()
+    def from_scores(
+        cls,
+        scores: Tensor,
+        target: Tensor,
+        *,
+        gains: Tensor | None = None,
+        exclude: Exclude | None = None,
+        depth: int | None = None,
+        ties: Ties = "realistic",
+        padding_idx: int | None = None,
+        overlap: Overlap = "error",
+        score_threshold: float | None = None,
+        max_relevant: int | None = None,
+        validate_args: Validation = True,
+    ) -> Ranking:
+        """Rank every item by its score and look up the relevant ones.
+
+        Args:
+            scores: float64, float32, float16 or bfloat16 [B, I], higher is better. `-inf` = not a candidate; NaN and
+                `+inf` are errors (unchecked, NaN is worse than every number and never a hit). Never modified.
+            target: relevant items. Integers [B] or [B, T] are item ids, negative = padding; bool [B, I] is dense;
+                floats [B, I] are graded: > 0 relevant, the value is the gain. Dense targets cost one host sync.
+            gains: number [B, T] beside id targets: > 0 relevant, 0 not relevant, < 0 a penalty that only NDCG reads.
+            exclude: items that leave the candidates (history): ids [B] or [B, H], bool [B, I], bool [I] for every row,
+                or a tuple of these. Repeated ids count once.
+            depth: places that will be asked for; relevant items behind them get rank `inf`. None = the whole list.
+            ties: where an item among equal scores stands: "realistic" (its expected place), "optimistic" or
+                "pessimistic".
+            padding_idx: this id is padding in target and exclude, and its column is never a candidate.
+            overlap: a relevant item that is also excluded is an "error", stays a candidate ("keep"), or is a "miss".
+            score_threshold: count the candidates with score >= this in `num_recommended`.
+            max_relevant: width for dense targets, which then need no host sync; a row with more is an error.
+            validate_args: True = check values at once on the CPU and count violations elsewhere; "deferred" = count
+                everywhere; False = no value checks.
+
+        Raises:
+            TypeError: for a dtype that is not accepted.
+            ValueError: for shapes or devices that do not fit and, on the CPU, for bad values.
+        """
+        depth = None if depth is None else check_k(depth, "depth")
+        located = _locate(
+            scores, target, gains, exclude, ties, padding_idx, overlap, score_threshold, max_relevant, validate_args
+        )
+        return cls._from_located(
+            located, depth, ties, score_threshold, {"ties": ties, "padding_idx": padding_idx, "overlap": overlap}
+        )
+
+    @classmethod
+    @torch.no_grad()
+    def from_topk(
+        cls,
+        item_ids: Tensor,
+        target: Tensor,
+        *,
+        gains: Tensor | None = None,
+        exclude: Exclude | None = None,
+        complete: bool = False,
+        padding_idx: int | None = None,
+        overlap: Overlap = "error",
+        validate_args: Validation = True,
+    ) -> Ranking:
+        """Read a recommender's lists: `LightGCN.recommend`, FAISS, a two-stage retriever.
+
+        Args:
+            item_ids: integer [B, K], best first. A negative id = the recommender had no more items. An item listed
+                twice is an error.
+            target: integer ids [B] or [B, T], negative = padding.
+            gains: as in `from_scores`.
+            exclude: ids [B, H], bool [B, I], bool [I] or a tuple: these items leave the list and those behind move up.
+                A row left with fewer places than a metric's k is an error unless its recommender had no more items:
+                fetch k + history.
+            complete: the lists are all that is recommended; an item that is not listed is a miss at every k.
+            padding_idx: this id is padding in target and exclude and leaves the list.
+            overlap: as in `from_scores`.
+            validate_args: as in `from_scores`.
+
+        Example:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> lists = torch.tensor([[7, 3, 9], [4, 8, -1]])
+            >>> trm.Ranking.from_topk(lists, torch.tensor([[9, 1], [4, -1]])).ranks
+            tensor([[3., inf],
+                    [1., inf]], dtype=torch.float64)
+        """
+        _check_choice("overlap", overlap, get_args(Overlap))
+        _check_ids("item_ids", item_ids)
+        if item_ids.dim() != 2 or item_ids.shape[1] == 0:
+            raise ValueError(f"item_ids must be [rows, places] with at least one place, got {list(item_ids.shape)}")
+        _check_integer_target(target, "from_topk")
+        rows, depth = item_ids.shape
+        device = item_ids.device
+        checks = Checks(validate_args, device, rows)
+        ids, listed, gain = _entries(target, gains, (rows, None), device, padding_idx, None, checks)
+        excluded = _Excluded(exclude, (rows, None), device, padding_idx, checks)
+
+        item_ids = item_ids.long()
+        given = item_ids >= 0
+        removed = given & excluded.contains(item_ids, given)
+        if padding_idx is not None:
+            removed |= given & (item_ids == padding_idx)
+        relevant = listed if gain is None else listed & (gain > 0)
+        shared = relevant & excluded.contains(ids, listed)
+        if overlap == "error" and checks.enabled:
+            checks.reject("overlap", shared.any(1), lambda row: _overlap_detail(row, ids, shared))
+        by_id, slot = item_ids.where(given, -1).sort(dim=1)
+        if checks.enabled:
+            twice = ((by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)).any(1)
+            checks.reject("list_repeat", twice, lambda row: f"row {row} is {item_ids[row].tolist()}")
+        found = torch.searchsorted(by_id, ids).clamp(max=depth - 1)
+        at = slot.gather(1, found)
+        present = listed & (by_id.gather(1, found) == ids)
+        if overlap == "keep":
+            kept = (shared & present).to(torch.int64)
+            removed &= torch.zeros_like(item_ids).scatter_add_(1, at, kept) == 0
+        stays = given & ~removed
+        place = stays.cumsum(1)
+        kept_target = present & stays.gather(1, at)
+        if checks.rejected is not None:
+            relevant = relevant & ~checks.rejected[:, None]
+        values = place.gather(1, at).to(_float_dtype(device))
+        ranks, order = values.where(kept_target & relevant, torch.inf).sort(dim=1, stable=True)
+        penalties = None
+        if gain is not None:
+            negative = kept_target & (gain < 0)
+            penalties = (values.where(negative, torch.inf), gain.where(negative, 0))
+        length = stays.sum(1)
+        cut = exclude is not None or padding_idx is not None
+        row_depth = None
+        if cut and not complete and checks.enabled:
+            row_depth = length.where(given.all(1), depth)
+        none = torch.zeros(rows, dtype=torch.bool, device=device)
+        return cls(
+            ranks=ranks,
+            num_relevant=relevant.sum(1),
+            tied=none,
+            unreachable=shared.any(1) if overlap == "miss" else none,
+            gains=None if gain is None else gain.where(relevant, 0).gather(1, order),
+            penalties=penalties,
+            num_recommended=length,
+            depth=None if complete else depth,
+            row_depth=row_depth,
+            rejected=checks.rejected,
+            invalid=checks.invalid,
+            made_with={"padding_idx": padding_idx, "overlap": overlap},
+        )
+
+    @classmethod
+    @torch.no_grad()
+    def from_ranks(
+        cls,
+        ranks: Tensor,
+        *,
+        depth: int | None = None,
+        num_ranked: int | Tensor | None = None,
+        depth_known: bool = True,
+        validate_args: Validation = True,
+    ) -> Ranking:
+        """Take ranks made elsewhere.
+
+        Args:
+            ranks: integers or floats [B], [B, 1] or [B, T], 1 = best; `<= 0` is padding; `inf`, or a rank beyond
+                `depth`, is a relevant item that was missed.
+            depth: places that were looked at; None = the whole list.
+            num_ranked: candidates a row, a number or integer [B]; AUROC needs it.
+            depth_known: False if the ranks may have been cut at a depth nobody told: metrics without a cut-off refuse.
+            validate_args: as in `from_scores`.
+        """
+        if not isinstance(ranks, Tensor) or ranks.dtype not in (*_ID_DTYPES, *_SCORE_DTYPES):
+            raise TypeError(f"ranks must be an integer or float tensor, got {_describe(ranks)}")
+        if ranks.dim() == 1:
+            ranks = ranks[:, None]
+        if ranks.dim() != 2:
+            raise ValueError(f"ranks must be [B] or [B, T], got {list(ranks.shape)}")
+        depth = None if depth is None else check_k(depth, "depth")
+        if ranks.shape[1] == 0:
+            ranks = ranks.new_zeros(len(ranks), 1)
+        device = ranks.device
+        checks = Checks(validate_args, device, len(ranks))
+        values = ranks.to(_float_dtype(device))
+        if checks.enabled:
+            marked = ranks == INVALID_RANK if ranks.dtype == torch.int64 else torch.zeros_like(ranks, dtype=torch.bool)
+            wrong = (marked | values.isnan() | ((values > 0) & (values < 1))).any(1)
+            checks.reject("ranks", wrong, lambda row: f"row {row} is {ranks[row].tolist()}")
+        relevant = values > 0
+        if checks.rejected is not None:
+            relevant &= ~checks.rejected[:, None]
+        if isinstance(num_ranked, int):
+            num_ranked = torch.full((len(ranks),), num_ranked, dtype=torch.int64, device=device)
+        elif num_ranked is not None:
+            _check_ids("num_ranked", num_ranked)
+            if num_ranked.shape != (len(ranks),) or num_ranked.device != device:
+                raise ValueError(
+                    f"num_ranked must be a number or [{len(ranks)}] on {device}, got {_describe(num_ranked)}"
+                )
+        none = torch.zeros(len(ranks), dtype=torch.bool, device=device)
+        return cls(
+            ranks=_cut(values.where(relevant, torch.inf).sort(dim=1).values, depth),
+            num_relevant=relevant.sum(1),
+            tied=none,
+            unreachable=none,
+            num_ranked=num_ranked,
+            depth=depth,
+            depth_known=depth_known,
+            rejected=checks.rejected,
+            invalid=checks.invalid,
+        )
+
+    @classmethod
+    @torch.no_grad()
+    def from_flat(
+        cls,
+        scores: Tensor,
+        target: Tensor,
+        indexes: Tensor,
+        *,
+        ties: Ties = "realistic",
+        validate_args: Validation = True,
+    ) -> Ranking:
+        """Read torchmetrics' flat retrieval triple: one entry per (query, candidate) pair.
+
+        Rows come out in ascending order of query id; all entries of a query must be in the same call. Costs host
+        syncs: how many queries there are is data.
+
+        Args:
+            scores: float [E].
+            target: [E]; bool or number, > 0 relevant, the value is the gain.
+            indexes: integer [E], the query each entry belongs to.
+            ties: as in `from_scores`.
+            validate_args: as in `from_scores`.
+
+        Example:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> scores, target = torch.tensor([0.2, 0.3, 0.5]), torch.tensor([0, 1, 0])
+            >>> trm.Ranking.from_flat(scores, target, torch.tensor([0, 0, 0])).ranks
+            tensor([[2.]], dtype=torch.float64)
+        """
+        _check_scores(scores, dims=1)
+        _check_ids("indexes", indexes)
+        if target.shape != scores.shape or indexes.shape != scores.shape:
+            raise ValueError(
+                f"scores, target and indexes must have one shape, got {list(scores.shape)}, {list(target.shape)} "
+                f"and {list(indexes.shape)}"
+            )
+        _check_choice("ties", ties, get_args(Ties))
+        for name, tensor in (("target", target), ("indexes", indexes)):
+            _check_device(name, tensor, scores.device)
+        # entries by query, best first; where a run of equal scores begins and how long it is
+        queries, query = torch.unique(indexes, return_inverse=True)
+        rows = len(queries)
+        checks = Checks(validate_args, scores.device, rows)
+        order = scores.argsort(descending=True, stable=True)
+        order = order[query[order].argsort(stable=True)]
+        query, scores, target = query[order], scores[order], target[order]
+        if checks.enabled:
+            unusable = torch.zeros(rows, dtype=torch.bool, device=scores.device)
+            unusable[query[scores.isnan() | (scores == torch.inf)]] = True
+            checks.reject("scores", unusable, lambda row: f"query {int(queries[row])}")
+        usable = scores > -torch.inf
+        start = _run_starts(query)
+        run = torch.maximum(start, _run_starts(scores))
+        run_length = torch.bincount(run, minlength=len(run))[run]
+        gain = target.to(_float_dtype(scores.device))
+        if checks.enabled:
+            odd = torch.zeros(rows, dtype=torch.bool, device=scores.device)
+            odd[query[~gain.isfinite()]] = True
+            checks.reject("gains", odd, lambda row: f"query {int(queries[row])}")
+
+        picked = gain.nonzero()[:, 0]
+        row = query[picked]
+        size = torch.bincount(row, minlength=rows)
+        slot = torch.arange(len(row), device=row.device) - (size.cumsum(0) - size)[row]
+        width = max(1, int(size.max())) if rows else 1
+
+        def table(values: Tensor, fill: int | bool) -> Tensor:
+            out = torch.full((rows, width), fill, dtype=values.dtype, device=values.device)
+            out[row, slot] = values[picked]
+            return out
+
+        listed = table(torch.ones_like(usable), False)
+        if checks.rejected is not None:
+            listed &= ~checks.rejected[:, None]
+        gains = table(gain, 0)
+        located = _Located(
+            ids=table(order, 0),
+            listed=listed,
+            relevant=listed & (gains > 0),
+            candidate=listed & table(usable, False),
+            scores=table(scores, 0),
+            better=table(run - start, 0),
+            group_size=table(run_length, 0),
+            gains=None if target.dtype == torch.bool else gains,
+            num_ranked=torch.bincount(query[usable], minlength=rows),
+            num_recommended=None,
+            checks=checks,
+        )
+        return cls._from_located(located, None, ties, None, {"ties": ties})
+
+    @classmethod
+    def _from_located(
+        cls,
+        located: _Located,
+        depth: int | None,
+        ties: Ties,
+        score_threshold: float | None,
+        made_with: dict[str, object],
+    ) -> Ranking:
+        """Place the located items and keep what metrics need."""
+        secondary = None
+        if located.gains is not None:
+            secondary = located.gains if ties == "pessimistic" else -located.gains
+        placed = _place(located, located.relevant & located.candidate, ties, secondary)
+        ranks = _cut(placed.ranks, depth)
+        group_size = located.group_size.gather(1, placed.order)
+        sorted_gains = penalties = tie_groups = None
+        if located.gains is not None:
+            negative = located.listed & (located.gains < 0)
+            # the mirror image: a policy that is kind to relevant items puts unwanted ones at the back
+            mirrored: dict[Ties, Ties] = {"optimistic": "pessimistic", "pessimistic": "optimistic"}
+            unwanted = _place(located, negative & located.candidate, mirrored.get(ties, ties), secondary)
+            sorted_gains = located.gains.where(located.relevant, 0).gather(1, placed.order)
+            penalties = (
+                _cut(unwanted.ranks, depth),
+                located.gains.where(negative, 0).gather(1, unwanted.order),
+            )
+            tie_groups = (placed.group, unwanted.group) if ties == "realistic" else None
+        return cls(
+            ranks=ranks,
+            num_relevant=located.relevant.sum(1),
+            tied=(ranks.isfinite() & (group_size > 1)).any(1),
+            unreachable=(located.relevant & ~located.candidate).any(1),
+            gains=sorted_gains,
+            penalties=penalties,
+            num_ranked=located.num_ranked,
+            num_recommended=located.num_recommended,
+            score_threshold=score_threshold,
+            depth=depth,
+            rejected=located.checks.rejected,
+            invalid=located.checks.invalid,
+            made_with=made_with,
+            tie_groups=tie_groups,
+        )
+
+
+@torch.no_grad()
+def get_topk_ranks(
+    scores: Tensor,
+    target: Tensor,
+    k: int,
+    *,
+    exclude: Exclude | None = None,
+    ties: Ties = "realistic",
+    padding_idx: int | None = None,
+    overlap: Overlap = "error",
+    validate_args: Validation = True,
+) -> Tensor:
+    """Rank of each target in its row's ranking, as far as the first `k` places.
+
+    Args:
+        scores: float [B, I], higher is better (see `Ranking.from_scores`).
+        target: integer ids [B] or [B, T], negative = padding.
+        k: places looked at, >= 1.
+        exclude: as in `Ranking.from_scores`.
+        ties: as in `Ranking.from_scores`; realistic places are rounded up, which changes no hit at any cut-off.
+        padding_idx: as in `Ranking.from_scores`.
+        overlap: as in `Ranking.from_scores`.
+        validate_args: as in `Ranking.from_scores`.
+
+    Returns:
+        int64 [B, T] beside `target` ([B, 1] for [B]): 1 = first, `k + 1` = not in the top k, 0 = padding. Off the CPU
+        an invalid row holds the smallest int64, which `metric.update` counts. The tensor carries `.depth = k`.
+
+    Raises:
+        TypeError: for a dtype that is not accepted.
+        ValueError: for `k` < 1, shapes or devices that do not fit and, on the CPU, for bad values.
+
+    Example:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]])
+        >>> trm.get_topk_ranks(scores, torch.tensor([[2, 0], [0, -1]]), k=3)
+        tensor([[2, 4],
+                [1, 0]])
+    """
+    k = check_k(k)
+    _check_integer_target(target, "get_topk_ranks")
+    located = _locate(scores, target, None, exclude, ties, padding_idx, overlap, None, None, validate_args)
+    placed = _place(located, located.relevant & located.candidate, ties, located.ids)
+    places = _cut(placed.ranks, k).ceil().nan_to_num(posinf=k + 1).to(torch.int64)
+    ranks = torch.empty_like(places).scatter_(1, placed.order, places)
+    ranks = ranks.where(located.listed, 0)
+    if located.checks.rejected is not None:
+        ranks = ranks.where(~located.checks.rejected[:, None], INVALID_RANK)
+    ranks.depth = k  # type: ignore[attr-defined]
+    return ranks
+
+
+def check_k(k: Any, name: str = "k") -> int:
+    """Return `k` as an int >= 1, or raise."""
+    if isinstance(k, bool):
+        raise TypeError(f"{name} must be an integer >= 1, got {k!r}")
+    try:
+        value = operator.index(k)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer >= 1, got {k!r} ({type(k).__name__})") from None
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------------- the kernel
+
+
+class _Located(NamedTuple):
+    """What scores say about the targets; every tensor [B, T] stands beside the given ids."""
+
+    ids: Tensor  # int64, clamped into the catalogue
+    listed: Tensor  # bool, not padding
+    relevant: Tensor  # bool
+    candidate: Tensor  # bool, takes part in the ranking
+    scores: Tensor  # float
+    better: Tensor  # int64, candidates with a higher score
+    group_size: Tensor  # int64, candidates with the same score, itself included
+    gains: Tensor | None
+    num_ranked: Tensor  # int64 [B]
+    num_recommended: Tensor | None  # int64 [B]
+    checks: Checks
+
+
+class _Placed(NamedTuple):
+    """Members of a class (relevant, or unwanted items) sorted best first."""
+
+    order: Tensor  # int64 [B, T], the slot each came from
+    ranks: Tensor  # float [B, T], ascending, inf for non-members
+    group: Tensor  # int64 [B, T], the sorted slot at which the tie group begins
+
+
+def _locate(
+    scores: Tensor,
+    target: Tensor,
+    gains: Tensor | None,
+    exclude: Exclude | None,
+    ties: Ties,
+    padding_idx: int | None,
+    overlap: Overlap,
+    score_threshold: float | None,
+    max_relevant: int | None,
+    validate_args: Validation,
+) -> _Located:
+    """Count, for every target, the candidates that score higher and those that score the same."""
+    _check_choice("ties", ties, get_args(Ties))
+    _check_choice("overlap", overlap, get_args(Overlap))
+    _check_scores(scores, dims=2)
+    rows, items = scores.shape
+    device = scores.device
+    if padding_idx is not None and not 0 <= padding_idx < items:
+        raise ValueError(f"padding_idx must be an item id in 0..{items - 1}, got {padding_idx}")
+    checks = Checks(validate_args, device, rows)
+    ids, listed, gain = _entries(target, gains, (rows, items), device, padding_idx, max_relevant, checks)
+    relevant = listed if gain is None else listed & (gain > 0)
+    excluded = _Excluded(exclude, (rows, items), device, padding_idx, checks)
+    out_of_play = excluded.contains(ids, listed)
+    shared = relevant & out_of_play
+    if overlap == "error" and checks.enabled:
+        checks.reject("overlap", shared.any(1), lambda row: _overlap_detail(row, ids, shared))
+    own = scores.gather(1, ids)
+
+    # one pass over the scores: `higher` than each target and than -inf; `equal or higher` for each target
+    floor = own.new_full((rows, 1), -torch.inf)
+    least = own
+    if score_threshold is not None:
+        least = torch.cat([own, own.new_full((rows, 1), _round_up(score_threshold, own.dtype))], 1)
+    above, at_least, highest = _count(scores, torch.cat([own, floor], 1), least, excluded.masks)
+    if checks.enabled:
+        checks.reject("scores", ~(highest < torch.inf), lambda row: f"the highest of row {row} is {highest[row]}")
+    # excluded ids and the padding column were counted: take them out; targets kept despite exclusion: put them back
+    out = excluded.subtracted(scores)
+    if out is not None:
+        above = above - _higher(out, torch.cat([own, floor], 1))
+        at_least = at_least - _higher_or_equal(out, least)
+    if overlap == "keep":
+        kept = own.where(shared, -torch.inf).sort(dim=1).values
+        above = above + _higher(kept, torch.cat([own, floor], 1))
+        at_least = at_least + _higher_or_equal(kept, least)
+        out_of_play = out_of_play & ~shared
+    width = ids.shape[1]
+    if checks.rejected is not None:
+        listed = listed & ~checks.rejected[:, None]
+        relevant = relevant & listed
+    return _Located(
+        ids=ids,
+        listed=listed,
+        relevant=relevant,
+        candidate=listed & (own > -torch.inf) & ~out_of_play,
+        scores=own,
+        better=above[:, :width],
+        group_size=at_least[:, :width] - above[:, :width],
+        gains=gain,
+        num_ranked=above[:, width],
+        num_recommended=None if score_threshold is None else at_least[:, width],
+        checks=checks,
+    )
+
+
+def _count(scores: Tensor, above: Tensor, at_least: Tensor, masks: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Count each row's unmasked scores that are > the thresholds `above` and >= `at_least`; also each row's maximum.
+
+    Reads the scores tile by tile: extra memory does not depend on their shape. Nothing here is copied whole.
+    """
+    rows = len(scores)
+    wide = max(above.shape[1], at_least.shape[1])
+    by_sorting = wide > _SORT_FROM
+    num_above = torch.zeros(above.shape, dtype=torch.int64, device=scores.device)
+    num_at_least = torch.zeros(at_least.shape, dtype=torch.int64, device=scores.device)
+    highest = scores.new_full((rows,), -torch.inf)
+    for here, tile in _tiles(scores, 1 if by_sorting else wide):
+        row, column = here
+        highest[row] = torch.maximum(highest[row], tile.amax(1))
+        for mask in masks:
+            tile = tile.masked_fill(mask[here] if mask.dim() == 2 else mask[column], -torch.inf)
+        if by_sorting:
+            ordered = tile.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).sort(dim=1).values
+            num_above[row] += _higher(ordered, above[row])
+            num_at_least[row] += _higher_or_equal(ordered, at_least[row])
+        else:
+            # comparing into floats and summing those is several times faster than summing bools; exact below 2^24
+            hits = torch.empty((len(tile), wide, tile.shape[1]), dtype=torch.float32, device=tile.device)
+            for compare, thresholds, count in (
+                (torch.gt, above, num_above),
+                (torch.ge, at_least, num_at_least),
+            ):
+                out = hits[:, : thresholds.shape[1]]
+                compare(tile[:, None, :], thresholds[row, :, None], out=out)
+                count[row] += out.sum(2).to(torch.int64)
+    return num_above, num_at_least, highest
+
+
+def _tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tensor]]:
+    """Cut [B, I] into pieces of at most 2^21 / wide elements (2^24 / wide off the CPU), row after row."""
+    budget = max(1, 2 ** (21 if matrix.device.type == "cpu" else 24) // wide)
+    rows, items = matrix.shape
+    wide_piece = min(items, budget)
+    tall_piece = max(1, budget // wide_piece)
+    for top in range(0, rows, tall_piece):
+        for left in range(0, items, wide_piece):
+            here = slice(top, top + tall_piece), slice(left, left + wide_piece)
+            yield here, matrix[here]
+
+
+def _higher(ascending: Tensor, thresholds: Tensor) -> Tensor:
+    """How many of a sorted row are > each threshold, [B, W]."""
+    return ascending.shape[1] - torch.searchsorted(ascending, thresholds.contiguous(), right=True)
+
+
+def _higher_or_equal(ascending: Tensor, thresholds: Tensor) -> Tensor:
+    """How many of a sorted row are >= each threshold, [B, W]."""
+    return ascending.shape[1] - torch.searchsorted(ascending, thresholds.contiguous())
+
+
+def _round_up(threshold: float, dtype: torch.dtype) -> float:
+    """Return the smallest number of `dtype` >= `threshold`: comparing with it is comparing with `threshold`."""
+    near = torch.tensor(threshold, dtype=dtype)
+    if float(near) < threshold:
+        near = torch.nextafter(near, torch.tensor(torch.inf, dtype=dtype))
+    return float(near)
+
+
+def _place(located: _Located, member: Tensor, ties: Ties, secondary: Tensor | None) -> _Placed:
+    """Sort members by score, best first, and give each its place; `secondary` orders the members of a tie group."""
+    dtype = _float_dtype(member.device)
+    key = located.scores.to(dtype).where(member, -torch.inf)
+    if secondary is None:
+        key, order = key.sort(dim=1, descending=True, stable=True)
+    else:
+        first = secondary.argsort(dim=1, stable=True)
+        key, second = key.gather(1, first).sort(dim=1, descending=True, stable=True)
+        order = first.gather(1, second)
+    group = torch.searchsorted(-key, -key)
+    members = (torch.searchsorted(-key, -key, right=True) - group).to(dtype)
+    number = (torch.arange(1, key.shape[1] + 1, device=key.device) - group).to(dtype)
+    better = located.better.gather(1, order).to(dtype)
+    size = located.group_size.gather(1, order).to(dtype)
+    if ties == "optimistic":
+        ranks = better + number
+    elif ties == "pessimistic":
+        ranks = better + size - members + number
+    else:
+        ranks = better + number * (size + 1) / (members + 1)
+    return _Placed(order, ranks.where(member.gather(1, order), torch.inf), group)
+
+
+def _run_starts(values: Tensor) -> Tensor:
+    """For each entry the index at which its run of equal values begins, int64 [E]."""
+    begins = torch.ones_like(values, dtype=torch.bool)
+    begins[1:] = values[1:] != values[:-1]
+    return torch.arange(len(values), device=values.device).where(begins, 0).cummax(0).values
+
+
+def _cut(ranks: Tensor, depth: int | None) -> Tensor:
+    return ranks if depth is None else ranks.where(ranks <= depth, torch.inf)
+
+
+def _group_mean(values: Tensor, group: Tensor) -> Tensor:
+    """Replace each value by the mean of its tie group; `group` is the slot at which it begins."""
+    total = torch.zeros_like(values).scatter_add(1, group, values)
+    count = torch.zeros_like(values).scatter_add(1, group, torch.ones_like(values))
+    return (total / count).gather(1, group)
+
+
+# --------------------------------------------------------------------------------------------- reading the arguments
+
+
+class _Excluded:
+    """The items that leave each row's candidates: a set, given as ids, as masks, or as both."""
+
+    def __init__(
+        self,
+        exclude: Exclude | None,
+        shape: tuple[int, int | None],
+        device: torch.device,
+        padding_idx: int | None,
+        checks: Checks,
+    ) -> None:
+        rows, items = shape
+        self.masks: list[Tensor] = []
+        self.padding_idx = padding_idx
+        columns = []
+        for part in () if exclude is None else exclude if isinstance(exclude, tuple) else (exclude,):
+            if isinstance(part, Tensor) and part.dtype == torch.bool:
+                fits = part.dim() in (1, 2) and (items is None or part.shape[-1] == items)
+                if not fits or (part.dim() == 2 and len(part) != rows):
+                    width = "items" if items is None else items
+                    raise ValueError(
+                        f"a bool exclude must be [{width}] or [{rows}, {width}] to fit, got {list(part.shape)}"
+                    )
+                self.masks.append(part)
+            else:
+                _check_ids("exclude", part)
+                ids = part[:, None] if part.dim() == 1 else part
+                if ids.dim() != 2 or len(ids) != rows:
+                    raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(part.shape)}")
+                columns.append(ids.long())
+            _check_device("exclude", part, device)
+        ids = torch.cat(columns, 1) if columns else torch.empty((rows, 0), dtype=torch.int64, device=device)
+        ids = ids.clamp(min=-1)
+        if padding_idx is not None:
+            ids = ids.where(ids != padding_idx, -1)
+        if items is not None and ids.shape[1]:
+            if checks.enabled:
+                beyond = (ids >= items).any(1)
+                checks.reject(
+                    "exclude_range", beyond, lambda row: f"row {row} excludes {int(ids[row].max())} of {items} items"
+                )
+            ids = ids.where(ids < items, -1)
+        self.ids = ids.sort(dim=1).values  # ascending, -1 = padding
+
+    def contains(self, ids: Tensor, listed: Tensor) -> Tensor:
+        """Whether each of `ids` [B, N] is excluded in its row; False where not `listed`."""
+        found = torch.zeros_like(listed)
+        if self.ids.shape[1]:
+            at = torch.searchsorted(self.ids, ids.contiguous()).clamp(max=self.ids.shape[1] - 1)
+            found = self.ids.gather(1, at) == ids
+        for mask in self.masks:
+            found = found | self._masked(mask, ids)
+        return found & listed
+
+    def subtracted(self, scores: Tensor) -> Tensor | None:
+        """Scores, ascending, of what `ids` and `padding_idx` exclude beyond the masks; -inf for the rest."""
+        ids = self.ids
+        if self.padding_idx is not None:
+            ids = (
+                torch.cat([ids, torch.full_like(ids[:, :1], self.padding_idx)], 1)
+                if ids.shape[1]
+                else torch.full((len(scores), 1), self.padding_idx, dtype=torch.int64, device=scores.device)
+            )
+        if not ids.shape[1]:
+            return None
+        counted = ids >= 0
+        counted[:, 1:] &= ids[:, 1:] != ids[:, :-1]
+        for mask in self.masks:
+            counted = counted & ~self._masked(mask, ids)
+        values = scores.gather(1, ids.clamp(min=0))
+        return values.where(counted & (values > -torch.inf), -torch.inf).sort(dim=1).values
+
+    @staticmethod
+    def _masked(mask: Tensor, ids: Tensor) -> Tensor:
+        inside = (ids >= 0) & (ids < mask.shape[-1])
+        ids = ids.where(inside, 0)
+        return inside & (mask.gather(1, ids) if mask.dim() == 2 else mask[ids])
+
+
+def _entries(
+    target: Tensor,
+    gains: Tensor | None,
+    shape: tuple[int, int | None],
+    device: torch.device,
+    padding_idx: int | None,
+    max_relevant: int | None,
+    checks: Checks,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Bring target to ids [B, T] inside the catalogue, `listed` (not padding) and gains beside them."""
+    rows, items = shape
+    if not isinstance(target, Tensor):
+        raise TypeError(f"target must be a tensor, got {_describe(target)}")
+    _check_device("target", target, device)
+    gain: Tensor | None = None
+    if target.dtype == torch.bool or target.is_floating_point():
+        if target.shape != (rows, items):
+            raise ValueError(
+                f"a {target.dtype} target is dense and must have the scores' shape {[rows, items]}, "
+                f"got {list(target.shape)}; item ids are integers"
+            )
+        if gains is not None:
+            raise ValueError("gains belong beside id targets; a dense float target holds its own gains")
+        ids = _columns(target, max_relevant, checks)
+        if target.is_floating_point():
+            gain = target.gather(1, ids.clamp(min=0)).to(_float_dtype(device))
+    else:
+        _check_ids("target", target)
+        ids = (target[:, None] if target.dim() == 1 else target).long()
+        if ids.dim() != 2 or len(ids) != rows:
+            raise ValueError(f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}")
+        if gains is not None:
+            if gains.shape != target.shape or gains.is_complex() or gains.dtype == torch.bool:
+                raise ValueError(
+                    f"gains must be numbers in the shape of target {list(target.shape)}, got {_describe(gains)}"
+                )
+            _check_device("gains", gains, device)
+            gain = (gains[:, None] if gains.dim() == 1 else gains).to(_float_dtype(device))
+        if ids.shape[1] == 0:
+            ids = ids.new_full((rows, 1), -1)
+            gain = None if gain is None else gain.new_zeros((rows, 1))
+    listed = ids >= 0
+    if padding_idx is not None:
+        listed &= ids != padding_idx
+    if checks.enabled:
+        ordered = ids.where(listed, -1).sort(dim=1).values
+        twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
+        checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
+        if items is not None:
+            beyond = (listed & (ids >= items)).any(1)
+            checks.reject("target_range", beyond, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items")
+        if gain is not None:
+            odd = (listed & ~gain.isfinite()).any(1)
+            checks.reject("gains", odd, lambda row: f"row {row} is {gain[row].tolist()}")
+    if items is not None:
+        listed &= ids < items
+        ids = ids.clamp(0, items - 1)
+    return ids, listed, gain
+
+
+def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
+    """Column numbers of each row's non-zero entries, padded with -1: int64 [B, T]."""
+    rows, items = dense.shape
+    if max_relevant is None:
+        found = [
+            torch.stack([row + here[0].start, column + here[1].start])
+            for here, tile in _tiles(dense, 1)
+            for row, column in [tile.nonzero(as_tuple=True)]
+        ]
+        row, column = torch.cat(found, 1) if found else dense.new_empty((2, 0), dtype=torch.int64)
+        size = torch.bincount(row, minlength=rows)
+        width = max(1, int(size.max())) if rows else 1
+        ids = torch.full((rows, width), -1, dtype=torch.int64, device=dense.device)
+        ids[row, torch.arange(len(row), device=row.device) - (size.cumsum(0) - size)[row]] = column
+        return ids
+    width = check_k(max_relevant, "max_relevant")
+    size = torch.zeros((rows, 1), dtype=torch.int64, device=dense.device)
+    # one slot more than asked for: what does not fit, and every zero, lands there
+    ids = torch.full((rows, width + 1), -1, dtype=torch.int64, device=dense.device)
+    for (row, columns), tile in _tiles(dense, 4):
+        nonzero = tile != 0
+        slot = nonzero.cumsum(1) + size[row]
+        number = torch.arange(items, device=dense.device)[columns].expand(slot.shape)
+        ids[row] = ids[row].scatter(1, (slot - 1).where(nonzero & (slot <= width), width), number)
+        size[row] = slot[:, -1:]
+    if checks.enabled:
+        checks.reject("target_width", size[:, 0] > width, lambda row: f"row {row} has {int(size[row])} > {width}")
+    return ids[:, :width]
+
+
+def _check_scores(scores: Tensor, dims: int) -> None:
+    if not isinstance(scores, Tensor):
+        raise TypeError(f"scores must be a tensor, got {_describe(scores)}")
+    if scores.dtype not in _SCORE_DTYPES:
+        cure = ""
+        if dims == 2 and not scores.is_floating_point():
+            cure = "; for lists of recommended item ids use Ranking.from_topk(item_ids, target)"
+        raise TypeError(f"scores must be float64, float32, float16 or bfloat16, got {_describe(scores)}{cure}")
+    if scores.dim() != dims or (dims == 2 and scores.shape[1] == 0):
+        wanted = "[rows, items] with at least one item" if dims == 2 else "[entries]"
+        raise ValueError(f"scores must be {wanted}, got shape {list(scores.shape)}")
+
+
+def _check_ids(name: str, ids: Any) -> None:
+    if not isinstance(ids, Tensor) or ids.dtype not in _ID_DTYPES:
+        raise TypeError(f"{name} must hold int64, int32 or int16, got {_describe(ids)}")
+
+
+def _check_integer_target(target: Any, name: str) -> None:
+    if isinstance(target, Tensor) and (target.dtype == torch.bool or target.is_floating_point()):
+        raise TypeError(
+            f"{name} takes integer item ids as target, got {_describe(target)}; dense targets: Ranking.from_scores"
+        )
+
+
+def _check_device(name: str, tensor: Tensor, device: torch.device) -> None:
+    if tensor.device != device:
+        raise ValueError(f"{name} is on {tensor.device}, but the scores (or lists) are on {device}")
+
+
+def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a {value.dtype} tensor of shape {list(value.shape)}"
+    return f"{type(value).__name__}"
+
+
+def _repeat_detail(row: int, ids: Tensor, target: Tensor, items: int | None) -> str:
+    held = ids[row][ids[row] >= 0]
+    if target.dim() == 2 and target.shape[1] == items and bool((held <= 1).all()):
+        return f"target of shape {list(target.shape)} looks like a 0/1 matrix: pass target.bool()"
+    values, counts = torch.unique(held, return_counts=True)
+    return f"row {row} holds item {int(values[counts > 1][0])} more than once"
+
+
+def _overlap_detail(row: int, ids: Tensor, shared: Tensor) -> str:
+    return (
+        f"{int(shared.sum())} pairs, in row {row} item {int(ids[row][shared[row]][0])}. Take them out of the target, "
+        "or say what they mean: overlap='keep' (they stay candidates: repeat consumption), overlap='miss' (they "
+        "cannot be hit) or overlap='error' (this)"
+    )
+
+
+def _float_dtype(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64
