@@ -52,8 +52,8 @@ class RecMetricCollection(MetricCollection):
 
     Args:
         metrics: names ("HR", "NDCG", "MRR", "Precision", "Recall", "RPrecision", "MAP", "F1", "AUROC"; case ignored;
-            Hit, HitRatio, HitRate = HR), which are crossed with `k` unless they carry a cut-off ("MAP@100") or need none
-            (AUROC, RPrecision), and instances of this package's metrics; or a dict of instances with their keys.
+            Hit, HitRatio, HitRate = HR), which are crossed with `k` unless they carry a cut-off ("MAP@100") or need
+            none (AUROC, RPrecision), and instances of this package's metrics; or a dict of instances with their keys.
         k: cut-off or cut-offs for the names.
         prefix: put in front of every key.
         postfix: put behind every key.

@@ -292,7 +292,7 @@ class Ranking:
         if checks.enabled:
             twice = ((by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)).any(1)
             checks.reject("list_repeat", twice, lambda row: f"row {row} is {item_ids[row].tolist()}")
-        found = torch.searchsorted(by_id, ids).clamp(max=depth - 1)
+        found = _search(by_id, ids).clamp(max=depth - 1)
         at = slot.gather(1, found)
         present = listed & (by_id.gather(1, found) == ids)
         if overlap == "keep":
@@ -722,7 +722,7 @@ def _count(scores: Tensor, above: Tensor, at_least: Tensor, masks: list[Tensor])
 
 
 def _tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tensor]]:
-    """Cut [B, I] into pieces of at most 2^21 / wide elements (2^24 / wide off the CPU), row after row."""
+    """Cut [B, I] into pieces of at most 2^21 / wide elements (2^24 / wide off the CPU): some rows, or a part of one."""
     budget = max(1, 2 ** (21 if matrix.device.type == "cpu" else 24) // wide)
     rows, items = matrix.shape
     wide_piece = min(items, budget)
@@ -733,14 +733,19 @@ def _tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Ten
             yield here, matrix[here]
 
 
+def _search(ascending: Tensor, values: Tensor, right: bool = False) -> Tensor:
+    """Where each value would be inserted into its sorted row; `searchsorted` warns of layouts it has to copy."""
+    return torch.searchsorted(ascending.contiguous(), values.contiguous(), right=right)
+
+
 def _higher(ascending: Tensor, thresholds: Tensor) -> Tensor:
     """How many of a sorted row are > each threshold, [B, W]."""
-    return ascending.shape[1] - torch.searchsorted(ascending, thresholds.contiguous(), right=True)
+    return ascending.shape[1] - _search(ascending, thresholds, right=True)
 
 
 def _higher_or_equal(ascending: Tensor, thresholds: Tensor) -> Tensor:
     """How many of a sorted row are >= each threshold, [B, W]."""
-    return ascending.shape[1] - torch.searchsorted(ascending, thresholds.contiguous())
+    return ascending.shape[1] - _search(ascending, thresholds)
 
 
 def _round_up(threshold: float, dtype: torch.dtype) -> float:
@@ -761,8 +766,8 @@ def _place(located: _Located, member: Tensor, ties: Ties, secondary: Tensor | No
         first = secondary.argsort(dim=1, stable=True)
         key, second = key.gather(1, first).sort(dim=1, descending=True, stable=True)
         order = first.gather(1, second)
-    group = torch.searchsorted(-key, -key)
-    members = (torch.searchsorted(-key, -key, right=True) - group).to(dtype)
+    group = _search(-key, -key)
+    members = (_search(-key, -key, right=True) - group).to(dtype)
     number = (torch.arange(1, key.shape[1] + 1, device=key.device) - group).to(dtype)
     better = located.better.gather(1, order).to(dtype)
     size = located.group_size.gather(1, order).to(dtype)
@@ -844,7 +849,7 @@ class _Excluded:
         """Whether each of `ids` [B, N] is excluded in its row; False where not `listed`."""
         found = torch.zeros_like(listed)
         if self.ids.shape[1]:
-            at = torch.searchsorted(self.ids, ids.contiguous()).clamp(max=self.ids.shape[1] - 1)
+            at = _search(self.ids, ids).clamp(max=self.ids.shape[1] - 1)
             found = self.ids.gather(1, at) == ids
         for mask in self.masks:
             found = found | self._masked(mask, ids)

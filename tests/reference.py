@@ -1,0 +1,132 @@
+"""The definitions, once more, one user at a time in plain Python: no torch, no import of the package.
+
+A user is `scores` (a list, higher is better), `gains` ({item: gain}; > 0 relevant, < 0 unwanted) and `excluded` items.
+"""
+
+import math
+from dataclasses import dataclass
+
+MIRROR = {"optimistic": "pessimistic", "pessimistic": "optimistic", "realistic": "realistic"}
+
+
+@dataclass
+class User:
+    hits: list  # (rank, gain) of relevant candidates, best place first
+    unwanted: list  # (rank, gain) of candidates with a negative gain
+    gains: list  # of all relevant items, candidates or not
+    num_ranked: int
+    num_recommended: int
+    tied: bool
+    unreachable: bool
+
+
+def rank(scores, gains, excluded=(), ties="realistic", padding_idx=None, overlap="miss", threshold=-math.inf):
+    """Place every item of one user by sorting all candidates."""
+    gains = {item: gain for item, gain in gains.items() if item != padding_idx}
+    relevant = {item for item, gain in gains.items() if gain > 0}
+    gone = {item for item in excluded if item >= 0} | ({padding_idx} - {None})
+    if overlap == "keep":
+        gone -= relevant
+    candidates = [i for i, score in enumerate(scores) if i not in gone and score > -math.inf]
+    candidates.sort(key=lambda i: -scores[i])
+    hits, unwanted, tied = [], [], False
+    start = 0
+    while start < len(candidates):
+        group = [i for i in candidates[start:] if scores[i] == scores[candidates[start]]]
+        for members, places, kind in (
+            (sorted(gains[i] for i in group if gains.get(i, 0) > 0), hits, ties),
+            (sorted(gains[i] for i in group if gains.get(i, 0) < 0), unwanted, MIRROR[ties]),
+        ):
+            n, m = len(group), len(members)
+            if ties == "optimistic":
+                members.reverse()
+            for i, gain in enumerate(members, start=1):
+                if kind == "optimistic":
+                    place = start + i
+                elif kind == "pessimistic":
+                    place = start + n - m + i
+                else:
+                    place, gain = start + i * (n + 1) / (m + 1), math.fsum(members) / m
+                places.append((place, gain))
+        tied = tied or (len(group) > 1 and any(i in relevant for i in group))
+        start += len(group)
+    return User(
+        hits=hits,
+        unwanted=unwanted,
+        gains=[gains[i] for i in relevant],
+        num_ranked=len(candidates),
+        num_recommended=sum(scores[i] >= threshold for i in candidates),
+        tied=tied,
+        unreachable=any(i not in candidates for i in relevant),
+    )
+
+
+def found(user, k, threshold=False):
+    limit = min(k, user.num_recommended) if threshold else k
+    return sum(place <= limit for place, _ in user.hits)
+
+
+def hit_rate(user, k, threshold=False):
+    return float(found(user, k, threshold) > 0)
+
+
+def precision(user, k, denominator="k", threshold=False, zero_division=0.0):
+    recommended = user.num_recommended if threshold else user.num_ranked
+    places = {"k": k, "min": min(k, len(user.gains)), "recommended": min(k, recommended)}[denominator]
+    return found(user, k, threshold) / places if places else zero_division
+
+
+def recall(user, k, truncated=False, weighted=False, threshold=False):
+    if weighted:
+        return math.fsum(gain for place, gain in user.hits if place <= k) / math.fsum(user.gains)
+    return found(user, k, threshold) / (min(k, len(user.gains)) if truncated else len(user.gains))
+
+
+def f1(user, k):
+    p, r = precision(user, k), recall(user, k)
+    return 2 * p * r / (p + r) if p + r else 0.0
+
+
+def r_precision(user):
+    return found(user, len(user.gains)) / len(user.gains)
+
+
+def average_precision(user, k=math.inf, normalize="relevant"):
+    total = math.fsum(i / place for i, (place, _) in enumerate(user.hits, start=1) if place <= k)
+    return total / (len(user.gains) if normalize == "relevant" else min(k, len(user.gains)))
+
+
+def ndcg(user, k=math.inf):
+    dcg = math.fsum(gain / math.log2(1 + place) for place, gain in user.hits + user.unwanted if place <= k)
+    best = sorted(user.gains, reverse=True)
+    ideal = math.fsum(gain / math.log2(1 + i) for i, gain in enumerate(best, start=1) if i <= k)
+    return dcg / ideal
+
+
+def reciprocal_rank(user, k=math.inf):
+    return 1 / user.hits[0][0] if user.hits and user.hits[0][0] <= k else 0.0
+
+
+def auroc(scores, gains, excluded=(), padding_idx=None, overlap="miss"):
+    """Count (relevant, other candidate) pairs one by one; a relevant item that is no candidate loses them all."""
+    relevant = [i for i, gain in gains.items() if gain > 0 and i != padding_idx]
+    gone = (set(excluded) | {padding_idx}) - (set(relevant) if overlap == "keep" else set())
+    candidates = [i for i, score in enumerate(scores) if i not in gone and score > -math.inf]
+    others = [i for i in candidates if i not in relevant]
+    won = sum(
+        (scores[i] > scores[j]) + (scores[i] == scores[j]) / 2 for i in relevant if i in candidates for j in others
+    )
+    return won / (len(relevant) * len(others)) if others else math.nan
+
+
+def mean(values, weights=None):
+    """Weighted mean and its standard error over the defined values."""
+    weights = [1.0] * len(values) if weights is None else weights
+    kept = [(v, w) for v, w in zip(values, weights, strict=True) if not math.isnan(v) and w > 0]
+    if not kept:
+        return math.nan, math.nan
+    total, n = math.fsum(w for _, w in kept), len(kept)
+    mu = math.fsum(w * v for v, w in kept) / total
+    if n < 2:
+        return mu, math.nan
+    return mu, math.sqrt(math.fsum((w * (v - mu)) ** 2 for v, w in kept) * n / (n - 1)) / total

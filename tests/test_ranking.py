@@ -1,0 +1,558 @@
+"""The kernel against sorting, one user at a time: ties, exclusion, padding, dtypes, shapes, and what it refuses."""
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import reference
+import torch
+from hypothesis import given, settings
+
+import torchrecmetrics as trm
+from torchrecmetrics import ranking as kernel
+
+TIES = ("optimistic", "realistic", "pessimistic")
+INF = math.inf
+
+
+@st.composite
+def batches(draw):
+    """Few distinct scores, so that ties are the rule; targets, gains and history of every length, overlapping."""
+    rows, items = draw(st.integers(0, 4)), draw(st.integers(1, 9))
+    score = st.sampled_from([-INF, -2.0, -1.0, 0.0, 0.5, 1.0, 3.0])
+    scores = draw(st.lists(st.lists(score, min_size=items, max_size=items), min_size=rows, max_size=rows))
+    ids = st.lists(st.integers(0, items - 1), max_size=items, unique=True)
+    targets = draw(st.lists(ids, min_size=rows, max_size=rows))
+    gain = st.sampled_from([-2.0, -1.0, 0.0, 1.0, 2.0, 5.0])
+    gains = [[draw(gain) for _ in row] for row in targets]
+    history = draw(st.lists(st.lists(st.integers(-2, items - 1), max_size=6), min_size=rows, max_size=rows))
+    return scores, targets, gains, history, items
+
+
+def padded(rows, fill, dtype):
+    width = max([1, *map(len, rows)])
+    return torch.tensor([row + [fill] * (width - len(row)) for row in rows], dtype=dtype).reshape(len(rows), width)
+
+
+def pairs(ranks, gains):
+    """(rank, gain) of what was found."""
+    return [(r, g) for r, g in zip(ranks.tolist(), gains.tolist(), strict=True) if r < INF]
+
+
+def close(expected):
+    return [pytest.approx(pair, abs=1e-12) for pair in expected]
+
+
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("sort_from", [0, 64])
+@settings(max_examples=150, deadline=None)
+@given(batch=batches(), padding=st.booleans(), overlap=st.sampled_from(["keep", "miss"]), form=st.integers(0, 3))
+def test_equals_sorting(ties, sort_from, batch, padding, overlap, form):
+    """Ranks, gains, counts and flags equal those of sorting every user, for all forms of exclusion."""
+    scores, targets, gains, history, items = batch
+    padding_idx = 0 if padding else None
+    exclude = padded(history, -1, torch.int64)
+    dense = torch.zeros(len(scores), items, dtype=torch.bool)
+    for row, ids in enumerate(history):
+        dense[row, [i for i in ids if i >= 0 and i != padding_idx]] = True
+    everywhere = torch.zeros(items, dtype=torch.bool)
+    everywhere[items - 1] = form == 3
+    exclude = (exclude, dense, (exclude, dense[:, :]), (exclude[:, :2], everywhere, dense))[form]
+    patch = pytest.MonkeyPatch()
+    patch.setattr(kernel, "_SORT_FROM", sort_from)
+    ranking = trm.Ranking.from_scores(
+        torch.tensor(scores, dtype=torch.float32).reshape(len(scores), items),
+        padded(targets, -1, torch.int64),
+        gains=padded(gains, 0.0, torch.float64),
+        exclude=exclude,
+        ties=ties,
+        padding_idx=padding_idx,
+        overlap=overlap,
+        score_threshold=0.3,
+    )
+    patch.undo()
+    placed, unwanted = ranking.placed_gains(lambda gain: gain)
+    for row in range(len(scores)):
+        out = set(history[row]) | ({items - 1} if form == 3 else set())
+        gain = dict(zip(targets[row], gains[row], strict=True))
+        user = reference.rank(scores[row], gain, out, ties, padding_idx, overlap, threshold=0.3)
+        assert pairs(ranking.ranks[row], placed[row]) == close(user.hits)
+        assert sorted(pairs(ranking.penalties[0][row], unwanted[row])) == close(sorted(user.unwanted))
+        assert ranking.num_relevant[row] == len(user.gains)
+        assert ranking.ideal_gains[row].tolist()[: len(user.gains)] == sorted(user.gains, reverse=True)
+        assert ranking.num_ranked[row] == user.num_ranked
+        assert ranking.num_recommended[row] == user.num_recommended
+        assert bool(ranking.tied[row]) == user.tied
+        assert bool(ranking.unreachable[row]) == user.unreachable
+
+
+# ------------------------------------------------------------------------------------------------- get_topk_ranks
+
+
+def test_topk_ranks_by_hand(device):
+    """1 = first, k + 1 = not in the top k, 0 = padding; the answer stands beside the target and knows its depth."""
+    scores = torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]], device=device)
+    ranks = trm.get_topk_ranks(scores, torch.tensor([[0, 2, -1], [0, 1, 3]], device=device), 2)
+    assert ranks.tolist() == [[3, 2, 0], [1, 2, 3]]
+    assert (ranks.dtype, ranks.depth, ranks.device) == (torch.int64, 2, scores.device)
+    assert trm.get_topk_ranks(scores, torch.tensor([2, 0], device=device), 9).tolist() == [[2], [1]]
+
+
+@pytest.mark.parametrize(
+    ("ties", "expected"),
+    [("optimistic", [2, 4, 3]), ("pessimistic", [4, 6, 5]), ("realistic", [3, 6, 4])],  # realistic: 1 + i * 6 / 4, up
+)
+def test_topk_ranks_number_ties_by_item(ties, expected, device):
+    """Three targets among five equal scores behind one better item are numbered by item id, whatever their order."""
+    scores = torch.tensor([[9.0, 1, 1, 1, 1, 1]], device=device)
+    ranks = trm.get_topk_ranks(scores, torch.tensor([[1, 5, 3]], device=device), 6, ties=ties)
+    assert ranks.tolist() == [expected]
+
+
+@settings(max_examples=60, deadline=None)
+@given(batch=batches(), k=st.integers(1, 10), ties=st.sampled_from(TIES))
+def test_topk_ranks_agree_with_the_ranking(batch, k, ties):
+    """Sorted and cut, the integer ranks are the Ranking's, rounded up: no hit at any cut-off differs."""
+    scores, targets, _, history, items = batch
+    args = torch.tensor(scores).reshape(len(scores), items), padded(targets, -1, torch.int64)
+    options = {"exclude": padded(history, -1, torch.int64), "ties": ties, "overlap": "miss"}
+    ranking = trm.Ranking.from_scores(*args, **options, depth=k)
+    ranks = trm.get_topk_ranks(*args, k, **options)
+    assert torch.equal((ranks > 0).sum(1), ranking.num_relevant)
+    ascending = ranks.where((ranks > 0) & (ranks <= k), 10**6).sort(1).values
+    assert torch.equal(ascending.clamp(max=10**6).double(), ranking.ranks.ceil().nan_to_num(posinf=10**6))
+
+
+def test_constant_scores_stand_in_the_middle(device):
+    """One target among I equal scores: (I + 1) / 2."""
+    ranking = trm.Ranking.from_scores(torch.zeros(1, 100, device=device), torch.tensor([7], device=device))
+    assert ranking.ranks.tolist() == [[50.5]]
+
+
+# ------------------------------------------------------------------------------------------------- scores of all kinds
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "expanded"])
+def test_dtypes_and_strides(dtype, layout, device, generator):
+    """Scores are compared as they are, in their dtype and layout, and are never modified."""
+    scores = torch.randn(7, 301, generator=generator).to(device, dtype)
+    scores = {
+        "contiguous": scores,
+        "transposed": scores.T.contiguous().T,
+        "strided": scores.repeat_interleave(2, 1)[:, ::2],
+        "expanded": scores[:1].expand(7, 301),
+    }[layout]
+    before = scores.clone()
+    target = torch.randint(0, 301, (7, 1), generator=generator).to(device)
+    own = scores.gather(1, target)
+    better, same = (scores > own).sum(1, keepdim=True), (scores == own).sum(1, keepdim=True)
+    exclude = torch.arange(301, device=device) % 7 == 3
+    ranking = trm.Ranking.from_scores(scores, target)
+    assert torch.equal(ranking.ranks, better + (same + 1).double() / 2)
+    trm.Ranking.from_scores(scores, target, exclude=(exclude, target), overlap="miss")
+    assert torch.equal(scores, before)
+
+
+@pytest.mark.parametrize("height", [1, 3])
+@pytest.mark.parametrize("max_relevant", [None, 40])
+def test_tiles_do_not_show(height, max_relevant, monkeypatch, generator):
+    """However the scores are cut into tiles, by rows and by columns, the answer is the same."""
+    scores = torch.randint(0, 30, (11, 97), generator=generator).float()
+    dense = torch.rand(11, 97, generator=generator) < 0.1
+    exclude = torch.rand(11, 97, generator=generator) < 0.2
+    expected = trm.Ranking.from_scores(scores, dense, exclude=exclude, overlap="miss")
+
+    def tiny(matrix, wide):
+        width = 10 if matrix.is_floating_point() or height == 1 else matrix.shape[1]
+        for top in range(0, len(matrix), height):
+            for left in range(0, matrix.shape[1], width):
+                here = slice(top, top + height), slice(left, left + width)
+                yield here, matrix[here]
+
+    monkeypatch.setattr(kernel, "_tiles", tiny)
+    got = trm.Ranking.from_scores(scores, dense, exclude=exclude, overlap="miss", max_relevant=max_relevant)
+    assert torch.equal(got.ranks[:, : expected.ranks.shape[1]], expected.ranks)
+    assert torch.equal(got.num_ranked, expected.num_ranked)
+
+
+def test_more_items_than_int32(monkeypatch):
+    """Item ids and columns beyond 2^31 are found (one score seen through an expanded view; only the end is counted)."""
+    items = 2**31 + 10
+
+    def last_tile(matrix, wide):
+        here = slice(0, 1), slice(items - 100, items)
+        yield here, matrix[here]
+
+    monkeypatch.setattr(kernel, "_tiles", last_tile)
+    scores = torch.zeros(1, 1).expand(1, items)
+    ranking = trm.Ranking.from_scores(scores, torch.tensor([2**31 + 5]), exclude=torch.tensor([[2**31 + 6]]))
+    assert ranking.num_ranked.tolist() == [99]
+    assert ranking.ranks.tolist() == [[50]]
+    with pytest.raises(ValueError, match=f"row 0 holds {items} of {items} items"):
+        trm.Ranking.from_scores(scores, torch.tensor([items]))
+
+
+@pytest.mark.parametrize("width", [1, 100])
+def test_memory_beside_the_scores(width):
+    """Extra memory does not grow with B x I: under 256 MB for 600 MB of scores, few targets a row or many."""
+    import subprocess
+    import sys
+
+    program = f"""
+import resource, torch, torchrecmetrics as trm
+scores = torch.rand(1, 300_000).expand(500, 300_000)
+target = torch.randint(0, 300_000, (500, 1)) + torch.arange({width})
+exclude = torch.zeros(300_000, dtype=torch.bool)
+metric = trm.RecMetricCollection(["HR", "NDCG", "AUROC"], k=10)
+metric.update(scores[:8], target[:8] % 300_000, exclude=exclude)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+rows = 500 if {width} == 1 else 60
+metric.update(scores[:rows], target[:rows] % 300_000, exclude=exclude)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert int(done.stdout) < 256
+
+
+def test_no_rows(device):
+    """An empty batch is a Ranking of no rows."""
+    for target in (torch.empty(0, 3, dtype=torch.int64), torch.empty(0, 5, dtype=torch.bool)):
+        ranking = trm.Ranking.from_scores(torch.empty(0, 5, device=device), target.to(device))
+        assert len(ranking) == 0
+        assert ranking.ranks.shape[1] >= 1
+
+
+def test_no_target_columns(device):
+    """A batch nobody has a target in still has T = 1."""
+    ranking = trm.Ranking.from_scores(
+        torch.rand(2, 5, device=device), torch.empty(2, 0, dtype=torch.int64, device=device)
+    )
+    assert ranking.ranks.tolist() == [[INF], [INF]]
+
+
+def test_minus_infinity_is_no_candidate(device):
+    """-inf never fills a place: with two candidates left the worst relevant one is second of two."""
+    scores = torch.tensor([[0.5, -INF, 0.7, -INF]], device=device)
+    ranking = trm.Ranking.from_scores(scores, torch.tensor([[0, 1]], device=device))
+    assert ranking.ranks.tolist() == [[2.0, INF]]
+    assert (ranking.num_ranked.item(), ranking.num_relevant.item(), ranking.unreachable.item()) == (2, 2, True)
+
+
+@pytest.mark.parametrize("sort_from", [0, 64])
+def test_nan_is_worse_than_every_number(sort_from, monkeypatch, device):
+    """Unchecked, NaN takes no place, and on the target it is never a hit (torch.topk ranks it first)."""
+    monkeypatch.setattr(kernel, "_SORT_FROM", sort_from)
+    scores = torch.tensor([[math.nan, 0.2, 0.9], [0.1, math.nan, -INF]], device=device)
+    assert scores.topk(1).indices.tolist() == [[0], [1]]
+    for exclude in (None, torch.tensor([[0], [0]], device=device)):
+        ranking = trm.Ranking.from_scores(
+            scores, torch.tensor([[0, 1]] * 2, device=device), exclude=exclude, overlap="keep", validate_args=False
+        )
+        assert ranking.ranks.tolist() == [[2.0, INF], [1.0, INF]]
+        assert ranking.num_ranked.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("threshold", [0.1, -0.1, 3.5, 0.0])
+def test_score_threshold_is_not_rounded(dtype, threshold):
+    """Scores of any dtype are compared with the threshold itself, not with its nearest neighbour in that dtype."""
+    near = torch.tensor(threshold, dtype=dtype)
+    up, down = (torch.nextafter(near, torch.tensor(x, dtype=dtype)) for x in (INF, -INF))
+    scores = torch.stack([down, near, up])[None]
+    ranking = trm.Ranking.from_scores(scores, torch.tensor([0]), score_threshold=threshold)
+    assert ranking.num_recommended.item() == sum(float(s) >= threshold for s in scores[0])
+
+
+# ------------------------------------------------------------------------------------------------- targets, padding
+
+
+@pytest.mark.parametrize("max_relevant", [None, 3, 50])
+def test_dense_targets_are_id_targets(max_relevant, device, generator):
+    """Bool [B, I] and graded floats [B, I] say the same as ids with gains."""
+    scores = torch.randn(4, 6, generator=generator).to(device)
+    graded = torch.tensor([[0.0, 2, 0, -1, 0, 3], [0] * 6, [1, 0, 0, 0, 0, 0], [0, 0, 0, 5, -2, 1]], device=device)
+    ids = torch.tensor([[5, 3, 1], [-1, -1, -1], [0, -1, -1], [3, 4, 5]], device=device)
+    gains = torch.tensor([[3, -1, 2], [0, 0, 0], [1, 0, 0], [5, -2, 1]], device=device)
+    expected = trm.Ranking.from_scores(scores, ids, gains=gains)
+    got = trm.Ranking.from_scores(scores, graded, max_relevant=max_relevant)
+    width = min(expected.ranks.shape[1], got.ranks.shape[1])
+    for a, b in ((got.ranks, expected.ranks), (got.gains, expected.gains), (got.penalties[0], expected.penalties[0])):
+        assert torch.equal(a[:, :width], b[:, :width])
+    binary = trm.Ranking.from_scores(scores, graded > 0, max_relevant=max_relevant)
+    assert torch.equal(binary.ranks[:, :2], expected.ranks[:, :2])
+    assert binary.num_relevant.tolist() == [2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
+def test_integer_dtypes(dtype, device):
+    """Ids come in any signed integer dtype above int8."""
+    scores = torch.tensor([[0.1, 0.2, 0.3]], device=device)
+    ids = torch.tensor([[1]], dtype=dtype, device=device)
+    assert trm.get_topk_ranks(scores, ids, 3, exclude=ids + 1).tolist() == [[1]]
+
+
+@pytest.mark.parametrize("history", [[[1, 2]], [[1, 2, 0, 0]], [[2, 1, 4, 3]]])
+def test_padding_column_equals_no_padding_column(history, device):
+    """Ids from 1 with padding_idx=0 give what ids from 0 without a padding column give, padded rows or full ones."""
+    scores = torch.tensor([[9.0, 0.4, 0.3, 0.2, 0.1, 0.05]], device=device)
+    history = torch.tensor(history, device=device)
+    target = torch.tensor([[5]], device=device)
+    one_based = trm.Ranking.from_scores(scores, target, exclude=history, padding_idx=0)
+    zero_based = trm.Ranking.from_scores(scores[:, 1:], target - 1, exclude=history - 1)
+    assert torch.equal(one_based.ranks, zero_based.ranks)
+    assert torch.equal(one_based.num_ranked, zero_based.num_ranked)
+    assert trm.Ranking.from_scores(scores, target, padding_idx=0).num_ranked.item() == 5
+
+
+def test_padding_id_is_padding_in_target(device):
+    """A target equal to padding_idx is no target."""
+    ranking = trm.Ranking.from_scores(
+        torch.rand(2, 4, device=device), torch.tensor([0, 1], device=device), padding_idx=0
+    )
+    assert ranking.num_relevant.tolist() == [0, 1]
+
+
+def test_excluding_ids_equals_masking(generator):
+    """Subtracting the counts of a set equals scoring it -inf, with repeats and padding in the list."""
+    scores = torch.randint(0, 50, (64, 200), generator=generator).float()
+    exclude = torch.randint(-3, 200, (64, 40), generator=generator)
+    mask = torch.zeros(64, 201, dtype=torch.bool).scatter_(1, exclude.where(exclude >= 0, 200), True)[:, :200]
+    target = torch.randint(0, 200, (64, 1), generator=generator)
+    masked = trm.Ranking.from_scores(scores.masked_fill(mask, -INF), target)
+    for form in (exclude, mask, (exclude[:, :20], mask), (exclude[:, :20], exclude[:, 20:])):
+        got = trm.Ranking.from_scores(scores, target, exclude=form, overlap="miss")
+        assert torch.equal(got.ranks, masked.ranks)
+        assert torch.equal(got.num_ranked, masked.num_ranked)
+
+
+# ------------------------------------------------------------------------------------------------- lists, ranks, flat
+
+
+def test_from_topk_by_hand(device):
+    """Excluded ids leave the list and those behind move up; a negative id ends it."""
+    lists = torch.tensor([[7, 3, 9, 4], [4, 8, -1, -1], [1, 2, 3, 4]], device=device)
+    target = torch.tensor([[9, 1], [4, -1], [3, 4]], device=device)
+    plain = trm.Ranking.from_topk(lists, target)
+    assert plain.ranks.tolist() == [[3, INF], [1, INF], [3, 4]]
+    assert (plain.depth, plain.num_ranked, plain.num_recommended.tolist()) == (4, None, [4, 2, 4])
+    history = torch.tensor([[3, 7], [8, 8], [5, -1]], device=device)
+    moved = trm.Ranking.from_topk(lists, target, exclude=history)
+    assert moved.ranks.tolist() == [[1, INF], [1, INF], [3, 4]]
+    assert moved.row_depth.tolist() == [2, 4, 4]  # the second recommender had no more items: its list is whole
+    assert moved.num_recommended.tolist() == [2, 1, 4]
+    mask = torch.zeros(8, dtype=torch.bool, device=device)  # item 9 lies beyond the mask: not excluded
+    mask[[3, 7]] = True
+    assert trm.Ranking.from_topk(lists[:1], target[:1], exclude=mask).ranks.tolist() == [[1, INF]]
+    assert trm.Ranking.from_topk(lists, target, complete=True).depth is None
+
+
+@pytest.mark.parametrize(("overlap", "expected"), [("keep", [[2, 3]]), ("miss", [[2, INF]])])
+def test_from_topk_overlap(overlap, expected, device):
+    """A listed target that is also excluded stays or is lost."""
+    lists, target, seen = (torch.tensor(x, device=device) for x in ([[5, 6, 7]], [[6, 7]], [[7]]))
+    ranking = trm.Ranking.from_topk(lists, target, exclude=seen, overlap=overlap)
+    assert ranking.ranks.tolist() == expected
+    assert ranking.unreachable.tolist() == [overlap == "miss"]
+
+
+def test_from_topk_equals_from_scores(device, generator):
+    """The list of the best K gives the ranks of the scores it came from, gains and penalties included."""
+    scores = torch.rand(20, 50, generator=generator).to(device)
+    target = torch.rand(20, 50, generator=generator).argsort(1)[:, :6].to(device)
+    gains = torch.randint(-2, 4, (20, 6), generator=generator).to(device)
+    for k in (5, 50):
+        whole = trm.Ranking.from_scores(scores, target, gains=gains, depth=k)
+        listed = trm.Ranking.from_topk(scores.topk(k).indices, target, gains=gains)
+        assert torch.equal(listed.ranks, whole.ranks)
+        assert torch.equal(listed.num_relevant, whole.num_relevant)
+        assert trm.functional.ndcg(listed, k).tolist() == pytest.approx(
+            trm.functional.ndcg(whole, k).tolist(), nan_ok=True
+        )
+
+
+def test_from_ranks(device):
+    """Ranks in any order and dtype; <= 0 is padding, beyond depth is a miss."""
+    ranks = torch.tensor([[3, 1, 0], [11, 2, -5]], device=device)
+    ranking = trm.Ranking.from_ranks(ranks, depth=10, num_ranked=20)
+    assert ranking.ranks.tolist() == [[1, 3, INF], [2, INF, INF]]
+    assert (ranking.num_relevant.tolist(), ranking.num_ranked.tolist()) == ([2, 2], [20, 20])
+    assert trm.Ranking.from_ranks(torch.tensor([1.5, INF], device=device)).ranks.tolist() == [[1.5], [INF]]
+
+
+@settings(max_examples=100, deadline=None)
+@given(batch=batches(), ties=st.sampled_from(TIES), seed=st.integers(0, 100))
+def test_from_flat_equals_rows(batch, ties, seed):
+    """Shuffled (score, target, query) triples rank like the rows they came from."""
+    scores, targets, gains, _, items = batch
+    scores = torch.tensor(scores, dtype=torch.float64).reshape(len(scores), items)
+    dense = torch.zeros_like(scores)
+    for row, ids in enumerate(targets):
+        dense[row, ids] = torch.tensor(gains[row], dtype=dense.dtype)
+    shuffle = torch.randperm(scores.numel(), generator=torch.Generator().manual_seed(seed))
+    queries = torch.arange(len(scores)).repeat_interleave(items) * 3 + 5
+    flat = trm.Ranking.from_flat(scores.flatten()[shuffle], dense.flatten()[shuffle], queries[shuffle], ties=ties)
+    rows = trm.Ranking.from_scores(scores, dense, ties=ties)
+    assert torch.equal(flat.ranks, rows.ranks)
+    assert torch.equal(flat.num_relevant, rows.num_relevant)
+    assert torch.equal(flat.num_ranked, rows.num_ranked)
+    assert torch.equal(flat.tied, rows.tied)
+    for got, expected in ((trm.functional.ndcg(flat, k), trm.functional.ndcg(rows, k)) for k in (2, None)):
+        assert got.tolist() == pytest.approx(expected.tolist(), nan_ok=True)
+
+
+# ------------------------------------------------------------------------------------------------- bad input
+
+
+SCORES = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]])
+TARGET = torch.tensor([[2, 0], [1, -1]])
+
+BAD_SCORES = {
+    "not a tensor": ({"scores": [[0.1]]}, TypeError, "scores must be a tensor, got list"),
+    "1-D": ({"scores": SCORES[0]}, ValueError, r"scores must be \[rows, items\].*got shape \[3\]"),
+    "no items": ({"scores": SCORES[:, :0]}, ValueError, "at least one item"),
+    "integer scores": ({"scores": SCORES.long()}, TypeError, r"got a torch.int64 tensor.*Ranking.from_topk"),
+    "target not a tensor": ({"target": [[1]]}, TypeError, "target must be a tensor, got list"),
+    "rows differ": ({"target": TARGET[:1]}, ValueError, r"target ids must be \[2\] or \[2, T\].*got \[1, 2\]"),
+    "3-D target": ({"target": TARGET[None]}, ValueError, "target ids must be"),
+    "uint8 target": ({"target": TARGET.to(torch.uint8)}, TypeError, "int64, int32 or int16, got a torch.uint8"),
+    "int8 target": ({"target": TARGET.to(torch.int8)}, TypeError, "got a torch.int8"),
+    "dense width": ({"target": torch.ones(2, 4)}, ValueError, r"dense and must have the scores' shape \[2, 3\]"),
+    "dense with gains": ({"target": SCORES > 0, "gains": SCORES}, ValueError, "gains belong beside id targets"),
+    "id too large": (
+        {"target": torch.tensor([0, 3])},
+        ValueError,
+        "1 of 2 rows with a target id beyond.*row 1 holds 3",
+    ),
+    "duplicates": ({"target": torch.tensor([[1, 1], [0, 2]])}, ValueError, "twice in target: row 0 holds item 1"),
+    "0/1 matrix": ({"target": torch.tensor([[0, 1, 1], [1, 0, 0]])}, ValueError, r"pass target.bool\(\)"),
+    "gains shape": ({"gains": torch.ones(2)}, ValueError, r"gains must be numbers in the shape of target \[2, 2\]"),
+    "gains NaN": ({"gains": torch.tensor([[1, math.nan], [1, 1]])}, ValueError, "with a gain that is NaN or infinite"),
+    "graded NaN": ({"target": torch.tensor([[1, 0, math.nan]] * 2)}, ValueError, "with a gain that is NaN or infinite"),
+    "NaN score": ({"scores": SCORES.where(SCORES < 0.9, math.nan)}, ValueError, "NaN or .inf: the highest of row 0"),
+    "+inf score": ({"scores": SCORES.where(SCORES < 0.9, INF)}, ValueError, "1 of 2 rows with a score that is NaN or"),
+    "exclude dtype": ({"exclude": SCORES}, TypeError, "exclude must hold int64, int32 or int16, got a torch.float32"),
+    "exclude rows": ({"exclude": TARGET[:1]}, ValueError, r"exclude ids must be \[2\] or \[2, H\], got \[1, 2\]"),
+    "exclude mask": (
+        {"exclude": torch.ones(2, 4).bool()},
+        ValueError,
+        r"bool exclude must be \[3\] or \[2, 3\].*\[2, 4\]",
+    ),
+    "exclude id": ({"exclude": torch.tensor([[0], [7]])}, ValueError, "excluded id beyond.*row 1 excludes 7 of 3"),
+    "overlap": (
+        {"exclude": torch.tensor([[2], [1]])},
+        ValueError,
+        "2 of 2 rows with a target that is also excluded: 2 pairs, in row 0 item 2.*'keep'.*'miss'",
+    ),
+    "ties": (
+        {"ties": "random"},
+        ValueError,
+        "ties must be one of 'optimistic', 'realistic', 'pessimistic', got 'random'",
+    ),
+    "overlap option": ({"overlap": "drop"}, ValueError, "overlap must be one of"),
+    "padding_idx": ({"padding_idx": 3}, ValueError, r"padding_idx must be an item id in 0..2, got 3"),
+    "validate_args": ({"validate_args": "never"}, ValueError, "validate_args must be True, False or 'deferred'"),
+    "max_relevant": ({"target": SCORES > 0, "max_relevant": 2}, ValueError, "more relevant items than max_relevant"),
+    "depth": ({"depth": 0}, ValueError, "depth must be at least 1, got 0"),
+    "device": ({"target": TARGET.to("meta")}, ValueError, "target is on meta, but the scores .* are on cpu"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SCORES)
+def test_bad_scores(name):
+    """What from_scores refuses, with the type and the words it does it."""
+    given_, error, message = BAD_SCORES[name]
+    arguments = {"scores": SCORES, "target": TARGET} | given_
+    with pytest.raises(error, match=message):
+        trm.Ranking.from_scores(**arguments)
+
+
+@pytest.mark.parametrize("k", [0, -3])
+def test_k_below_one(k):
+    with pytest.raises(ValueError, match=f"k must be at least 1, got {k}"):
+        trm.get_topk_ranks(SCORES, TARGET, k)
+
+
+@pytest.mark.parametrize("k", [True, 2.0, "5", None])
+def test_k_not_an_integer(k):
+    with pytest.raises(TypeError, match="k must be an integer >= 1, got"):
+        trm.get_topk_ranks(SCORES, TARGET, k)
+
+
+def test_dense_target_for_topk_ranks():
+    """One rank per target needs ids."""
+    with pytest.raises(TypeError, match="takes integer item ids as target"):
+        trm.get_topk_ranks(SCORES, SCORES > 0, 2)
+
+
+BAD_LISTS = {
+    "floats": ({"item_ids": SCORES}, TypeError, "item_ids must hold int64, int32 or int16"),
+    "1-D": ({"item_ids": TARGET[0]}, ValueError, r"item_ids must be \[rows, places\]"),
+    "repeated": (
+        {"item_ids": torch.tensor([[1, 2, 1]] * 2)},
+        ValueError,
+        r"an item recommended twice: row 0 is \[1, 2, 1\]",
+    ),
+    "dense target": ({"target": SCORES > 0}, TypeError, "from_topk takes integer item ids as target"),
+    "overlap": ({"exclude": torch.tensor([[2], [5]])}, ValueError, "1 of 2 rows with a target that is also excluded"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_LISTS)
+def test_bad_lists(name):
+    """What from_topk refuses."""
+    given_, error, message = BAD_LISTS[name]
+    arguments = {"item_ids": torch.tensor([[0, 1, 2], [2, 1, 0]]), "target": TARGET} | given_
+    with pytest.raises(error, match=message):
+        trm.Ranking.from_topk(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "error", "message"),
+    [
+        (torch.tensor([[0.5, 1.0]]), ValueError, "a rank that is no place"),
+        (torch.tensor([[math.nan, 1.0]]), ValueError, "a rank that is no place"),
+        (torch.tensor([[kernel.INVALID_RANK, 1]]), ValueError, "marked invalid"),
+        (torch.tensor([[True]]), TypeError, "ranks must be an integer or float tensor"),
+        (torch.ones(1, 1, 1), ValueError, r"ranks must be \[B\] or \[B, T\]"),
+    ],
+)
+def test_bad_ranks(ranks, error, message):
+    with pytest.raises(error, match=message):
+        trm.Ranking.from_ranks(ranks)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"indexes": torch.zeros(2)}, TypeError, "indexes must hold"),
+        ({"indexes": torch.zeros(3, dtype=torch.int64)}, ValueError, "must have one shape"),
+        ({"scores": torch.tensor([0.1, math.nan])}, ValueError, "NaN or .inf: query 4"),
+        ({"target": torch.tensor([INF, 0])}, ValueError, "gain that is NaN or infinite: query 4"),
+        ({"ties": "none"}, ValueError, "ties must be one of"),
+    ],
+)
+def test_bad_flat(change, error, message):
+    arguments = {"scores": torch.tensor([0.1, 0.2]), "target": torch.tensor([0, 1]), "indexes": torch.tensor([4, 4])}
+    with pytest.raises(error, match=message):
+        trm.Ranking.from_flat(**(arguments | change))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, case in BAD_SCORES.items() if " rows with " in case[2] or "twice" in case[2]]
+)
+def test_deferred_violations_mark_their_rows(name):
+    """With "deferred" nothing raises: the row is rejected and counted under its kind, the others are untouched."""
+    given_ = BAD_SCORES[name][0]
+    ranking = trm.Ranking.from_scores(**({"scores": SCORES, "target": TARGET} | given_), validate_args="deferred")
+    assert ranking.invalid.sum() == ranking.rejected.sum() > 0
+    assert (ranking.num_relevant[ranking.rejected] == 0).all()
+    assert ranking.ranks[ranking.rejected].isinf().all()
+    assert (ranking.num_relevant[~ranking.rejected] > 0).all()
+
+
+def test_topk_ranks_mark_invalid_rows():
+    """Where it cannot raise, get_topk_ranks writes the smallest int64 into the row."""
+    scores = SCORES.where(SCORES < 0.9, math.nan)
+    ranks = trm.get_topk_ranks(scores, TARGET, 2, validate_args="deferred")
+    assert ranks.tolist() == [[kernel.INVALID_RANK] * 2, [2, kernel.INVALID_RANK * 0]]
