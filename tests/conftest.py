@@ -2,10 +2,9 @@ import pytest
 import torch
 
 
-@pytest.fixture(
-    params=["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
-)
+@pytest.fixture(params=["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
 def device(request):
+    """Every numeric test runs on the CPU and, where there is one, on a GPU."""
     return torch.device(request.param)
 
 

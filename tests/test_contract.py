@@ -1,0 +1,447 @@
+"""What a torchmetrics metric promises, for every class of the package: one tester, every metric."""
+
+import copy
+import math
+import pickle
+
+import distributed
+import pytest
+import torch
+from torch import nn
+from torchmetrics import MetricCollection
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
+
+import torchrecmetrics as trm
+
+METRICS = {
+    metric.label: metric
+    for metric in (
+        *(trm.HR(3), trm.Precision(3), trm.Precision(3, denominator="recommended"), trm.Recall(3), trm.F1(3)),
+        *(trm.RPrecision(), trm.MAP(3), trm.MAP(), trm.NDCG(3), trm.NDCG(gain="exponential"), trm.MRR(3), trm.MRR()),
+        *(trm.AUROC(), trm.AUROC(weight="relevant"), trm.HR(3, score_threshold=0.2)),
+    )
+}
+
+
+def batch(seed, rows=8, items=12, device="cpu"):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(0, 20, (rows, items), generator=generator) / 20
+    target = torch.rand(rows, items, generator=generator).argsort(1)[:, :4]
+    target[torch.rand(rows, 4, generator=generator) < 0.3] = -1
+    gains = torch.randint(1, 4, (rows, 4), generator=generator)
+    return {"scores": scores.to(device), "target": target.to(device), "gains": gains.to(device)}
+
+
+def expected(metric, *seeds):
+    """Value and error over all batches at once."""
+    parts = [batch(seed) for seed in seeds]
+    metric = METRICS[metric.label].clone()
+    metric.update(**{key: torch.cat([part[key] for part in parts]) for key in parts[0]})
+    return metric.compute().item(), metric.standard_error().item()
+
+
+def fresh(metric, **options):
+    """The same metric made anew, with more options."""
+    if isinstance(metric, trm.AUROC):
+        options["weight"] = metric._weight
+    return type(metric)(*([metric.k] if metric.k else []), **metric.options, **options)
+
+
+@pytest.fixture(params=METRICS)
+def metric(request, device):
+    return METRICS[request.param].clone().to(device)
+
+
+def test_class_flags(metric):
+    assert (metric.higher_is_better, metric.is_differentiable, metric.full_state_update) == (True, False, False)
+    assert type(metric).__doc__
+    assert repr(metric) == f"{type(metric).__name__}({metric.label})"
+
+
+def test_update_compute_reset(metric, device):
+    """Updates add up, compute is idempotent and scalar, reset starts again."""
+    for seed in (1, 2):
+        metric.update(**batch(seed, device=device))
+    value, error = expected(metric, 1, 2)
+    for _ in range(2):
+        assert metric.compute().item() == pytest.approx(value, abs=1e-12)
+    assert (metric.compute().shape, metric.compute().dtype) == ((), torch.float64)
+    assert metric.standard_error().item() == pytest.approx(error, abs=1e-12)
+    metric.reset()
+    assert not metric.update_called
+    metric.to(device).update(**batch(3, device=device))
+    assert metric.compute().item() == pytest.approx(expected(metric, 3)[0], abs=1e-12)
+
+
+def test_forward(metric, device):
+    """Forward gives the value of its batch and adds it to the whole."""
+    for seed in (1, 2):
+        value = metric(**batch(seed, device=device))
+        assert value.item() == pytest.approx(expected(metric, seed)[0], abs=1e-12)
+        assert metric._forward_cache.item() == value.item()
+    assert metric.compute().item() == pytest.approx(expected(metric, 1, 2)[0], abs=1e-12)
+    assert metric.update_count == 2
+
+
+def test_caller_cannot_change_the_result(metric, device):
+    """What compute returned is the caller's to change."""
+    metric.update(**batch(1, device=device))
+    first = metric.compute().item()
+    metric.compute().mul_(7)
+    assert metric.compute().item() == first
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), lambda m: m.clone()])
+def test_copies(metric, duplicate, device):
+    """A copy has the state and lives on its own."""
+    metric.update(**batch(1, device=device))
+    other = duplicate(metric)
+    other.update(**batch(2, device=device))
+    assert other.compute().item() == pytest.approx(expected(metric, 1, 2)[0], abs=1e-12)
+    assert metric.compute().item() == pytest.approx(expected(metric, 1)[0], abs=1e-12)
+
+
+def test_state_dict(metric, device):
+    """Not in checkpoints unless asked for; then state comes back whole, also inside a module."""
+    assert not metric.state_dict()
+    metric.update(**batch(1, device=device))
+    metric.persistent(True)
+    module, other = nn.ModuleDict({"m": metric}), nn.ModuleDict({"m": METRICS[metric.label].clone().to(device)})
+    other["m"].persistent(True)
+    other.load_state_dict(module.state_dict())
+    assert torch.equal(other["m"].compute(), metric.compute())
+
+
+def test_merge_state(metric, device):
+    """Two halves merge to the whole, also after compute."""
+    other = metric.clone()
+    metric.update(**batch(1, device=device))
+    other.update(**batch(2, device=device))
+    metric.compute()
+    metric.merge_state(other)
+    assert metric.compute().item() == pytest.approx(expected(metric, 1, 2)[0], abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_casting_the_module_keeps_the_state(metric, dtype, device):
+    """`module.to(dtype)`, `.half()` and `set_dtype` leave sums float64 and counts int64."""
+    module = nn.ModuleDict({"linear": nn.Linear(2, 2), "metric": metric}).to(device)
+    metric.update(**batch(1, device=device))
+    module.to(dtype).half().bfloat16()
+    metric.set_dtype(dtype)
+    metric.update(**batch(2, device=device))
+    assert {state.dtype for state in metric.metric_state.values()} == {torch.float64, torch.int64}
+    assert module["linear"].weight.dtype == torch.bfloat16
+    assert metric.compute().item() == pytest.approx(expected(metric, 1, 2)[0], abs=1e-12)
+    metric.reset()
+    assert {state.dtype for state in metric.metric_state.values()} == {torch.float64, torch.int64}
+
+
+def test_low_precision_default_dtype(metric, device):
+    """Lightning's "bf16-true" makes bfloat16 the default dtype: no step of ours follows it."""
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        other = fresh(metric).to(device)
+        data = batch(1, device=device)
+        other.update(data["scores"].float(), data["target"], gains=data["gains"])
+        low = other.compute().item()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    metric = fresh(metric).to(device)
+    metric.update(data["scores"].float(), data["target"], gains=data["gains"])
+    assert low == metric.compute().item()
+
+
+def test_inference_mode_then_training(metric, device):
+    """State reset or updated in inference mode can be updated outside it (validate, then fit)."""
+    with torch.inference_mode():
+        metric.reset()
+        metric.update(**batch(1, device=device))
+        metric.compute()
+    metric.update(**batch(2, device=device))
+    with torch.inference_mode():
+        metric.update(**batch(3, device=device))
+    assert metric.compute().item() == pytest.approx(expected(metric, 1, 2, 3)[0], abs=1e-12)
+    metric.reset()
+    metric.update(**batch(1, device=device))
+
+
+def test_scores_may_require_gradients(metric, device):
+    """Metrics of live model output need no detach and build no graph."""
+    data = batch(1, device=device)
+    metric.update(data["scores"].requires_grad_(), data["target"], gains=data["gains"])
+    assert not metric.compute().requires_grad
+
+
+def test_to_and_from_meta(metric):
+    """A metric built on meta is materialised with empty state."""
+    with torch.device("meta"):
+        other = fresh(metric)
+    assert next(iter(other.metric_state.values())).is_meta
+    other.to_empty(device="cpu")
+    other.update(**batch(1))
+    assert other.compute().item() == pytest.approx(expected(metric, 1)[0], abs=1e-12)
+
+
+def test_plot(metric, device):
+    """Plots like any torchmetrics metric."""
+    pytest.importorskip("matplotlib").use("agg")
+    import matplotlib.pyplot as plt
+
+    metric.update(**batch(1, device=device))
+    figure, _ = metric.plot()
+    plt.close(figure)
+
+
+def test_no_users(device):
+    """compute() without a user is NaN and warns once, for one metric as for a collection of many."""
+    metric = trm.HR(3).to(device)
+    with pytest.warns(UserWarning, match="no row to average over, the value is nan: HR@3") as caught:
+        assert [math.isnan(metric.compute()) for _ in range(2)] == [True, True]
+    assert len(caught) == 1
+    assert math.isnan(metric.standard_error())
+    collection = trm.RecMetricCollection(["HR", "MRR"], k=[1, 2]).to(device)
+    with pytest.warns(UserWarning, match="HR@1, MRR@1, HR@2, MRR@2") as caught:
+        collection.compute()
+    assert len(caught) == 1
+
+
+def test_one_user_has_no_standard_error(device):
+    metric = trm.MRR().to(device)
+    metric.update(torch.tensor([[0.1, 0.2]], device=device), torch.tensor([0], device=device))
+    assert metric.compute() == 0.5
+    assert math.isnan(metric.standard_error())
+
+
+def test_counts_before_compute():
+    """The counts are those of the last compute; before it there are none."""
+    with pytest.raises(RuntimeError, match=r"HR@3: counts and standard errors are those of the last compute\(\)"):
+        _ = trm.HR(3).num_users
+
+
+# ------------------------------------------------------------------------------------------------- deferred checks
+
+
+def bad_batches():
+    good = {"scores": torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]]), "target": torch.tensor([[0, 1], [2, -1]])}
+    nan = good["scores"].clone()
+    nan[0, 1] = math.nan
+    ranks = trm.get_topk_ranks(nan, good["target"], 3, validate_args="deferred")
+    short = trm.Ranking.from_topk(
+        torch.tensor([[0, 1, 2], [0, 1, 2]]), good["target"], exclude=torch.tensor([[2], [5]]), validate_args="deferred"
+    )
+    return {
+        "scores": ({**good, "scores": nan}, "1 rows with a score that is NaN or .inf"),
+        "target": ({**good, "target": torch.tensor([[0, 3], [4, 1]])}, "2 rows with a target id beyond the last item"),
+        "twice": ({**good, "target": torch.tensor([[1, 1], [0, 1]])}, "1 rows with an item listed twice"),
+        "exclude": (
+            {**good, "exclude": torch.tensor([[1], [3]])},
+            "1 rows with an excluded id .*; 1 rows with a target that",
+        ),
+        "gains": ({**good, "gains": torch.tensor([[1, math.inf], [1, 1]])}, "1 rows with a gain"),
+        "weights": ({**good, "weights": torch.tensor([-1.0, 1.0])}, "1 rows with a weight"),
+        "ranks": ({"ranks": ranks}, "1 rows with a rank that is no place"),
+        "short": ({"ranking": short}, "1 rows cut below k"),
+    }
+
+
+@pytest.mark.parametrize("name", bad_batches())
+def test_deferred_violations_raise_in_compute(name):
+    """Nothing raises in update; compute says how many rows of what, until reset; forward raises at once, unchanged."""
+    arguments, message = bad_batches()[name]
+    metric = trm.HR(3, validate_args="deferred")
+    with pytest.raises(ValueError, match=message):
+        metric(**arguments)
+    assert metric.update_count == 0
+    assert not any(state.any() for state in metric.metric_state.values())
+    metric.update(**arguments)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"HR@3: bad input since the last reset: .*{message}"):
+            metric.compute()
+    metric.reset()
+    metric.update(torch.tensor([1]))
+    assert metric.compute() == 1
+
+
+def test_deferred_empty_rows_raise_in_compute():
+    metric = trm.HR(3, validate_args="deferred", empty_target_action="error")
+    metric.update(torch.tensor([[0.1, 0.9, math.nan], [0.3, 0.2, 0.1]]), torch.tensor([1, -1]))
+    with pytest.raises(ValueError, match=r"1 rows with a score .*; 1 rows without a relevant item"):
+        metric.compute()
+
+
+def test_unchecked_values():
+    """validate_args=False raises nothing, and out-of-range ids are still safe."""
+    metric = trm.HR(1, validate_args=False)
+    metric.update(torch.tensor([[0.1, math.nan], [0.5, 0.1]]), torch.tensor([[1, -1], [0, 9]]))
+    assert metric.compute() == 0.5
+
+
+META_UPDATES = {
+    "ids": lambda s, t: ((s, t), {}),
+    "ids [B]": lambda s, t: ((s, t[:, 0]), {}),
+    "exclude ids": lambda s, t: ((s, t), {"exclude": t}),
+    "exclude mask": lambda s, t: ((s, t), {"exclude": s > 0}),
+    "exclude items": lambda s, t: ((s, t), {"exclude": (s > 0)[0]}),
+    "exclude several": lambda s, t: ((s, t), {"exclude": (t, s > 0, (s > 0)[0])}),
+    "gains": lambda s, t: ((s, t), {"gains": t}),
+    "weights": lambda s, t: ((s, t), {"weights": s[:, 0]}),
+    "dense": lambda s, t: ((s, s > 0), {}),
+    "graded": lambda s, t: ((s, s), {"exclude": t}),
+    "ranking": lambda s, t: ((trm.Ranking.from_scores(s, t, exclude=t, depth=None),), {}),
+    "many targets": lambda s, t: ((s, t.repeat(1, 100)), {}),
+    "bfloat16": lambda s, t: ((s.bfloat16(), t), {}),
+}
+
+
+@pytest.mark.parametrize("form", META_UPDATES)
+@pytest.mark.parametrize("empty", ["skip", "error"])
+@pytest.mark.parametrize("padding_idx", [None, 0])
+def test_update_never_waits_for_the_device(form, empty, padding_idx):
+    """On "meta" there are no values to read: every form of update runs, and so asks for none."""
+    options = {"max_relevant": 5, "empty_target_action": empty, "padding_idx": padding_idx}
+    metrics = [fresh(m, **options) for m in METRICS.values()]
+    if form == "ranking":
+        metrics = [m for m in metrics if "score_threshold" not in m.options and padding_idx is None]
+    scores, target = torch.empty(6, 20, device="meta"), torch.empty(6, 3, dtype=torch.int64, device="meta")
+    args, kwargs = META_UPDATES[form](scores, target)
+    if metrics:
+        collection = trm.RecMetricCollection(metrics, **options).to("meta")
+        collection.update(*args, **kwargs)
+        collection.update(*args, **kwargs)
+    for metric in metrics:
+        metric = metric.clone().to("meta")
+        metric.update(*args, **kwargs)
+        assert metric.update_count == (2 + 1 if metrics else 1)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_update_with_ranks_and_lists_never_waits(k):
+    """The other forms: integer ranks, and lists of recommended items with history."""
+    scores, target = torch.empty(6, 20, device="meta"), torch.empty(6, 3, dtype=torch.int64, device="meta")
+    ranks = trm.get_topk_ranks(scores, target, 3, exclude=target)
+    lists = trm.Ranking.from_topk(
+        torch.empty(6, 9, dtype=torch.int64, device="meta"), target, exclude=target, gains=target
+    )
+    for form in (ranks, lists):
+        collection = trm.RecMetricCollection(["HR", "NDCG", "Precision", "RPrecision"], k=k).to("meta")
+        collection.update(form)
+
+
+def test_meta_would_notice():
+    """The proof can fail: what reads a value raises on "meta" - compute does, and a dense target of unknown width."""
+    scores = torch.empty(6, 20, device="meta")
+    metric = trm.HR(3).to("meta")
+    metric.update(scores, torch.empty(6, dtype=torch.int64, device="meta"))
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        metric.compute()
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        metric.update(scores, scores > 0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("form", [form for form in META_UPDATES if form != "ranking"])
+def test_update_never_synchronises_cuda(form):
+    """The same with real kernels: PyTorch raises on any synchronisation inside update."""
+    metrics = [fresh(m, max_relevant=20) for m in METRICS.values()]
+    collection = trm.RecMetricCollection(metrics, max_relevant=20).to("cuda")
+    scores = torch.rand(6, 400, device="cuda")
+    target = torch.arange(18, device="cuda").view(6, 3)
+    args, kwargs = META_UPDATES[form](scores, target)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        collection.update(*args, **kwargs)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+# ------------------------------------------------------------------------------------------------- several processes
+
+
+def synced_values(rank, world_size, split):
+    """Each process updates with its own batches; every one must see the whole."""
+    out = {}
+    for label, metric in METRICS.items():
+        metric = metric.clone()
+        for seed in split[rank]:
+            metric.update(**batch(seed))
+        value = metric.compute().item()
+        local = {name: state.clone() for name, state in metric.metric_state.items()}
+        metric.sync()
+        with pytest.raises(TorchMetricsUserError, match="unsync"):
+            metric.update(**batch(1))
+        synced = metric.compute().item()
+        metric.unsync()
+        assert all(torch.equal(state, local[name]) for name, state in metric.metric_state.items())
+        out[label] = value, metric.standard_error().item(), synced, metric.num_users
+    return out
+
+
+@pytest.mark.parametrize("split", [((1, 2, 3), (4,)), ((), (1, 2)), ((1, 2), ()), ((1,), (), (2, 3))])
+def test_processes_do_not_show(split):
+    """Uneven processes, one of them (first or later) without an update: the value of all batches, no warning."""
+    seeds = sum(split, ())
+    for result in distributed.run(synced_values, len(split), split):
+        for label, (value, error, synced, num_users) in result.items():
+            metric = METRICS[label]
+            assert (value, error) == pytest.approx(expected(metric, *seeds), abs=1e-12)
+            assert synced == value
+            assert num_users > 0
+
+
+def deferred_error(rank, world_size):
+    """Only one process has bad input; all must raise, none may hang, and all go on afterwards."""
+    metric = trm.HR(1, validate_args="deferred")
+    scores = torch.tensor([[0.1, math.nan if rank == 1 else 0.2]])
+    metric.update(scores, torch.tensor([0]))
+    with pytest.raises(ValueError, match="HR@1: bad input since the last reset: 1 rows with a score that is NaN") as e:
+        metric.compute()
+    assert not metric._is_synced
+    metric.reset()
+    metric.update(torch.tensor([1]))
+    assert metric.compute() == 1
+    return str(e.value)
+
+
+def test_deferred_errors_are_the_same_everywhere():
+    assert len(set(distributed.run(deferred_error, 2))) == 1
+
+
+def own_values(rank, world_size):
+    """sync_on_compute=False, dist_sync_on_step and a gather function of the user's."""
+    mine = trm.HR(1, sync_on_compute=False)
+    mine.update(torch.tensor([rank + 1]))
+    step = trm.HR(1, dist_sync_on_step=True)
+    calls = []
+
+    def gather(tensor, group=None):
+        calls.append(tensor.dtype)
+        out = [torch.zeros_like(tensor) for _ in range(world_size)]
+        torch.distributed.all_gather(out, tensor)
+        return out
+
+    own = trm.HR(1, dist_sync_fn=gather)
+    own.update(torch.tensor([rank + 1]))
+    return mine.compute().item(), step(torch.tensor([rank + 1])).item(), own.compute().item(), len(calls)
+
+
+def test_torchmetrics_sync_keywords():
+    """They mean here what they mean in torchmetrics."""
+    assert distributed.run(own_values, 2) == [(1.0, 0.5, 0.5, 2), (0.0, 0.5, 0.5, 2)]
+
+
+def test_plain_metric_collection_merges_nothing():
+    """torchmetrics merges metrics whose states are equal after the first batch (hitless, all hit); ours never are."""
+    names = {"HR": trm.HitRate, "NDCG": trm.NDCG, "MRR": trm.MRR, "P": trm.Precision, "R": trm.Recall}
+    for first in (torch.full((4, 1), 21), torch.ones(4, 1, dtype=torch.int64)):
+        plain = MetricCollection({f"{name}@{k}": cls(k) for name, cls in names.items() for k in (1, 5, 10)})
+        second = torch.tensor([[2], [7], [21], [1]])
+        for ranks in (first, second):
+            plain.update(ranks)
+        assert len(plain.compute_groups) == 15
+        for key, value in plain.compute().items():
+            name, k = key.split("@")
+            alone = names[name](int(k))
+            alone.update(torch.cat([first, second]))
+            assert value.item() == pytest.approx(alone.compute().item(), abs=1e-15)

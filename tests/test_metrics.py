@@ -1,0 +1,535 @@
+"""What every metric is worth: by hand, against plain Python, at the edges, and as properties."""
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import reference
+import torch
+from hypothesis import given, settings
+
+import torchrecmetrics as trm
+from torchrecmetrics import functional
+
+INF = math.inf
+
+
+def value(metric, *args, **kwargs):
+    metric.update(*args, **kwargs)
+    return metric.compute().item()
+
+
+# Three users on one screen. Hits at ranks 1, 3, 9 of R = 3; at rank 2 of R = 1; none in the first five of R = 2.
+RANKS = [[1, 3, 9], [2, 0, 0], [6, 8, 0]]
+LOG = {place: 1 / math.log2(1 + place) for place in range(1, 10)}
+HAND = [
+    (trm.HitRate(1), (1 + 0 + 0) / 3),
+    (trm.HitRate(5), (1 + 1 + 0) / 3),
+    (trm.Precision(5), (2 / 5 + 1 / 5 + 0) / 3),
+    (trm.Precision(5, denominator="min"), (2 / 3 + 1 / 1 + 0) / 3),
+    (trm.Recall(5), (2 / 3 + 1 / 1 + 0) / 3),
+    (trm.Recall(2), (1 / 3 + 1 / 1 + 0) / 3),
+    (trm.Recall(2, truncated=True), (1 / 2 + 1 / 1 + 0) / 3),
+    (trm.F1(5), (2 * 2 / (5 + 3) + 2 * 1 / (5 + 1) + 0) / 3),
+    (trm.RPrecision(), (2 / 3 + 0 / 1 + 0) / 3),
+    (trm.MAP(5), ((1 / 1 + 2 / 3) / 3 + 1 / 2 + 0) / 3),
+    (trm.MAP(2), ((1 / 1) / 3 + 1 / 2 + 0) / 3),
+    (trm.MAP(2, normalize="min"), ((1 / 1) / 2 + 1 / 2 + 0) / 3),
+    (trm.MAP(), ((1 / 1 + 2 / 3 + 3 / 9) / 3 + 1 / 2 + (1 / 6 + 2 / 8) / 2) / 3),
+    (trm.NDCG(5), ((LOG[1] + LOG[3]) / (LOG[1] + LOG[2] + LOG[3]) + LOG[2] / LOG[1] + 0) / 3),
+    (
+        trm.NDCG(),
+        ((LOG[1] + LOG[3] + LOG[9]) / (LOG[1] + LOG[2] + LOG[3]) + LOG[2] + (LOG[6] + LOG[8]) / (LOG[1] + LOG[2])) / 3,
+    ),
+    (trm.MRR(5), (1 / 1 + 1 / 2 + 0) / 3),
+    (trm.MRR(), (1 / 1 + 1 / 2 + 1 / 6) / 3),
+    # of 10 items; pairs in the wrong order: rank 3 behind 1 other and 9 behind 6, of 3 * 7; 1 of 9; 5 + 6 of 2 * 8
+    (trm.AUROC(), (1 - 7 / 21 + 1 - 1 / 9 + 1 - 11 / 16) / 3),
+    (trm.AUROC(weight="relevant"), (3 * (1 - 7 / 21) + 1 * (1 - 1 / 9) + 2 * (1 - 11 / 16)) / 6),
+]
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"), HAND, ids=lambda p: p.label if isinstance(p, trm.RankingMetric) else ""
+)
+def test_by_hand(metric, expected, device):
+    """Three users worked out on paper."""
+    ranking = trm.Ranking.from_ranks(torch.tensor(RANKS, device=device), num_ranked=10)
+    metric = metric.clone().to(device)
+    assert value(metric, ranking) == pytest.approx(expected, abs=1e-15)
+    assert (metric.num_users, metric.num_skipped) == (3, 0)
+
+
+def test_one_user_as_the_papers_print_it(device):
+    """Hits at ranks 1 and 3 of 5, R = 3: the numbers of DEFINITIONS, which other projects print differently."""
+    ranks = torch.tensor([[1, 3, 100]], device=device)
+    expected = {"NDCG@5": 0.704, "MAP@2": 1 / 3, "MAP-min@2": 1 / 2, "Recall@2": 1 / 3}
+    metrics = [trm.NDCG(5), trm.MAP(2), trm.MAP(2, normalize="min"), trm.Recall(2)]
+    for metric in metrics:
+        assert value(metric.to(device), ranks) == pytest.approx(expected[metric.label], abs=5e-4)
+
+
+SURPRISE = {  # the two worked examples of its FAQ: true and estimated ratings, relevant from 3.5 on
+    "six": ([2, 5, 4, 2, 3, 4], [4.9, 4.5, 4.3, 3.6, 3.4, 2.3], 2 / 3, 2 / 3, 2 / 3),
+    "four": ([5, 2, 5, 4], [4.9, 4.5, 3.4, 2.3], 1 / 2, 1 / 3, 2 / 3),
+}
+
+
+@pytest.mark.parametrize("name", SURPRISE)
+def test_score_threshold_as_surprise_prints_it(name, device):
+    """Only estimates from 3.5 on are recommended; precision is over what was recommended."""
+    true, estimated, precision, recall, recall_without = SURPRISE[name]
+    args = torch.tensor([estimated], device=device), torch.tensor([true], device=device) >= 3.5
+    assert value(trm.Precision(3, denominator="recommended", score_threshold=3.5).to(device), *args) == precision
+    assert value(trm.Recall(3, score_threshold=3.5).to(device), *args) == recall
+    assert value(trm.Recall(3).to(device), *args) == recall_without
+    assert value(trm.HitRate(3, score_threshold=3.5).to(device), *args) == 1
+    assert value(trm.HitRate(3, score_threshold=4.95).to(device), *args) == 0
+    assert value(trm.F1(3, score_threshold=3.5).to(device), *args) == pytest.approx(
+        2 * round(recall * sum(t >= 3.5 for t in true)) / (3 + sum(t >= 3.5 for t in true))
+    )
+
+
+@pytest.mark.parametrize(("zero_division", "expected"), [(0.0, 0.0), (1.0, 1.0), (math.nan, math.nan)])
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_zero_division(zero_division, expected):
+    """Nothing reaches the threshold: 0 / 0 is what the user says, and nan leaves the row out."""
+    metric = trm.Precision(2, denominator="recommended", score_threshold=9.0, zero_division=zero_division)
+    assert value(metric, torch.tensor([[1.0, 2.0]]), torch.tensor([0])) == pytest.approx(expected, nan_ok=True)
+    assert metric.num_users == (0 if math.isnan(zero_division) else 1)
+
+
+def test_precision_over_a_recommended_list():
+    """denominator="recommended" takes the list's length, or the number of candidates."""
+    metric = trm.Precision(4, denominator="recommended")
+    assert value(metric, trm.Ranking.from_topk(torch.tensor([[3, 5, -1, -1]]), torch.tensor([5]))) == 1 / 2
+    metric.reset()
+    assert value(metric, torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([0]), exclude=torch.tensor([2])) == 1 / 2
+
+
+# metric, and the same in plain Python, a function of reference.User
+REFERENCE = {
+    "HR": (trm.HitRate(3), lambda u: reference.hit_rate(u, 3)),
+    "HR-t": (trm.HitRate(3, score_threshold=0.3), lambda u: reference.hit_rate(u, 3, True)),
+    "Precision": (trm.Precision(3), lambda u: reference.precision(u, 3)),
+    "Precision-min": (trm.Precision(3, denominator="min"), lambda u: reference.precision(u, 3, "min")),
+    "Precision-recommended": (
+        trm.Precision(3, denominator="recommended", zero_division=1.0),
+        lambda u: reference.precision(u, 3, "recommended", zero_division=1.0),
+    ),
+    "Precision-t": (
+        trm.Precision(3, denominator="recommended", score_threshold=0.3),
+        lambda u: reference.precision(u, 3, "recommended", True),
+    ),
+    "Recall": (trm.Recall(3), lambda u: reference.recall(u, 3)),
+    "Recall-truncated": (trm.Recall(2, truncated=True), lambda u: reference.recall(u, 2, truncated=True)),
+    "Recall-weighted": (trm.Recall(3, weighted=True), lambda u: reference.recall(u, 3, weighted=True)),
+    "Recall-t": (trm.Recall(3, score_threshold=0.3), lambda u: reference.recall(u, 3, threshold=True)),
+    "F1": (trm.F1(3), lambda u: reference.f1(u, 3)),
+    "RPrecision": (trm.RPrecision(), reference.r_precision),
+    "MAP": (trm.MAP(3), lambda u: reference.average_precision(u, 3)),
+    "MAP-min": (trm.MAP(2, normalize="min"), lambda u: reference.average_precision(u, 2, "min")),
+    "MAP-whole": (trm.MAP(), reference.average_precision),
+    "NDCG": (trm.NDCG(3), lambda u: reference.ndcg(u, 3)),
+    "NDCG-whole": (trm.NDCG(), reference.ndcg),
+    "MRR": (trm.MRR(3), lambda u: reference.reciprocal_rank(u, 3)),
+    "MRR-whole": (trm.MRR(), reference.reciprocal_rank),
+}
+
+
+@st.composite
+def users(draw):
+    """Users with tied scores, graded and negative gains, history, targets that cannot be reached, and weights."""
+    rows, items = draw(st.integers(1, 4)), draw(st.integers(2, 8))
+    score = st.sampled_from([-INF, -1.0, 0.0, 0.5, 1.0, 3.0])
+    gain = st.sampled_from([0.0, 0.0, 0.0, -2.0, -1.0, 1.0, 2.0, 5.0])
+    row = {"min_size": items, "max_size": items}
+    scores = draw(st.lists(st.lists(score, **row), min_size=rows, max_size=rows))
+    gains = draw(st.lists(st.lists(gain, **row), min_size=rows, max_size=rows))
+    history = draw(st.lists(st.lists(st.booleans(), **row), min_size=rows, max_size=rows))
+    weights = draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=rows, max_size=rows))
+    return scores, gains, history, weights
+
+
+def plain(batch, function, ties, overlap, transform=lambda gain: gain):
+    scores, gains, history, _ = batch
+    values = []
+    for s, g, h in zip(scores, gains, history, strict=True):
+        gain = {item: transform(x) for item, x in enumerate(g) if x != 0}
+        user = reference.rank(s, gain, [i for i, seen in enumerate(h) if seen], ties, overlap=overlap, threshold=0.3)
+        values.append(function(user) if user.gains else math.nan)
+    return values
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+@settings(max_examples=60, deadline=None)
+@given(
+    batch=users(),
+    ties=st.sampled_from(["optimistic", "realistic", "pessimistic"]),
+    overlap=st.sampled_from(["keep", "miss"]),
+)
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_equals_plain_python(name, batch, ties, overlap):
+    """Value, standard error and number of users equal the per-user definitions."""
+    metric, function = REFERENCE[name]
+    metric = type(metric)(*([metric.k] if metric.k else []), **metric.options, ties=ties, overlap=overlap)
+    scores, gains, history, weights = batch
+    values = plain(batch, function, ties, overlap)
+    expected, error = reference.mean(values, weights)
+    got = value(
+        metric, torch.tensor(scores), torch.tensor(gains), exclude=torch.tensor(history), weights=torch.tensor(weights)
+    )
+    assert got == pytest.approx(expected, abs=1e-12, nan_ok=True)
+    assert metric.standard_error().item() == pytest.approx(error, abs=1e-7, nan_ok=True)
+    assert metric.num_users == sum(not math.isnan(v) and w > 0 for v, w in zip(values, weights, strict=True))
+
+
+@settings(max_examples=100, deadline=None)
+@given(batch=users(), k=st.sampled_from([1, 3, None]), ties=st.sampled_from(["optimistic", "realistic", "pessimistic"]))
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_exponential_gain_equals_plain_python(batch, k, ties):
+    """2^gain - 1, negative gains and ties included."""
+    scores, gains, history, _ = batch
+    values = plain(batch, lambda u: reference.ndcg(u, k or INF), ties, "miss", lambda gain: 2.0**gain - 1)
+    metric = trm.NDCG(k, gain="exponential", ties=ties, overlap="miss")
+    got = value(metric, torch.tensor(scores), torch.tensor(gains), exclude=torch.tensor(history))
+    assert got == pytest.approx(reference.mean(values)[0], abs=1e-12, nan_ok=True)
+
+
+def test_exponential_gain_does_not_overflow():
+    """2^3000 is no number, but the ratio of two such gains is."""
+    got = value(
+        trm.NDCG(gain="exponential"),
+        torch.tensor([[0.1, 0.2]]),
+        torch.tensor([[0, 1]]),
+        gains=torch.tensor([[3000, 2999]]),
+    )
+    assert got == pytest.approx((0.5 * LOG[1] + LOG[2]) / (LOG[1] + 0.5 * LOG[2]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(batch=users(), overlap=st.sampled_from(["keep", "miss"]))
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_auroc_counts_pairs(batch, overlap):
+    """AUROC is the share of pairs in the right order, counted one by one, ties half."""
+    scores, gains, history, _ = batch
+    values = []
+    for s, g, h in zip(scores, gains, history, strict=True):
+        gain = {item: x for item, x in enumerate(g) if x != 0}
+        relevant = any(x > 0 for x in gain.values())
+        out = [i for i, seen in enumerate(h) if seen]
+        values.append(reference.auroc(s, gain, out, overlap=overlap) if relevant else math.nan)
+    metric = trm.AUROC(overlap=overlap)
+    got = value(metric, torch.tensor(scores), torch.tensor(gains), exclude=torch.tensor(history))
+    assert got == pytest.approx(reference.mean(values)[0], abs=1e-12, nan_ok=True)
+
+
+# ------------------------------------------------------------------------------------------------- edges
+
+
+@pytest.mark.parametrize(("action", "expected", "num_users"), [("skip", 1.0, 1), ("neg", 0.5, 2), ("pos", 1.0, 2)])
+@pytest.mark.parametrize("name", ["HR", "Precision", "Recall", "F1", "RPrecision", "MAP", "NDCG", "MRR", "AUROC"])
+def test_rows_without_a_relevant_item(name, action, expected, num_users):
+    """One rule for all metrics: left out, 0, or 1."""
+    k = [] if name in ("RPrecision", "AUROC") else [1]
+    metric = getattr(trm, name)(*k, empty_target_action=action)
+    metric.update(torch.tensor([[0.1, 0.9], [0.3, 0.2]]), torch.tensor([1, -1]))
+    assert metric.compute().item() == expected
+    assert (metric.num_users, metric.num_skipped) == (num_users, 1)
+
+
+def test_rows_without_a_relevant_item_can_be_an_error():
+    metric = trm.HR(1, empty_target_action="error")
+    with pytest.raises(ValueError, match=r"1 of 2 rows without a relevant item .*: row 1"):
+        metric.update(torch.tensor([[0.1, 0.9], [0.3, 0.2]]), torch.tensor([1, -1]))
+
+
+def test_more_places_than_items():
+    """k beyond the catalogue: ranks stop at N, Precision still divides by k."""
+    args = torch.tensor([[0.3, 0.2]]), torch.tensor([[0, 1]])
+    assert value(trm.Precision(8), *args) == 2 / 8
+    assert value(trm.Recall(8), *args) == 1
+
+
+def test_auroc_leaves_out_rows_where_everything_is_relevant():
+    """There is no pair to order; the other metrics average that row all the same."""
+    args = torch.tensor([[0.3, 0.2], [0.1, 0.2]]), torch.tensor([[0, 1], [1, -1]])
+    metric = trm.AUROC(empty_target_action="neg")
+    assert value(metric, *args) == 1
+    assert metric.num_users == 1
+
+
+def test_constant_scorer():
+    """All scores equal, 100 items: the middle place; AUROC 0.5, HR@10 0, HR@51 1, MRR 1 / 50.5."""
+    args = torch.zeros(3, 100), torch.tensor([0, 50, 99])
+    expected = {trm.AUROC(): 0.5, trm.HR(10): 0, trm.HR(50): 0, trm.HR(51): 1, trm.MRR(): 1 / 50.5}
+    for metric, number in expected.items():
+        assert value(metric, *args) == number
+        assert metric.num_tied == (3 if metric.k != 10 and metric.k != 50 else 0)
+
+
+def test_four_counts():
+    """Users averaged over; without a relevant item; with one that is no candidate; with a tie at one."""
+    scores = torch.tensor([[0.1, 0.2, 0.3], [0.1, 0.1, 0.3], [-INF, 0.2, 0.3], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3]])
+    metric = trm.MRR()
+    metric.update(scores, torch.tensor([0, 0, 0, -1, 2]), weights=torch.tensor([1, 1, 1, 1, 0]))
+    metric.compute()
+    assert (metric.num_users, metric.num_skipped, metric.num_unreachable, metric.num_tied) == (3, 1, 1, 1)
+
+
+@pytest.mark.parametrize("split", [1, 3, 16])
+def test_batches_do_not_show(split, generator):
+    """Any split into batches gives the value of the whole to 1e-12: no mean of batch means."""
+    scores, target = torch.rand(16, 40, generator=generator), torch.randint(-1, 40, (16, 1), generator=generator)
+    weights = torch.rand(16, generator=generator)
+    whole = trm.RecMetricCollection(["HR", "NDCG", "MRR", "AUROC"], k=5)
+    parts = whole.clone()
+    whole.update(scores, target, weights=weights)
+    for s, t, w in zip(scores.split(split), target.split(split), weights.split(split), strict=True):
+        parts.update(s, t, weights=w)
+    for key, number in whole.compute().items():
+        assert parts.compute()[key].item() == pytest.approx(number.item(), abs=1e-12)
+        assert parts[key].standard_error().item() == pytest.approx(whole[key].standard_error().item(), abs=1e-12)
+
+
+def test_counts_do_not_stall_at_2_to_the_24():
+    """Float32 counters stop growing at 16,777,216."""
+    metric = trm.HR(1)
+    ranks = torch.ones(2**22, 1, dtype=torch.int64)
+    for _ in range(5):
+        metric.update(ranks)
+    metric.compute()
+    assert metric.num_users == 5 * 2**22
+
+
+# ------------------------------------------------------------------------------------------------- properties
+
+
+def per_user(function, ranking, *args, **kwargs):
+    return function(ranking, *args, **kwargs).nan_to_num(-1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(batch=users(), data=st.data())
+def test_identities(batch, data):
+    """HR@1 = MRR@1 = P@1; one relevant item ties Recall, HR, P and MRR, MAP; RPrecision = P@R; nothing falls with k."""
+    scores, gains, history, _ = batch
+    target = torch.tensor(gains) > 0
+    exclude = torch.tensor(history)
+    ranking = trm.Ranking.from_scores(torch.tensor(scores), target, exclude=exclude, overlap="miss")
+    k = data.draw(st.integers(1, 9))
+    hit, first = per_user(functional.hit_rate, ranking, 1), per_user(functional.reciprocal_rank, ranking, 1)
+    assert torch.equal(hit.ceil(), first.ceil())
+    # R-precision by asking precision of each user at their own R
+    for r in range(1, 9):
+        rows = ranking.num_relevant == r
+        at_r = per_user(functional.precision, ranking, r)[rows]
+        assert torch.equal(per_user(functional.r_precision, ranking)[rows], at_r)
+        assert torch.equal(per_user(functional.recall, ranking, r)[rows], at_r)
+    single = ranking.num_relevant == 1
+    assert torch.equal(
+        per_user(functional.recall, ranking, k)[single], per_user(functional.hit_rate, ranking, k)[single]
+    )
+    assert torch.equal(
+        per_user(functional.reciprocal_rank, ranking, k)[single],
+        per_user(functional.average_precision, ranking, k)[single],
+    )
+    for function in (functional.hit_rate, functional.recall, functional.reciprocal_rank):
+        assert (per_user(function, ranking, k) <= per_user(function, ranking, k + 1)).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(batch=users(), seed=st.integers(0, 1000))
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_only_the_order_counts(batch, seed):
+    """A strictly increasing map of the scores, a permutation of the items or of the users changes no value."""
+    scores, gains, history, _ = (torch.tensor(x) for x in batch)
+    generator = torch.Generator().manual_seed(seed)
+    users_, items = (
+        torch.randperm(len(scores), generator=generator),
+        torch.randperm(scores.shape[1], generator=generator),
+    )
+    collection = trm.RecMetricCollection(["HR", "NDCG", "MAP", "MRR", "AUROC", "RPrecision"], k=[1, 3], overlap="keep")
+    collection.update(scores, gains, exclude=history)
+    for change in (
+        (scores * 3 - 5, gains, history),
+        (scores[:, items], gains[:, items], history[:, items]),
+        (scores[users_], gains[users_], history[users_]),
+    ):
+        other = collection.clone()
+        other.reset()
+        other.update(change[0], change[1], exclude=change[2])
+        for key, number in collection.compute().items():
+            assert other.compute()[key].item() == pytest.approx(number.item(), abs=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("relevant", [1, 3])
+def test_perfect_and_reversed(relevant, device):
+    """A perfect ranking is worth 1, a reversed one 0 for k <= N - R."""
+    scores = torch.arange(10.0, device=device).repeat(2, 1)
+    best, worst = (torch.arange(a, a + relevant, device=device).repeat(2, 1) for a in (10 - relevant, 0))
+    metrics = [
+        *(trm.HR(4), trm.MRR(4), trm.NDCG(4), trm.NDCG(), trm.RPrecision(), trm.AUROC(), trm.MAP(2, normalize="min")),
+        *(trm.Recall(2, truncated=True), trm.Precision(2, denominator="min")),
+    ]
+    for metric in metrics:
+        metric.to(device)
+        assert value(metric, scores, best) == 1
+        metric.reset()
+        if metric.label not in ("NDCG",):
+            assert value(metric, scores, worst) == 0
+
+
+# ------------------------------------------------------------------------------------------------- names, bad input
+
+
+@pytest.mark.parametrize(
+    ("metric", "label"),
+    [
+        (trm.HR(10), "HR@10"),
+        (trm.NDCG(10, gain="exponential"), "NDCG-exponential@10"),
+        (trm.Precision(3, denominator="recommended", score_threshold=3.5), "Precision-recommended-t3_5@3"),
+        (trm.Precision(3, denominator="recommended", zero_division=1.0), "Precision-recommended-zero_division_1@3"),
+        (trm.Recall(5, truncated=True), "Recall-truncated@5"),
+        (trm.Recall(5, weighted=True), "Recall-weighted@5"),
+        (trm.MAP(7, normalize="min"), "MAP-min@7"),
+        (trm.MRR(), "MRR"),
+        (trm.RPrecision(), "RPrecision"),
+        (trm.AUROC(weight="relevant"), "AUROC-relevant"),
+    ],
+)
+def test_labels(metric, label):
+    """Name, options, cut-off; only what ModuleDict and file names can hold."""
+    assert metric.label == label
+    assert set(label) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_@")
+
+
+BAD_OPTIONS = [
+    (lambda: trm.HR(0), ValueError, "k must be at least 1, got 0"),
+    (lambda: trm.HR(True), TypeError, "k must be an integer >= 1, got True"),
+    (lambda: trm.NDCG(2.5), TypeError, "k must be an integer >= 1, got 2.5"),
+    (lambda: trm.HR(None), TypeError, "k must be an integer >= 1, got None"),
+    (lambda: trm.NDCG(5, gain="log"), ValueError, "gain must be one of 'linear', 'exponential', got 'log'"),
+    (lambda: trm.MAP(5, normalize="hits"), ValueError, "normalize must be one of 'relevant', 'min', got 'hits'"),
+    (lambda: trm.Precision(5, denominator="R"), ValueError, "denominator must be one of"),
+    (lambda: trm.Precision(5, zero_division=0.5), ValueError, "zero_division must be 0.0, 1.0 or nan"),
+    (lambda: trm.Recall(5, truncated=True, weighted=True), ValueError, "truncated .* or weighted"),
+    (lambda: trm.AUROC(weight="all"), ValueError, "weight must be None or 'relevant'"),
+    (lambda: trm.HR(5, ties="first"), ValueError, "ties must be one of"),
+    (lambda: trm.HR(5, overlap="drop"), ValueError, "overlap must be one of"),
+    (lambda: trm.HR(5, empty_target_action="ignore"), ValueError, "empty_target_action must be one of"),
+    (lambda: trm.HR(5, validate_args="lazily"), ValueError, "validate_args must be"),
+    (lambda: trm.HR(5, top_k=3), ValueError, "Unexpected keyword arguments: `top_k`"),
+]
+
+
+@pytest.mark.parametrize(("make", "error", "message"), BAD_OPTIONS)
+def test_bad_options(make, error, message):
+    """Options are refused when the metric is made, not at the first batch."""
+    with pytest.raises(error, match=message):
+        make()
+
+
+SCORES, TARGET = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([2])
+RANKING = trm.Ranking.from_scores(SCORES, TARGET, depth=2)
+BAD_UPDATES = [
+    ((), {}, ValueError, "update takes scores with target, or ranks, or a ranking; got none"),
+    ((SCORES,), {}, ValueError, "scores were given without target"),
+    ((SCORES, TARGET), {"ranks": TARGET}, ValueError, "got scores and ranks"),
+    ((RANKING,), {"ranking": RANKING}, ValueError, "two rankings"),
+    ((TARGET,), {"ranks": TARGET}, ValueError, "ranks given twice"),
+    ((TARGET, TARGET), {}, TypeError, r"Ranking.from_topk\(item_ids, target\)"),
+    ((SCORES, TARGET), {"depth": 3}, ValueError, "depth belongs to ranks"),
+    ((RANKING,), {"depth": 3}, ValueError, "a Ranking, which knows its own"),
+    ((RANKING, TARGET), {}, ValueError, "target was given beside ranking"),
+    ((TARGET,), {"exclude": TARGET}, ValueError, "exclude was given beside ranks"),
+    ((), {"ranks": SCORES}, TypeError, "for float ranks use Ranking.from_ranks"),
+    ((RANKING,), {}, ValueError, "needs the first 3 places, but the ranks are known to depth 2"),
+    ((trm.get_topk_ranks(SCORES, TARGET, 2),), {}, ValueError, "known to depth 2 only"),
+    ((TARGET,), {"depth": 2}, ValueError, "known to depth 2 only"),
+    ((SCORES, TARGET), {"weights": torch.ones(2)}, ValueError, "weights must be 1 numbers on cpu"),
+    ((SCORES, TARGET), {"weights": torch.tensor([-1.0])}, ValueError, "a weight that is negative"),
+    ((SCORES, TARGET), {"weights": torch.tensor([math.nan])}, ValueError, "a weight that is negative, NaN"),
+    ((SCORES.to("meta"), TARGET.to("meta")), {}, ValueError, r"HR@3 is on cpu, its input on meta.*\.to\(device\)"),
+    ((torch.tensor([[math.nan, 1.0]]), TARGET * 0), {}, ValueError, "NaN or .inf"),
+    (
+        (trm.Ranking.from_topk(torch.tensor([[0, 1, 2]]), TARGET, exclude=torch.tensor([0])),),
+        {},
+        ValueError,
+        "cut below k",
+    ),
+]
+
+
+@pytest.mark.parametrize("call", ["update", "forward"])
+@pytest.mark.parametrize(("args", "kwargs", "error", "message"), BAD_UPDATES)
+def test_a_rejected_call_changes_nothing(call, args, kwargs, error, message):
+    """Update and forward raise before any state, count or cached value changes."""
+    metric = trm.HR(3)
+    metric.update(SCORES, TARGET)
+    value_before = metric.compute()
+    state = {name: s.clone() for name, s in metric.metric_state.items()}
+    with pytest.raises(error, match=message):
+        getattr(metric, call)(*args, **kwargs)
+    assert all(torch.equal(s, state[name]) for name, s in metric.metric_state.items())
+    assert metric.update_count == 1
+    assert torch.equal(metric._computed, value_before)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        *(trm.RPrecision(), trm.AUROC(), trm.MRR(), trm.MAP(), trm.NDCG()),
+        *(trm.Precision(2, denominator="recommended"), trm.HR(2, score_threshold=1.0)),
+    ],
+    ids=lambda metric: metric.label,
+)
+def test_ranks_of_unknown_depth(metric):
+    """Bare ranks may have been cut anywhere: only a finite k can read them."""
+    with pytest.raises(
+        ValueError, match=r"depth unknown: pass update\(ranks, depth=...\)|AUROC needs to know how many"
+    ):
+        metric.update(torch.tensor([[1, 4]]))
+    assert value(trm.HR(3), torch.tensor([[9], [2]])) == 0.5
+
+
+def test_truncated_rankings_are_refused():
+    """A number that needs the whole list is not made from a part of it."""
+    ranking = trm.Ranking.from_ranks(torch.tensor([[1, 4, 5]]), depth=2, num_ranked=10)
+    for metric in (trm.AUROC(), trm.MRR(), trm.MAP(), trm.NDCG(), trm.RPrecision()):
+        with pytest.raises(ValueError, match="known to depth 2 only"):
+            metric.update(ranking)
+    with pytest.raises(ValueError, match=r"from_ranks\(..., num_ranked=...\)"):
+        trm.AUROC().update(trm.Ranking.from_topk(torch.tensor([[1, 2]]), torch.tensor([1]), complete=True))
+    with pytest.raises(ValueError, match="denominator='recommended' needs to know"):
+        trm.Precision(1, denominator="recommended").update(trm.Ranking.from_ranks(torch.tensor([1])))
+    with pytest.raises(ValueError, match=r"score >= 2.0, but the ranking was made with score_threshold=None"):
+        trm.HR(1, score_threshold=2.0).update(trm.Ranking.from_scores(SCORES, TARGET))
+
+
+@pytest.mark.parametrize("option", [{"ties": "pessimistic"}, {"padding_idx": 0}, {"overlap": "keep"}])
+def test_options_that_contradict_the_ranking(option):
+    """An option given explicitly must be the one the Ranking was made with; a default takes what it gets."""
+    made_otherwise = trm.Ranking.from_scores(SCORES, TARGET)
+    with pytest.raises(ValueError, match="but the ranking was made with"):
+        trm.HR(1, **option).update(made_otherwise)
+    trm.HR(1).update(trm.Ranking.from_scores(SCORES, TARGET, **option))
+    trm.HR(1, **option).update(trm.Ranking.from_scores(SCORES, TARGET, **option))
+
+
+def test_gains_are_binary_for_metrics_that_cannot_use_them():
+    """Graded targets are relevant where > 0; only NDCG and weighted recall read the grade."""
+    graded = torch.tensor([[3.0, 0.0, -1.0, 0.5]])
+    scores = torch.tensor([[0.4, 0.3, 0.2, 0.1]])
+    for metric in (
+        trm.HR(2),
+        trm.Precision(2),
+        trm.Recall(2),
+        trm.F1(2),
+        trm.MAP(2),
+        trm.MRR(2),
+        trm.RPrecision(),
+        trm.AUROC(),
+    ):
+        other = metric.clone()
+        assert value(metric, scores, graded) == value(other, scores, graded > 0)
