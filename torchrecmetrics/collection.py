@@ -220,10 +220,12 @@ def _check_agreement(key: str, metric: RankingMetric, options: Mapping[str, Any]
     if not isinstance(metric, RankingMetric):
         return
     for name, wanted in options.items():
-        own = getattr(metric, name, None)
+        if not hasattr(metric, name):
+            raise ValueError(f"unknown option {name!r}")
+        own = getattr(metric, name)
         default = _DEFAULTS.get(name)
         if (own or default) != (wanted or default) if default else own != wanted:
             raise ValueError(
-                f"{key} was made with {name}={own or default!r}, the collection works with {wanted or default!r}: "
+                f"{key} was made with {name}={own or default!r}, the collection works with {name}={wanted or default!r}: "
                 f"give the metric and the collection the same {name}"
             )

@@ -1,0 +1,313 @@
+"""RecMetricCollection: one kernel call, one synchronisation, keys in order, right after any first batch."""
+
+import copy
+import pickle
+
+import distributed
+import pytest
+import torch
+from torchmetrics import MeanMetric, MetricCollection, MetricTracker
+
+import torchrecmetrics as trm
+from torchrecmetrics import ranking as kernel
+
+NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "F1", "MAP", "RPrecision", "AUROC"]
+
+
+def batch(seed, rows=8, items=30, device="cpu"):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.rand(rows, items, generator=generator)
+    return scores.to(device), torch.rand(rows, items, generator=generator).argsort(1)[:, :3].to(device)
+
+
+def alone(collection, *batches):
+    """Every member by itself, fed with scores."""
+    out = {}
+    for key, metric in collection.items():
+        metric = metric.clone()
+        metric.reset()
+        for args in batches:
+            metric.update(*args)
+        out[key] = pytest.approx(metric.compute().item(), abs=1e-12)
+    return out
+
+
+def numbers(values):
+    return {key: value.item() for key, value in values.items()}
+
+
+@pytest.fixture
+def collection(device):
+    return trm.RecMetricCollection(NAMES, k=[1, 5]).to(device)
+
+
+def test_equals_its_members_alone(collection, device):
+    """update, forward and compute give what every member gives by itself."""
+    first, second = batch(1, device=device), batch(2, device=device)
+    collection.update(*first)
+    assert numbers(collection(*second)) == alone(collection, second)
+    assert numbers(collection.compute()) == alone(collection, first, second)
+    assert all(metric._forward_cache is not None for metric in collection.values())
+    collection.reset()
+    collection.update(*second)
+    assert numbers(collection.compute()) == alone(collection, second)
+
+
+@pytest.mark.parametrize("form", ["scores", "ranks", "ranking"])
+def test_three_forms_by_position_and_by_keyword(form, device):
+    """Scores, ranks or a Ranking, positional or named, updated or forwarded."""
+    collection = trm.RecMetricCollection(["HR", "NDCG"], k=[1, 5]).to(device)
+    scores, target = batch(1, device=device)
+    ranks = trm.get_topk_ranks(scores, target, 5)
+    ranking = trm.Ranking.from_scores(scores, target)
+    args = {"scores": (scores, target), "ranks": (ranks,), "ranking": (ranking,)}[form]
+    kwargs = {
+        "scores": {"scores": scores, "target": target},
+        "ranks": {"ranks": ranks},
+        "ranking": {"ranking": ranking},
+    }[form]
+    for call in (lambda: collection.update(*args), lambda: collection.update(**kwargs), lambda: collection(*args)):
+        call()
+        collection(**kwargs)
+    assert numbers(collection.compute()) == alone(collection, (scores, target))
+
+
+@pytest.mark.parametrize("first", ["hitless", "all hits"])
+def test_first_batch_decides_nothing(first, device):
+    """After a first batch in which all metrics are 0, or all 1, they still go their own ways."""
+    scores = torch.arange(30.0, device=device).repeat(8, 1)
+    target = torch.full((8, 1), 0 if first == "hitless" else 29, device=device)
+    names = ["HR", "NDCG", "MRR", "MAP", "Recall"]
+    collection = trm.RecMetricCollection(names, k=[1, 5]).to(device)
+    plain = MetricCollection({key: metric.clone() for key, metric in collection.items()})
+    nested = MetricCollection([collection.clone(prefix="a/"), MetricCollection({"b": trm.HR(5).to(device)})])
+    later = batch(3, device=device)
+    for several in (collection, plain, nested):
+        several.update(scores, target)
+        several.update(*later)
+    expected = alone(collection, (scores, target), later)
+    assert numbers(collection.compute()) == numbers(plain.compute()) == expected
+    assert numbers(nested.compute()) == {f"a/{key}": value for key, value in expected.items()} | {"b": expected["HR@5"]}
+    assert len({value.item() for value in collection.compute().values()}) > 4
+
+
+def test_the_classic_snippet():
+    """The twenty lines people copy, with our names in them, are right after a hitless first batch."""
+    max_k, metrics = 10, {"HR": trm.HitRate, "NDCG": trm.NDCG, "MRR": trm.MRR}
+    metric = MetricCollection({f"{name}@{k}": cls(k) for name, cls in metrics.items() for k in (1, 5, max_k)})
+    pred_scores = torch.stack([torch.arange(50.0)] * 4)
+    for target in (torch.zeros(4, 1, dtype=torch.int64), torch.tensor([[49], [47], [40], [0]])):
+        all_ranks = trm.get_topk_ranks(pred_scores, target, max_k)
+        metric.update(all_ranks)
+    expected = {"HR@1": 1 / 8, "HR@5": 2 / 8, "HR@10": 3 / 8, "MRR@10": (1 + 1 / 3 + 1 / 10) / 8}
+    assert {key: value.item() for key, value in metric.compute().items() if key in expected} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "k", "depth"),
+    [
+        (["HR", "NDCG"], [20, 5], 20),
+        (["HR", "MAP@7"], 5, 7),
+        (["HR", "RPrecision"], 2, 3),
+        (["HR", "AUROC"], 2, None),
+        (["HR", trm.MRR()], 2, None),
+    ],
+)
+def test_one_kernel_call_at_the_depth_needed(metrics, k, depth, monkeypatch, device):
+    """However many members: scores are counted once per update or forward, as deep as the deepest member asks."""
+    calls, depths = [], []
+    count, place = kernel._count, trm.Ranking._from_located.__func__
+
+    def counting(*args):
+        calls.append(args)
+        return count(*args)
+
+    def placing(cls, located, depth, *args):
+        depths.append(depth)
+        return place(cls, located, depth, *args)
+
+    collection = trm.RecMetricCollection(metrics, k=k).to(device)
+    monkeypatch.setattr(kernel, "_count", counting)
+    monkeypatch.setattr(trm.Ranking, "_from_located", classmethod(placing))
+    collection.update(*batch(1, device=device))
+    collection(*batch(2, device=device))
+    assert len(calls) == 2
+    assert depths == [depth, depth]
+
+
+def test_keys_in_numeric_order():
+    """Ascending k, then the order of the names; members without a cut-off last."""
+    collection = trm.RecMetricCollection(["NDCG", "hitrate", "AUROC", "map@7", trm.MRR(), trm.HR(3)], k=[100, 5, 20])
+    expected = "HR@3 NDCG@5 HR@5 MAP@7 NDCG@20 HR@20 NDCG@100 HR@100 AUROC MRR"
+    assert list(collection.keys()) == expected.split()
+    collection.update(*batch(1))
+    assert list(collection.compute()) == expected.split()
+
+
+def test_key_formats():
+    """prefix, postfix and key_format, a string or a function."""
+    names = ["HR", "AUROC"]
+    assert list(trm.RecMetricCollection(names, k=5, prefix="val/", postfix="_x").keys()) == [
+        "val/HR@5_x",
+        "val/AUROC_x",
+    ]
+    assert list(trm.RecMetricCollection(names, k=5, key_format="top{k}_{name}").keys()) == ["top5_HR", "AUROC"]
+    function = trm.RecMetricCollection(names, k=5, key_format=lambda name, k: f"{name.lower()}:{k}")
+    assert list(function.keys()) == ["hr:5", "auroc:None"]
+    assert function.clone(prefix="test/")["test/hr:5"].label == "HR@5"
+    assert list(trm.RecMetricCollection({"mine": trm.HR(3)}).keys()) == ["mine"]
+    assert list(trm.RecMetricCollection("HR@3").keys()) == ["HR@3"]
+
+
+@pytest.mark.parametrize("name", ["HR", "hr", "Hit", "HitRatio", "hitrate", "HitRate"])
+def test_names_of_hit_rate(name):
+    assert list(trm.RecMetricCollection([name], k=1).keys()) == ["HR@1"]
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c)), lambda c: c.clone(prefix="x/")]
+)
+def test_copies(collection, duplicate, device):
+    """A copy has its own members and its own synchronisation; a member copied alone has none."""
+    collection.update(*batch(1, device=device))
+    other = duplicate(collection)
+    other.update(*batch(2, device=device))
+    assert list(numbers(other.compute()).values()) == list(
+        alone(collection, batch(1, device=device), batch(2, device=device)).values()
+    )
+    assert numbers(collection.compute()) == alone(collection, batch(1, device=device))
+    assert all(metric.__dict__["_collection"] is other for metric in other.values())
+    assert "_collection" not in duplicate(collection["HR@1"]).__dict__ if duplicate is copy.deepcopy else True
+
+
+def test_metric_tracker(device):
+    """MetricTracker keeps one collection per epoch and knows that higher is better."""
+    tracker = MetricTracker(trm.RecMetricCollection(["HR", "MRR"], k=[1, 5]).to(device))
+    values = []
+    for seed in (1, 2, 3):
+        tracker.increment()
+        tracker.update(*batch(seed, device=device))
+        values.append(numbers(tracker.compute())["MRR@5"])
+    best, epoch = tracker.best_metric(return_step=True)
+    assert (best["MRR@5"], epoch["MRR@5"]) == (pytest.approx(max(values)), values.index(max(values)))
+
+
+def test_added_members(device):
+    """Members can be added under a key of their own, before or after the first update."""
+    collection = trm.RecMetricCollection(["HR"], k=1).to(device)
+    collection["mine"] = trm.MRR(2).to(device)
+    collection.add_metrics([trm.NDCG(3).to(device)], trm.NDCG(4).to(device))
+    collection.add_metrics({"other": trm.HR(9).to(device)})
+    args = batch(1, device=device)
+    collection.update(*args)
+    assert list(collection.keys()) == ["HR@1", "mine", "NDCG@3", "NDCG@4", "other"]
+    assert numbers(collection.compute()) == alone(collection, args)
+
+
+def test_weights_gains_exclude(device):
+    """Everything update takes reaches every member."""
+    scores, target = batch(1, device=device)
+    arguments = {
+        "gains": torch.arange(1, 25, device=device).view(8, 3),
+        "exclude": torch.randint(0, 30, (8, 4), generator=torch.Generator().manual_seed(1)).to(device),
+        "weights": torch.arange(8, device=device),
+    }
+    collection = trm.RecMetricCollection(NAMES, k=5, overlap="miss").to(device)
+    collection.update(scores, target, **arguments)
+    for key, metric in collection.items():
+        metric = metric.clone()
+        metric.reset()
+        metric.update(scores, target, **arguments)
+        assert metric.compute().item() == pytest.approx(collection.compute()[key].item(), abs=1e-12)
+
+
+@pytest.mark.parametrize("call", ["update", "forward"])
+def test_a_rejected_call_changes_no_member(call, device):
+    """All members are asked before the first one changes: here the last one cannot use the input."""
+    collection = trm.RecMetricCollection(["HR@2", "MRR@3", "HR@9"]).to(device)
+    collection.update(*batch(1, device=device))
+    state = copy.deepcopy(collection.metric_state)
+    with pytest.raises(ValueError, match="needs the first 9 places"):
+        getattr(collection, call)(trm.Ranking.from_scores(*batch(2, device=device), depth=3))
+    assert all(torch.equal(v, state[key][name]) for key, s in collection.metric_state.items() for name, v in s.items())
+    assert {metric.update_count for metric in collection.values()} == {1}
+
+
+BAD = [
+    (lambda: trm.RecMetricCollection([]), ValueError, "at least one metric"),
+    (lambda: trm.RecMetricCollection(["nDGC"], k=5), ValueError, "unknown metric 'nDGC'; did you mean 'NDCG'?"),
+    (lambda: trm.RecMetricCollection(["coverage"], k=5), ValueError, "Known: HR, NDCG, MRR"),
+    (lambda: trm.RecMetricCollection(["HR"]), ValueError, "'HR' needs a cut-off: pass k="),
+    (lambda: trm.RecMetricCollection(["HR@x"]), ValueError, "what follows '@' must be a whole number"),
+    (lambda: trm.RecMetricCollection(["AUROC@5"]), ValueError, "AUROC has no cut-off"),
+    (lambda: trm.RecMetricCollection(["HR"], k=[5, 5]), ValueError, "two metrics have the key 'HR@5'"),
+    (lambda: trm.RecMetricCollection(["HR"], k=0), ValueError, "k must be at least 1"),
+    (lambda: trm.RecMetricCollection(["HR"], k=2.5), TypeError, "k must be an integer"),
+    (lambda: trm.RecMetricCollection(["HR"], k=True), TypeError, "k must be an integer"),
+    (lambda: trm.RecMetricCollection([MeanMetric()]), TypeError, "holds metrics of torchrecmetrics, got MeanMetric"),
+    (lambda: trm.RecMetricCollection([5], k=5), TypeError, "holds metrics of torchrecmetrics, got int"),
+    (lambda: trm.RecMetricCollection({"a": MeanMetric()}), TypeError, "got MeanMetric"),
+    (lambda: trm.RecMetricCollection(["HR"], k=5, key_format="{name}.{k}"), ValueError, "hold a '.'"),
+    (lambda: trm.RecMetricCollection(["HR"], k=5, tie="realistic"), ValueError, "Unexpected keyword arguments: `tie`"),
+    (
+        lambda: trm.RecMetricCollection([trm.HR(5)], tie="x"),
+        ValueError,
+        "unknown option 'tie'",
+    ),
+    (
+        lambda: trm.RecMetricCollection(["HR", trm.MRR(ties="pessimistic")], k=5),
+        ValueError,
+        "MRR was made with ties='pessimistic', the collection works with ties='realistic'",
+    ),
+    (lambda: trm.RecMetricCollection([trm.HR(5)], empty_target_action="neg"), ValueError, "empty_target_action='skip'"),
+    (lambda: trm.RecMetricCollection([trm.HR(5)], sync_on_compute=False), ValueError, "sync_on_compute=True"),
+    (
+        lambda: trm.RecMetricCollection([trm.HR(5, score_threshold=1.0), trm.HR(5, score_threshold=2.0)]),
+        ValueError,
+        r"different score_thresholds \[1.0, 2.0\] need a collection each",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "error", "message"), BAD)
+def test_bad_arguments(make, error, message):
+    """What a collection refuses when it is made."""
+    with pytest.raises(error, match=message.replace("?", r"\?")):
+        make()
+
+
+# ------------------------------------------------------------------------------------------------- several processes
+
+
+def counted_collectives(rank, world_size, how_many, order):
+    """Compute on two processes, one of which has no update; count what goes over the wire."""
+    collection = trm.RecMetricCollection(NAMES, k=[1, 2, 3, 4, 5][:how_many])
+    if rank == order:
+        collection.update(*batch(1))
+    calls = []
+    for name in ("all_reduce", "all_gather", "barrier", "all_gather_into_tensor", "broadcast", "all_gather_object"):
+        function = getattr(torch.distributed, name)
+
+        def counted(*args, name=name, function=function, **kwargs):
+            calls.append(name)
+            return function(*args, **kwargs)
+
+        setattr(torch.distributed, name, counted)
+    values = numbers(collection.compute())
+    once = len(calls)
+    collection.compute()
+    # as log_dict does it: members asked one by one
+    collection.update(*batch(2)) if rank == 0 else collection.update(*batch(3))
+    one_by_one = {key: metric.compute().item() for key, metric in collection.items()}
+    return values, once, one_by_one, len(calls)
+
+
+@pytest.mark.parametrize("how_many", [1, 5])
+@pytest.mark.parametrize("order", [0, 1])
+def test_two_collectives_for_all_members(how_many, order):
+    """One float and one integer vector per compute, for 9 metrics or for 37, also when members are asked singly."""
+    for values, once, one_by_one, twice in distributed.run(counted_collectives, 2, how_many, order):
+        collection = trm.RecMetricCollection(NAMES, k=[1, 2, 3, 4, 5][:how_many])
+        assert values == alone(collection, batch(1))
+        assert one_by_one == alone(collection, batch(1), batch(2), batch(3))
+        assert (once, twice) == (2, 4)
