@@ -226,6 +226,6 @@ def _check_agreement(key: str, metric: RankingMetric, options: Mapping[str, Any]
         default = _DEFAULTS.get(name)
         if (own or default) != (wanted or default) if default else own != wanted:
             raise ValueError(
-                f"{key} was made with {name}={own or default!r}, the collection works with {name}={wanted or default!r}: "
-                f"give the metric and the collection the same {name}"
+                f"{key} was made with {name}={own or default!r}, the collection with {name}={wanted or default!r}: "
+                f"give both the same {name}"
             )

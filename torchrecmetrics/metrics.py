@@ -309,7 +309,7 @@ class RankingMetric(Metric):
 
     # ------------------------------------------------------------------------------------------------- torch, pickling
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "", recurse: bool = True) -> Module:
+    def _apply(self, fn: Callable[[Tensor], Tensor], *_: Any, **__: Any) -> Module:
         """Move to another device; the state keeps its dtype whatever the module around it is cast to."""
         Module._apply(self, fn)  # type: ignore[no-untyped-call]
         self._device = fn(torch.zeros(1, device=self._device)).device

@@ -1,0 +1,115 @@
+"""The collection inside a LightningModule: log_dict, checkpoints, precisions, validate / fit / test on one module."""
+
+import pytest
+import torch
+from torch import nn
+
+import torchrecmetrics as trm
+
+pl = pytest.importorskip("pytorch_lightning")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.`"),
+    pytest.mark.filterwarnings("ignore:.*is smaller than the logging interval"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
+]
+
+ITEMS = 50
+
+
+class Recommender(pl.LightningModule):
+    """Scores that do not depend on training, so that every value can be computed by hand."""
+
+    def __init__(self, names=("HR", "NDCG", "MRR"), k=(1, 10)):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.val_metrics = trm.RecMetricCollection(names, k=k, prefix="val/")
+        self.test_metrics = self.val_metrics.clone(prefix="test/")
+
+    def training_step(self, batch, batch_idx):
+        return (self.weight * 0).sum()
+
+    def validation_step(self, batch, batch_idx):
+        self.val_metrics.update(*batch)
+        self.log_dict(self.val_metrics, prog_bar=True)
+
+    def test_step(self, batch, batch_idx):
+        self.test_metrics.update(*batch)
+        self.log_dict(self.test_metrics)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def batches(n, seed=0, rows=4):
+    """Random scores and two targets a row."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.rand(n, rows, ITEMS, generator=generator)
+    first = torch.randint(0, ITEMS, (n, rows), generator=generator)
+    return list(zip(scores, torch.stack([first, (first + 7) % ITEMS], 2), strict=True))
+
+
+def loader(data):
+    return torch.utils.data.DataLoader(data, batch_size=None)
+
+
+def trainer(tmp_path, **kwargs):
+    options = {"max_epochs": 2, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return pl.Trainer(
+        **(options | {"accelerator": "cpu", "default_root_dir": tmp_path, "enable_checkpointing": False} | kwargs)
+    )
+
+
+def by_hand(data, prefix, names=("HR", "NDCG", "MRR"), k=(1, 10)):
+    collection = trm.RecMetricCollection(names, k=k, prefix=prefix)
+    collection.update(torch.cat([s for s, _ in data]), torch.cat([t for _, t in data]))
+    return {key: pytest.approx(value.item(), abs=1e-6) for key, value in collection.compute().items()}
+
+
+def test_validate_fit_test_validate(tmp_path):
+    """One module through all stages: nothing leaks from one into the next, the sanity check included."""
+    module, first, second = Recommender(), batches(5), batches(3, seed=1)
+    run = trainer(tmp_path)
+    assert run.validate(module, loader(first), verbose=False) == [by_hand(first, "val/")]
+    run.fit(module, loader(first), loader(second))
+    assert {k: v.item() for k, v in run.callback_metrics.items()} == by_hand(second, "val/")
+    assert run.test(module, loader(first), verbose=False) == [by_hand(first, "test/")]
+    assert run.validate(module, loader(second), verbose=False) == [by_hand(second, "val/")]
+
+
+def test_checkpoint_and_early_stopping_on_our_keys(tmp_path):
+    """ModelCheckpoint and EarlyStopping monitor a member like any metric; no state goes into the checkpoint."""
+    callbacks = [
+        pl.callbacks.ModelCheckpoint(
+            tmp_path, "{val/NDCG@10:.3f}", monitor="val/NDCG@10", mode="max", auto_insert_metric_name=False
+        ),
+        pl.callbacks.EarlyStopping("val/MRR@10", mode="max", patience=1),
+    ]
+    module, data = Recommender(), batches(3)
+    run = trainer(tmp_path, max_epochs=5, callbacks=callbacks, enable_checkpointing=True)
+    run.fit(module, loader(data), loader(data))
+    assert run.current_epoch == 2
+    best = callbacks[0].best_model_score.item()
+    assert best == by_hand(data, "val/")["val/NDCG@10"]
+    saved = torch.load(callbacks[0].best_model_path, weights_only=False)
+    assert set(saved["state_dict"]) == {"weight"}
+    assert f"{best:.3f}" in callbacks[0].best_model_path
+
+
+@pytest.mark.parametrize("precision", ["64-true", "32-true", "16-true", "bf16-true", "16-mixed", "bf16-mixed"])
+@pytest.mark.filterwarnings("ignore:.*")  # each precision plugin has its own to say about CPUs
+def test_every_precision_is_exact(precision, tmp_path):
+    """1,000 batches with the collection inside the module: the value does not move, whatever the module is cast to."""
+    module, data = Recommender(["HR", "MRR"], k=[1, 10]), batches(20) * 50
+    run = trainer(tmp_path, precision=precision)
+    got = run.validate(module, loader(data), verbose=False)[0]
+    scores_dtype = {"64-true": torch.float64, "16-true": torch.float16, "bf16-true": torch.bfloat16}.get(precision)
+    seen = [(s.to(scores_dtype or s.dtype), t) for s, t in data[:20]]
+    exact = trm.RecMetricCollection(["HR", "MRR"], k=[1, 10], prefix="val/")
+    exact.update(torch.cat([s for s, _ in seen]), torch.cat([t for _, t in seen]))
+    assert got == {key: pytest.approx(value.item(), abs=1e-12) for key, value in exact.compute().items()}
+    assert {s.dtype for m in module.val_metrics.values() for s in m.metric_state.values()} == {
+        torch.float64,
+        torch.int64,
+    }
