@@ -257,7 +257,7 @@ BAD = [
     (
         lambda: trm.RecMetricCollection(["HR", trm.MRR(ties="pessimistic")], k=5),
         ValueError,
-        "MRR was made with ties='pessimistic', the collection works with ties='realistic'",
+        "MRR was made with ties='pessimistic', the collection with ties='realistic'",
     ),
     (lambda: trm.RecMetricCollection([trm.HR(5)], empty_target_action="neg"), ValueError, "empty_target_action='skip'"),
     (lambda: trm.RecMetricCollection([trm.HR(5)], sync_on_compute=False), ValueError, "sync_on_compute=True"),
