@@ -226,10 +226,10 @@ def test_a_rejected_call_changes_no_member(call, device):
     """All members are asked before the first one changes: here the last one cannot use the input."""
     collection = trm.RecMetricCollection(["HR@2", "MRR@3", "HR@9"]).to(device)
     collection.update(*batch(1, device=device))
-    state = copy.deepcopy(collection.metric_state)
+    state = copy.deepcopy({key: metric.metric_state for key, metric in collection.items()})
     with pytest.raises(ValueError, match="needs the first 9 places"):
         getattr(collection, call)(trm.Ranking.from_scores(*batch(2, device=device), depth=3))
-    assert all(torch.equal(v, state[key][name]) for key, s in collection.metric_state.items() for name, v in s.items())
+    assert all(torch.equal(v, state[key][name]) for key, m in collection.items() for name, v in m.metric_state.items())
     assert {metric.update_count for metric in collection.values()} == {1}
 
 

@@ -120,6 +120,8 @@ def test_merge_state(metric, device):
     metric.compute()
     metric.merge_state(other)
     assert metric.compute().item() == pytest.approx(expected(metric, 1, 2)[0], abs=1e-12)
+    with pytest.raises(ValueError, match="merges states named like its own"):
+        metric.merge_state(trm.HR(99))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -174,9 +176,8 @@ def test_scores_may_require_gradients(metric, device):
 
 
 def test_to_and_from_meta(metric):
-    """A metric built on meta is materialised with empty state."""
-    with torch.device("meta"):
-        other = fresh(metric)
+    """A metric on meta is materialised with empty state."""
+    other = fresh(metric).to("meta")
     assert next(iter(other.metric_state.values())).is_meta
     other.to_empty(device="cpu")
     other.update(**batch(1))

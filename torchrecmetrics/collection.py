@@ -86,6 +86,7 @@ class RecMetricCollection(MetricCollection):
         **options: Any,
     ) -> None:
         super().__init__({}, prefix=prefix, postfix=postfix, compute_groups=False)
+        self._groups = {}  # torchmetrics 1.4 leaves this to add_metrics
         if isinstance(metrics, Mapping):
             keyed = list(metrics.items())
         else:

@@ -303,8 +303,13 @@ class RankingMetric(Metric):
             setattr(self, name, _reduce(getattr(self, name), dist_sync_fn, process_group or self.process_group))
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
-        """Add the state of another metric of the same kind, as torchmetrics defines it."""
-        super().merge_state(incoming_state)
+        """Add the state of another metric with the same label and options, or such a state as a dict."""
+        state = incoming_state.metric_state if isinstance(incoming_state, Metric) else incoming_state
+        if set(state) != {self._sums_name, self._counts_name}:
+            raise ValueError(
+                f"{self.label} merges states named like its own {list(self.metric_state)}, got {list(state)}"
+            )
+        self._reduce_states(state)
         self._computed = None
 
     # ------------------------------------------------------------------------------------------------- torch, pickling
