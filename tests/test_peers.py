@@ -1,0 +1,428 @@
+"""Our numbers beside those of other packages: user by user where they agree, and why where they do not.
+
+The shared data are free of ties and all scores are positive, because several peers need both. What a peer that is not
+installed says is skipped.
+"""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from packaging.version import Version
+from torch import inf, nan, tensor
+from torchmetrics import MetricCollection
+from torchmetrics import __version__ as torchmetrics_version
+from torchmetrics import retrieval as tm
+
+import torchrecmetrics as trm
+
+USERS, ITEMS = 12, 40
+K = (1, 3, 10, 50)  # the last is more than there are items
+
+_generator = torch.Generator().manual_seed(0)
+GAINS = torch.randint(1, 5, (USERS, ITEMS), generator=_generator)
+GAINS[torch.rand(GAINS.shape, generator=_generator) > 0.1] = 0
+GAINS[:, 0] = 2  # nobody is left without a relevant item
+GAINS[:2, 1:] = 0  # two users have no other,
+_liking = torch.rand(GAINS.shape, generator=_generator) + 0.3 * (GAINS > 0)
+_liking[1, 0] = 2  # and one of them finds it first
+SCORES = (_liking.argsort(1).argsort(1) + 1) / (ITEMS + 1)  # distinct, between 0 and 1
+HISTORY = (torch.rand(GAINS.shape, generator=_generator) < 0.3) & (GAINS == 0)
+TIED = {"distinct": SCORES, "tied": (SCORES * 5).floor(), "equal": torch.ones_like(SCORES)}
+LOG3 = math.log2(3)
+
+
+def peer(module):
+    """Import a peer or skip the test."""
+    return pytest.importorskip(module, reason=f"{module} is not installed")
+
+
+def ranx():
+    """ranx as plain Python: to compile it takes longer than all the tests here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NUMBA_DISABLE_JIT", "1")
+        return peer("ranx")
+
+
+def as_dict(matrix):
+    """{user: {item: value}}, as information retrieval writes it."""
+    rows = matrix.tolist()
+    return {f"{u:02}": {f"{i:02}": value for i, value in enumerate(row)} for u, row in enumerate(rows)}
+
+
+# ------------------------------------------------------------- what each peer says: the value of every user for a name
+
+
+def ranx_values(name):
+    """AP is divided by R, gains are linear in "ndcg" and 2^gain - 1 in "ndcg_burges"."""
+    return ranx().evaluate(ranx().Qrels(as_dict(GAINS)), ranx().Run(as_dict(SCORES)), name, return_mean=False)
+
+
+def trec_eval_values(name):
+    """AP is divided by R, gains are linear, the ideal DCG comes from all judged items."""
+    measure = ".".join(name.rsplit("_", 1)) if name[-1].isdigit() else name
+    found = peer("pytrec_eval").RelevanceEvaluator(as_dict(GAINS), {measure}).evaluate(as_dict(SCORES))
+    return [found[user][name] for user in sorted(found)]
+
+
+def recometrics_values(name, scores=SCORES, gains=GAINS, history=None):
+    """AP is divided by R and TAP by min(k, R), TP is precision over min(k, R), PR-AUC is AP of the whole list."""
+    csr, (name, _, k) = peer("scipy.sparse").csr_array, name.partition("@")
+    train = None if history is None else csr(history.double().numpy())
+    factors = scores.double().numpy(), np.eye(scores.shape[1])  # scores = users @ items.T, in float64
+    found = peer("recometrics").calc_reco_metrics(
+        train, csr(gains.double().numpy()), *factors, k=int(k or 1), all_metrics=True, as_df=False, nthreads=1
+    )
+    return found[f"{name}@K" if k else name]
+
+
+def torchmetrics_values(name):
+    """Only NDCG takes gains; the class's mean is checked here too."""
+    name, _, k = name.partition("@")
+    metric = getattr(tm, f"Retrieval{name}")(**({"top_k": int(k)} if k else {}))
+    target = GAINS if name == "NormalizedDCG" else GAINS.clamp(max=1)
+    query = torch.arange(USERS)[:, None].expand(SCORES.shape)
+    values = [metric(SCORES[u], target[u], indexes=query[u]).item() for u in range(USERS)]
+    assert metric.compute().item() == pytest.approx(np.mean(values))
+    return values
+
+
+def pyg_values(name):
+    """AP is divided by min(k, R), gains count in weighted metrics only; the class's mean is checked here too."""
+    name, _, k = name.partition("@")
+    options = {"weighted": True} if name.startswith("Weighted") else {}
+    metric = getattr(peer("torch_geometric.metrics"), f"LinkPred{name.removeprefix('Weighted')}")(int(k), **options)
+    values = []
+    for u in range(USERS):
+        edges = (GAINS[u : u + 1] > 0).nonzero().T
+        values.append(
+            metric(SCORES[u : u + 1].topk(min(int(k), ITEMS)).indices, edges, GAINS[u, edges[1]].float()).item()
+        )
+    assert metric.compute().item() == pytest.approx(np.mean(values))
+    return values
+
+
+def sklearn_values(name, scores=SCORES, gains=GAINS):
+    """NDCG has linear gains; the others read what is relevant."""
+    name, _, k = name.partition("@")
+    function = getattr(peer("sklearn.metrics"), name)
+    if name == "ndcg_score":
+        return [function([g.numpy()], [s.numpy()], k=int(k) if k else None) for s, g in zip(scores, gains, strict=True)]
+    return [function(g.numpy() > 0, s.numpy()) for s, g in zip(scores, gains, strict=True)]
+
+
+# ------------------------------------------------- what they are compared with: arguments of `update` for some users
+
+
+def scores_and_gains(rows):
+    return SCORES[rows], GAINS[rows].double()
+
+
+def without_history(rows):
+    item = torch.arange(ITEMS)
+    exclude = HISTORY[rows] & (item < 20), item.where(HISTORY[rows] & (item >= 20), -1)  # some as a mask, some as ids
+    return (trm.Ranking.from_scores(*scores_and_gains(rows), exclude=exclude),)
+
+
+def flat_triples(rows):
+    query = torch.arange(USERS)[rows, None].expand(-1, ITEMS)
+    return (trm.Ranking.from_flat(SCORES[rows].flatten(), GAINS[rows].flatten(), query.flatten()),)
+
+
+def ranked_lists(rows, gains=None):
+    ids = torch.arange(ITEMS).where(GAINS[rows] > 0, -1)
+    lists = SCORES[rows].argsort(1, descending=True)
+    return (trm.Ranking.from_topk(lists, ids, gains=None if gains is None else gains[rows], complete=True),)
+
+
+def check_agreement(metric, theirs, tolerance, inputs=scores_and_gains):
+    """Compare the value of every user, then the mean over all of them in one batch."""
+    values = [metric(*inputs(slice(user, user + 1))).item() for user in range(USERS)]
+    assert values == pytest.approx(list(theirs), rel=tolerance, abs=tolerance)
+    metric.reset()
+    metric.update(*inputs(slice(None)))
+    assert metric.compute().item() == pytest.approx(np.mean(list(theirs)), rel=tolerance)
+
+
+# ------------------------------------------------------------------------------------------------------ the same number
+
+# peer: the values it gives, how exact they are, what ours reads
+PEERS = {
+    "ranx": (ranx_values, 1e-9, scores_and_gains),
+    "trec_eval": (trec_eval_values, 1e-9, scores_and_gains),
+    "recometrics": (recometrics_values, 1e-9, scores_and_gains),
+    "torchmetrics": (torchmetrics_values, 1e-6, flat_triples),
+    "pyg": (pyg_values, 1e-6, ranked_lists),
+    "sklearn": (sklearn_values, 1e-9, scores_and_gains),
+}
+# our metric and its name at each of these peers
+SAME = [
+    (trm.Precision, "precision@{k}", "P_{k}", "P@{k}", "Precision@{k}", "Precision@{k}", ""),
+    (partial(trm.Precision, denominator="min"), "", "", "TP@{k}", "", "", ""),
+    (trm.Recall, "recall@{k}", "recall_{k}", "R@{k}", "Recall@{k}", "Recall@{k}", ""),
+    (partial(trm.Recall, weighted=True), "", "", "", "", "WeightedRecall@{k}", ""),
+    (trm.F1, "f1@{k}", "", "", "", "F1@{k}", ""),
+    (trm.HitRate, "hit_rate@{k}", "success_{k}", "Hit@{k}", "HitRate@{k}", "HitRatio@{k}", ""),
+    (trm.MRR, "mrr@{k}", "", "RR@{k}", "MRR@{k}", "MRR@{k}", ""),
+    (trm.MRR, "mrr", "recip_rank", "", "MRR", "", ""),
+    (trm.MAP, "map@{k}", "map_cut_{k}", "AP@{k}", "", "", ""),
+    (partial(trm.MAP, normalize="min"), "", "", "TAP@{k}", "", "MAP@{k}", ""),
+    (trm.MAP, "map", "map", "PR_AUC", "MAP", "", "average_precision_score"),
+    (trm.NDCG, "ndcg@{k}", "ndcg_cut_{k}", "NDCG@{k}", "NormalizedDCG@{k}", "WeightedNDCG@{k}", "ndcg_score@{k}"),
+    (trm.NDCG, "ndcg", "ndcg", "", "NormalizedDCG", "", "ndcg_score"),
+    (trm.NDCG, "", "", "", "", "NDCG@{k}", ""),  # without gains
+    (partial(trm.NDCG, gain="exponential"), "ndcg_burges@{k}", "", "", "", "", ""),
+    (trm.RPrecision, "r-precision", "Rprec", "", "RPrecision", "", ""),
+    (trm.AUROC, "", "", "ROC_AUC", "AUROC", "", "roc_auc_score"),
+]
+CASES = [
+    pytest.param(who, name.format(k=k), make if k is None else partial(make, k), id=f"{who}-{name.format(k=k)}")
+    for make, *names in SAME
+    for who, name in zip(PEERS, names, strict=True)
+    for k in (K if "{k}" in name else [None])
+    if name and not (who == "recometrics" and k == K[-1])  # which refuses k > items
+]
+
+
+@pytest.mark.parametrize(("who", "name", "make"), CASES)
+def test_same_number(who, name, make):
+    """User by user, and in the mean, ours is the peer's number."""
+    values, tolerance, inputs = PEERS[who]
+    check_agreement(make(), values(name), tolerance, partial(inputs, gains=GAINS) if "Weighted" in name else inputs)
+
+
+@pytest.mark.parametrize(("who", "name", "make"), [case for case in CASES if case.values[0] == "recometrics"])
+def test_same_number_without_history(who, name, make):
+    """recometrics takes the training items out of the candidates, as `exclude` does."""
+    check_agreement(make(), recometrics_values(name, history=HISTORY), 1e-9, without_history)
+
+
+@pytest.mark.parametrize("scores", TIED.values(), ids=TIED)
+def test_sklearn_auc_of_ties(scores):
+    """scikit-learn's roc_auc_score gives half credit for ties, and so does AUROC."""
+    theirs = sklearn_values("roc_auc_score", scores)
+    check_agreement(trm.AUROC(), theirs, 1e-9, lambda rows: (scores[rows], GAINS[rows] > 0))
+
+
+@pytest.mark.parametrize("k", K)
+@pytest.mark.parametrize("scores", TIED.values(), ids=TIED)
+def test_torcheval_is_optimistic(scores, k):
+    """torcheval counts the items with a higher score, which is ties="optimistic"; it knows one relevant item a row."""
+    target = torch.arange(USERS)
+    for metric, function in ((trm.HitRate, "hit_rate"), (trm.MRR, "reciprocal_rank")):
+        theirs = getattr(peer("torcheval.metrics.functional"), function)(scores, target, k=k).tolist()
+        check_agreement(metric(k, ties="optimistic"), theirs, 1e-6, lambda rows: (scores[rows], target[rows]))
+
+
+# ------------------------------------------------------------------------------------------------- another number, why
+
+
+def ours(metric, scores, gains):
+    """Our value for one user."""
+    return metric(tensor([scores]), tensor([gains], dtype=torch.float64)).item()
+
+
+def torchmetrics_value(metric, scores, gains):
+    """The value of torchmetrics for one user."""
+    return metric(tensor(scores), tensor(gains), indexes=torch.zeros(len(scores), dtype=torch.int64)).item()
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected", "project", "elsewhere"),
+    [
+        (trm.NDCG(5), 0.704, "LensKit: discount log2(r), at least 1", (1 + 1 / LOG3) / (1 + 1 + 1 / LOG3)),
+        (trm.NDCG(5), 0.704, "RecTools: ideal of k hits", 1.5 / sum(1 / math.log2(1 + r) for r in range(1, 6))),
+        (trm.NDCG(5), 0.704, "Transformers4Rec: ideal of the hits found", 1.5 / (1 + 1 / LOG3)),
+        (trm.Recall(2), 1 / 3, "LensKit: divided by min(k, R)", 1 / 2),
+        (trm.Recall(2, truncated=True), 1 / 2, "most: divided by R", 1 / 3),
+        (trm.MAP(2), 1 / 3, "torchmetrics: divided by the hits found", 1),
+        (trm.MAP(2, normalize="min"), 1 / 2, "torchmetrics", 1),
+    ],
+)
+def test_example(metric, expected, project, elsewhere):
+    """One user, hits at places 1 and 3 of 5, R = 3: our number, and that it tells the other formula apart."""
+    found = ours(metric, [0.9, 0.8, 0.7, 0.6, 0.5, 0.4], [1, 0, 1, 0, 0, 1])
+    assert found == pytest.approx(expected, abs=5e-4)
+    assert abs(found - elsewhere) > 0.05, project
+
+
+@pytest.mark.parametrize("k", [2, 3, 10])
+def test_torchmetrics_map_divides_by_hits_found(k):
+    """torchmetrics divides AP by the hits found in the top k: a hit at place 1 is 1.0, however many are missed."""
+    scores, gains = torch.linspace(0.9, 0.1, 20).tolist(), [1] + [0] * 17 + [1, 1]
+    assert torchmetrics_value(tm.RetrievalMAP(top_k=k), scores, gains) == 1.0
+    assert ours(trm.MAP(k), scores, gains) == pytest.approx(1 / 3)
+    assert ours(trm.MAP(k, normalize="min"), scores, gains) == pytest.approx(1 / min(k, 3))
+
+
+@pytest.mark.skipif(Version(torchmetrics_version) < Version("1.9"), reason="older torchmetrics only order")
+@pytest.mark.parametrize(
+    ("theirs", "metric", "expected"),
+    [
+        (tm.RetrievalPrecision(top_k=1), trm.Precision(1), 0.0),
+        (tm.RetrievalRecall(top_k=1), trm.Recall(1), 0.0),
+        (tm.RetrievalMRR(), trm.MRR(), 0.0),
+        (tm.RetrievalMAP(), trm.MAP(), 0.0),
+        (tm.RetrievalHitRate(top_k=1), trm.HitRate(1), 1.0),
+        (tm.RetrievalNormalizedDCG(top_k=1), trm.NDCG(1), 1.0),
+        (tm.RetrievalRPrecision(), trm.RPrecision(), 1.0),
+    ],
+)
+def test_torchmetrics_does_not_retrieve_scores_up_to_zero(theirs, metric, expected):
+    """torchmetrics 1.9 takes a score <= 0 for "not retrieved" in four metrics, not in the others; ours only order."""
+    for scores in ([-0.1, -0.2, -0.3], [0.0, -1.0, -2.0]):
+        assert torchmetrics_value(theirs, scores, [1, 0, 0]) == expected
+        assert ours(metric, scores, [1, 0, 0]) == 1.0
+
+
+def test_torchmetrics_auroc_hides_a_sigmoid():
+    """torchmetrics puts scores outside [0, 1] through a float32 sigmoid, where 20 and 30 are both 1: a tie."""
+    assert torchmetrics_value(tm.RetrievalAUROC(), [20.0, 30.0], [0, 1]) == 0.5
+    assert ours(trm.AUROC(), [20.0, 30.0], [0, 1]) == 1.0
+
+
+def test_torchmetrics_merges_queries_with_the_same_id():
+    """torchmetrics joins query 0 of every batch (and process) into one; ours keeps the rows of a call apart."""
+    theirs, metric = tm.RetrievalMRR(), trm.MRR()
+    for scores in ([0.9, 0.8, 0.7], [0.1, 0.2, 0.3]):
+        triple = tensor(scores), tensor([1, 0, 0]), tensor([0, 0, 0])
+        theirs.update(*triple)
+        metric.update(trm.Ranking.from_flat(*triple))
+    assert theirs.compute() == 1.0
+    assert metric.compute().item() == pytest.approx((1 + 1 / 3) / 2)
+
+
+def test_torchmetrics_place_of_a_tie_depends_on_the_column():
+    """torchmetrics ranks equal scores as its sort leaves them; here the column of the item never matters."""
+    one_hot = torch.eye(5, dtype=torch.int64).tolist()
+    assert len({torchmetrics_value(tm.RetrievalMRR(), [1.0] * 5, gains) for gains in one_hot}) == 5
+    assert {ours(trm.MRR(), [1.0] * 5, gains) for gains in one_hot} == {1 / 3}
+
+
+def test_ndcg_of_ties():
+    """scikit-learn and torchmetrics average 1 / log2(1 + r) over tied places; ours takes it at the expected place."""
+    scores, gains, theirs = [1.0, 1.0, 1.0], [1, 0, 0], (1 + 1 / LOG3 + 1 / 2) / 3
+    assert sklearn_values("ndcg_score", tensor([scores]), tensor([gains])) == pytest.approx([theirs])
+    assert torchmetrics_value(tm.RetrievalNormalizedDCG(), scores, gains) == pytest.approx(theirs)
+    assert ours(trm.NDCG(), scores, gains) == pytest.approx(1 / LOG3)  # place 2
+
+
+# whether item 0 is among the first k
+HITS = {
+    "torchmetrics": lambda scores, k: torchmetrics_value(tm.RetrievalHitRate(top_k=k), scores, [1, 0, 0]),
+    "torcheval": lambda scores, k: peer("torcheval.metrics.functional").hit_rate(tensor([scores]), tensor([0]), k=k),
+    "pyg": lambda scores, k: peer("torch_geometric.metrics").LinkPredHitRatio(k)(
+        tensor([scores]).topk(k).indices, tensor([[0], [0]])
+    ),
+}
+
+
+@pytest.mark.parametrize("who", HITS)
+def test_nan_is_never_a_hit(who):
+    """A sort or torch.topk puts NaN first, so a model that gives NaN hits; here it is an error, unchecked a miss."""
+    assert HITS[who]([nan, 0.5, 0.4], 1) == 1.0
+    assert trm.HitRate(1, validate_args=False)(tensor([[nan, 0.5, 0.4]]), tensor([0])) == 0.0
+    with pytest.raises(ValueError, match="NaN"):
+        trm.HitRate(1)(tensor([[nan, 0.5, 0.4]]), tensor([0]))
+
+
+@pytest.mark.parametrize("who", HITS)
+def test_minus_infinity_never_fills_a_place(who):
+    """With fewer candidates than k, items at -inf come into the peers' top k; here they are no candidates."""
+    assert HITS[who]([-inf, 0.5, 0.4], 3) == 1.0
+    assert trm.HitRate(3)(tensor([[-inf, 0.5, 0.4]]), tensor([0])) == 0.0
+
+
+def test_pyg_counts_padding_as_the_item_before():
+    """PyG reads -1 as the last item of the row above, a hit if that is relevant to its user; here it is no item."""
+    lists, target = tensor([[0, 1], [2, -1]]), tensor([4, 3])
+    assert peer("torch_geometric.metrics").LinkPredHitRatio(2)(lists, tensor([[0, 1], [4, 3]])) == 0.5
+    assert trm.HitRate(2)(trm.Ranking.from_topk(lists, target)) == 0.0
+
+
+def test_pyg_counts_an_item_twice():
+    """PyG counts an item that is recommended twice as two hits: recall 2; here it is an error."""
+    assert peer("torch_geometric.metrics").LinkPredRecall(2)(tensor([[3, 3]]), tensor([[0], [3]])) == 2.0
+    with pytest.raises(ValueError, match="recommended twice"):
+        trm.Ranking.from_topk(tensor([[3, 3]]), tensor([3]))
+
+
+def test_pyg_looks_beyond_the_list():
+    """PyG gives recall at 20 for lists of 2 as if nothing followed; here that must be said: complete=True."""
+    lists, target = tensor([[0, 1]]), tensor([[1, 2]])
+    assert peer("torch_geometric.metrics").LinkPredRecall(20)(lists, tensor([[0, 0], [1, 2]])) == 0.5
+    with pytest.raises(ValueError, match="depth 2 only"):
+        trm.Recall(20)(trm.Ranking.from_topk(lists, target))
+    assert trm.Recall(20)(trm.Ranking.from_topk(lists, target, complete=True)) == 0.5
+
+
+@pytest.mark.parametrize("first", [[5], [0, 1]], ids=["no-hits", "all-hits"])
+def test_pyg_metrics_merge_in_a_collection(first):
+    """MetricCollection takes PyG metrics with equal sums after the first batch for one metric; ours stay apart."""
+    pyg, lists = peer("torch_geometric.metrics"), tensor([[0, 1]])
+    alone = {"Precision": pyg.LinkPredPrecision(2), "NDCG": pyg.LinkPredNDCG(2), "MRR": pyg.LinkPredMRR(2)}
+    together = MetricCollection({name: metric.clone() for name, metric in alone.items()})
+    apart = MetricCollection({"Precision": trm.Precision(2), "NDCG": trm.NDCG(2), "MRR": trm.MRR(2)})
+    for target in (first, [1]):
+        for peers in (together, *alone.values()):
+            peers.update(lists, tensor([[0] * len(target), target]))
+        apart.update(trm.Ranking.from_topk(lists, tensor([target])))
+    right = {name: metric.compute().item() for name, metric in alone.items()}
+    assert right["NDCG"] != right["Precision"]
+    assert len({value.item() for value in together.compute().values()}) == 1
+    assert {name: value.item() for name, value in apart.compute().items()} == pytest.approx(right)
+
+
+def test_lightgcn_recommends_users_and_training_edges():
+    """LightGCN.recommend ranks users too without dst_index, and never excludes a training edge; `exclude` does."""
+    model = peer("torch_geometric.nn").LightGCN(5, 2, num_layers=0)  # users 0 and 1, items 2, 3, 4
+    model.embedding.weight.data = tensor([[1.0, 0.0], [9.0, 1.0], [3.0, 0.0], [2.0, 0.0], [1.0, 0.0]])
+    edges, user, items = tensor([[0, 0], [2, 3]]), tensor([0]), tensor([2, 3, 4])
+    assert model.recommend(edges, src_index=user, k=1).tolist() == [[1]]
+    lists = model.recommend(edges, src_index=user, dst_index=items, k=3)
+    assert peer("torch_geometric.metrics").LinkPredHitRatio(1)(lists, tensor([[0], [4]])) == 0.0
+    assert trm.HitRate(1)(trm.Ranking.from_topk(lists, tensor([4]), exclude=edges[1:])) == 1.0
+
+
+def test_users_without_a_relevant_item():
+    """torchmetrics and ranx count them as 0, PyG and recometrics leave them out, and so do ours unless told "neg"."""
+    scores, gains = tensor([[0.9, 0.8], [0.9, 0.8]]), tensor([[1, 0], [0, 0]])
+    lists = tensor([[0, 1], [0, 1]])
+    assert tm.RetrievalMRR()(scores, gains, indexes=tensor([[0, 0], [1, 1]])) == 0.5
+    assert ranx().evaluate(ranx().Qrels(as_dict(gains)), ranx().Run(as_dict(scores)), "mrr") == 0.5
+    assert peer("torch_geometric.metrics").LinkPredMRR(2)(lists, tensor([[0], [0]])) == 1.0
+    assert recometrics_values("RR@1", scores, gains) == pytest.approx([1.0, nan], nan_ok=True)
+    assert trm.MRR()(scores, gains > 0) == 1.0
+    assert trm.MRR(empty_target_action="neg")(scores, gains > 0) == 0.5
+
+
+def test_negative_gains():
+    """Ours and recometrics: in DCG, not in the ideal. torchmetrics: in both. recometrics' precision: relevant."""
+    scores, gains = [0.9, 0.8, 0.7, 0.6, 0.5], [1, -2, 0, 3, 0]
+    row = tensor([scores]), tensor([gains])
+    dcg, ideal = 1 - 2 / LOG3 + 3 / math.log2(5), 3 + 1 / LOG3
+    assert ours(trm.NDCG(4), scores, gains) == pytest.approx(dcg / ideal)
+    assert recometrics_values("NDCG@4", *row) == pytest.approx([dcg / ideal])
+    theirs = torchmetrics_value(tm.RetrievalNormalizedDCG(), scores, gains)
+    assert theirs == pytest.approx(dcg / (ideal - 2 / math.log2(6)))
+    assert recometrics_values("P@4", *row) == [3 / 4]
+    assert ours(trm.Precision(4), scores, gains) == 2 / 4
+
+
+def test_ranx_cuts_gains_to_integers():
+    """ranx stores a gain of 1.9 as 1, and one of 0.5 as not relevant; here every gain > 0 is, at its value."""
+    scores, gains = [0.9, 0.8, 0.7], [0.5, 1.9, 1.0]
+    theirs = ranx().evaluate(ranx().Qrels(as_dict(tensor([gains]))), ranx().Run(as_dict(tensor([scores]))), "ndcg")
+    assert theirs == pytest.approx((1 / LOG3 + 1 / 2) / (1 + 1 / LOG3))
+    ideal = 1.9 + 1.0 / LOG3 + 0.5 / 2
+    assert ours(trm.NDCG(), scores, gains) == pytest.approx((0.5 + 1.9 / LOG3 + 1.0 / 2) / ideal)
+
+
+def test_recometrics_undefined_when_k_takes_in_every_item():
+    """recometrics has no hit, precision or recall when k is the number of candidates; ours have."""
+    for name, metric, expected in (("Hit@3", trm.HitRate, 1), ("P@3", trm.Precision, 1 / 3), ("R@3", trm.Recall, 1)):
+        theirs = recometrics_values(name, tensor([[0.9, 0.8, 0.7]]), tensor([[0, 1, 0]]))
+        assert theirs == pytest.approx([nan], nan_ok=True)
+        assert ours(metric(3), [0.9, 0.8, 0.7], [0, 1, 0]) == pytest.approx(expected)
