@@ -159,7 +159,7 @@ def test_key_formats():
     assert list(trm.RecMetricCollection("HR@3").keys()) == ["HR@3"]
 
 
-@pytest.mark.parametrize("name", ["HR", "hr", "Hit", "HitRatio", "hitrate", "HitRate"])
+@pytest.mark.parametrize("name", ["HR", "hr", "Hit", "HitRatio", "hitrate", "HitRate", "hit_rate", "Hit-Ratio"])
 def test_names_of_hit_rate(name):
     assert list(trm.RecMetricCollection([name], k=1).keys()) == ["HR@1"]
 
@@ -244,8 +244,12 @@ BAD = [
     (lambda: trm.RecMetricCollection(["HR"], k=0), ValueError, "k must be at least 1"),
     (lambda: trm.RecMetricCollection(["HR"], k=2.5), TypeError, "k must be an integer"),
     (lambda: trm.RecMetricCollection(["HR"], k=True), TypeError, "k must be an integer"),
-    (lambda: trm.RecMetricCollection([MeanMetric()]), TypeError, "holds metrics of torchrecmetrics, got MeanMetric"),
-    (lambda: trm.RecMetricCollection([5], k=5), TypeError, "holds metrics of torchrecmetrics, got int"),
+    (
+        lambda: trm.RecMetricCollection([MeanMetric()]),
+        TypeError,
+        "instances of torchrecmetrics' metrics .*, got MeanMetric",
+    ),
+    (lambda: trm.RecMetricCollection([5], k=5), TypeError, "instances of torchrecmetrics' metrics .*, got int"),
     (lambda: trm.RecMetricCollection({"a": MeanMetric()}), TypeError, "got MeanMetric"),
     (lambda: trm.RecMetricCollection(["HR"], k=5, key_format="{name}.{k}"), ValueError, "hold a '.'"),
     (lambda: trm.RecMetricCollection(["HR"], k=5, tie="realistic"), ValueError, "Unexpected keyword arguments: `tie`"),
@@ -257,8 +261,36 @@ BAD = [
     (
         lambda: trm.RecMetricCollection(["HR", trm.MRR(ties="pessimistic")], k=5),
         ValueError,
-        "MRR was made with ties='pessimistic', the collection with ties='realistic'",
+        "MRR was made with ties='pessimistic', the collection with ties='realistic': give both the same ties",
     ),
+    (
+        lambda: trm.RecMetricCollection(["HR", trm.MRR()], k=5, padding_idx=0),
+        ValueError,
+        "padding_idx=None, the collection with padding_idx=0",
+    ),
+    (
+        lambda: trm.RecMetricCollection(["NDCG"], k=5, gain="linear"),
+        ValueError,
+        r"gain: an option of NDCG alone goes to an instance",
+    ),
+    (lambda: trm.RecMetricCollection(["NDCG-exponential@5"]), ValueError, "given as an instance"),
+    (lambda: trm.RecMetricCollection([trm.HR]), TypeError, "got the class HitRate"),
+    (
+        lambda: trm.RecMetricCollection(["HR"], k=5, key_format="{metric}"),
+        ValueError,
+        "key_format takes {name} and {k}",
+    ),
+    (
+        lambda: trm.RecMetricCollection(["HR"], k=5, key_format=lambda name, k: k),
+        TypeError,
+        "must return a string, got 5",
+    ),
+    (
+        lambda: trm.RecMetricCollection(["HR"], k=5, key_format=3),
+        TypeError,
+        "a string or a function of name and k, got 3",
+    ),
+    (lambda: trm.RecMetricCollection(["HR"], k=5).update(mask=1), TypeError, "update takes scores, .* got mask"),
     (lambda: trm.RecMetricCollection([trm.HR(5)], empty_target_action="neg"), ValueError, "empty_target_action='skip'"),
     (lambda: trm.RecMetricCollection([trm.HR(5)], sync_on_compute=False), ValueError, "sync_on_compute=True"),
     (

@@ -218,6 +218,14 @@ def test_counts_before_compute():
     """The counts are those of the last compute; before it there are none."""
     with pytest.raises(RuntimeError, match=r"HR@3: counts and standard errors are those of the last compute\(\)"):
         _ = trm.HR(3).num_users
+    metric = trm.HR(3)
+    metric.update(torch.tensor([1]))
+    metric.compute()
+    metric.reset()
+    assert metric.num_users == 1  # still there after an epoch was logged and reset
+    metric.update(torch.tensor([1]))
+    with pytest.raises(RuntimeError, match="call it first"):
+        metric.standard_error()
 
 
 # ------------------------------------------------------------------------------------------------- deferred checks
@@ -242,7 +250,7 @@ def bad_batches():
         "gains": ({**good, "gains": torch.tensor([[1, math.inf], [1, 1]])}, "1 rows with a gain"),
         "weights": ({**good, "weights": torch.tensor([-1.0, 1.0])}, "1 rows with a weight"),
         "ranks": ({"ranks": ranks}, "1 rows with a rank that is no place"),
-        "short": ({"ranking": short}, "1 rows cut below k"),
+        "short": ({"ranking": short}, "1 rows known to fewer than k places"),
     }
 
 

@@ -182,6 +182,15 @@ def test_equals_plain_python(name, batch, ties, overlap):
     assert got == pytest.approx(expected, abs=1e-12, nan_ok=True)
     assert metric.standard_error().item() == pytest.approx(error, abs=1e-7, nan_ok=True)
     assert metric.num_users == sum(not math.isnan(v) and w > 0 for v, w in zip(values, weights, strict=True))
+    whole = trm.Ranking.from_scores(
+        torch.tensor(scores),
+        torch.tensor(gains),
+        exclude=torch.tensor(history),
+        ties=ties,
+        overlap=overlap,
+        score_threshold=metric.options.get("score_threshold"),
+    )
+    assert metric(whole, weights=torch.tensor(weights)).item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 @settings(max_examples=100, deadline=None)
@@ -419,6 +428,12 @@ BAD_OPTIONS = [
     (lambda: trm.HR(5, overlap="drop"), ValueError, "overlap must be one of"),
     (lambda: trm.HR(5, empty_target_action="ignore"), ValueError, "empty_target_action must be one of"),
     (lambda: trm.HR(5, validate_args="lazily"), ValueError, "validate_args must be"),
+    (lambda: trm.HR(5, padding_idx=0.5), TypeError, "padding_idx must be an item id, got 0.5"),
+    (lambda: trm.HR(5, padding_idx=-100), ValueError, "padding_idx must be an item id >= 0"),
+    (lambda: trm.HR(5, max_relevant=0), ValueError, "max_relevant must be at least 1"),
+    (lambda: trm.HR(5, score_threshold="3"), TypeError, "score_threshold must be a number, got '3'"),
+    (lambda: trm.Recall(5, truncated="no"), TypeError, "True or False, got 'no'"),
+    (lambda: trm.Precision(5, zero_division="x"), ValueError, "zero_division must be"),
     (lambda: trm.HR(5, top_k=3), ValueError, "Unexpected keyword arguments: `top_k`"),
 ]
 
@@ -441,22 +456,23 @@ BAD_UPDATES = [
     ((TARGET, TARGET), {}, TypeError, r"Ranking.from_topk\(item_ids, target\)"),
     ((SCORES, TARGET), {"depth": 3}, ValueError, "depth belongs to ranks"),
     ((RANKING,), {"depth": 3}, ValueError, "a Ranking, which knows its own"),
-    ((RANKING, TARGET), {}, ValueError, "target was given beside ranking"),
+    ((RANKING, TARGET), {}, ValueError, "target was given beside ranking, made already"),
     ((TARGET,), {"exclude": TARGET}, ValueError, "exclude was given beside ranks"),
     ((), {"ranks": SCORES}, TypeError, "for float ranks use Ranking.from_ranks"),
     ((RANKING,), {}, ValueError, "needs the first 3 places, but the ranks are known to depth 2"),
     ((trm.get_topk_ranks(SCORES, TARGET, 2),), {}, ValueError, "known to depth 2 only"),
     ((TARGET,), {"depth": 2}, ValueError, "known to depth 2 only"),
-    ((SCORES, TARGET), {"weights": torch.ones(2)}, ValueError, "weights must be 1 numbers on cpu"),
+    ((SCORES, TARGET), {"weights": torch.ones(2)}, ValueError, r"weights must be numbers \[1\] on cpu"),
     ((SCORES, TARGET), {"weights": torch.tensor([-1.0])}, ValueError, "a weight that is negative"),
     ((SCORES, TARGET), {"weights": torch.tensor([math.nan])}, ValueError, "a weight that is negative, NaN"),
+    ((SCORES, TARGET), {"weights": [1.0]}, TypeError, "weights must be a tensor, got list"),
     ((SCORES.to("meta"), TARGET.to("meta")), {}, ValueError, r"HR@3 is on cpu, its input on meta.*\.to\(device\)"),
     ((torch.tensor([[math.nan, 1.0]]), TARGET * 0), {}, ValueError, "NaN or .inf"),
     (
         (trm.Ranking.from_topk(torch.tensor([[0, 1, 2]]), TARGET, exclude=torch.tensor([0])),),
         {},
         ValueError,
-        "cut below k",
+        "known to fewer than k places",
     ),
 ]
 

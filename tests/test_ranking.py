@@ -176,6 +176,22 @@ def test_tiles_do_not_show(height, max_relevant, monkeypatch, generator):
     assert torch.equal(got.num_ranked, expected.num_ranked)
 
 
+def test_bad_scores_in_any_tile(monkeypatch):
+    """A NaN is found wherever the scores are cut."""
+
+    def single_columns(matrix, wide):
+        for left in range(matrix.shape[1]):
+            here = slice(0, len(matrix)), slice(left, left + 1)
+            yield here, matrix[here]
+
+    monkeypatch.setattr(kernel, "_tiles", single_columns)
+    for column in range(3):
+        scores = SCORES.clone()
+        scores[1, column] = math.nan
+        with pytest.raises(ValueError, match="the highest of row 1 is nan"):
+            trm.Ranking.from_scores(scores, TARGET)
+
+
 def test_more_items_than_int32(monkeypatch):
     """Item ids and columns beyond 2^31 are found (one score seen through an expanded view; only the end is counted)."""
     items = 2**31 + 10
@@ -347,6 +363,15 @@ def test_from_topk_by_hand(device):
     assert trm.Ranking.from_topk(lists, target, complete=True).depth is None
 
 
+def test_from_topk_padding_idx(device):
+    """padding_idx leaves the list like an excluded item, however often it stands there."""
+    lists = torch.tensor([[0, 3, 4], [3, 0, 0], [3, 4, 5]], device=device)
+    ranking = trm.Ranking.from_topk(lists, torch.tensor([[4], [0], [5]], device=device), padding_idx=0)
+    assert ranking.ranks.tolist() == [[2], [INF], [3]]
+    assert ranking.num_relevant.tolist() == [1, 0, 1]
+    assert ranking.row_depth.tolist() == [2, 1, 3]
+
+
 @pytest.mark.parametrize(("overlap", "expected"), [("keep", [[2, 3]]), ("miss", [[2, INF]])])
 def test_from_topk_overlap(overlap, expected, device):
     """A listed target that is also excluded stays or is lost."""
@@ -369,6 +394,34 @@ def test_from_topk_equals_from_scores(device, generator):
         assert trm.functional.ndcg(listed, k).tolist() == pytest.approx(
             trm.functional.ndcg(whole, k).tolist(), nan_ok=True
         )
+
+
+def test_ranks_know_their_depth(device):
+    """from_ranks takes the depth the tensor carries, and no greater one."""
+    ranks = trm.get_topk_ranks(torch.rand(3, 9, device=device), torch.tensor([1, 2, 3], device=device), 4)
+    assert trm.Ranking.from_ranks(ranks).depth == 4
+    assert trm.Ranking.from_ranks(ranks, depth=2).depth == 2
+    with pytest.raises(ValueError, match="depth=5 was given for ranks that were cut at 4"):
+        trm.Ranking.from_ranks(ranks, depth=5)
+
+
+def test_a_repeated_place_tells_the_depth():
+    """Two relevant items cannot share a place: two 11s are the "not in the top 10" of ranks cut there."""
+    joined = torch.cat([torch.tensor([[11, 2, 11]]), torch.tensor([[1, 2, 3]])])
+    metric = trm.HR(10)
+    metric.update(joined)
+    assert metric.compute() == 1
+    with pytest.raises(ValueError, match=r"1 of 2 rows known to fewer than k places .*: row 0 to 10"):
+        trm.HR(11).update(joined)
+    with pytest.raises(ValueError, match="one place twice"):
+        trm.Ranking.from_ranks(torch.tensor([[1, 1]]), depth=5)
+    assert trm.Ranking.from_ranks(torch.tensor([[2.5, 2.5]])).ranks.tolist() == [[2.5, 2.5]]  # the mean place of a tie
+
+
+def test_repr():
+    """A Ranking shows its shape, not its tensors."""
+    assert repr(RANKING) == "Ranking(2 rows, up to 2 relevant items, first 2, cpu)"
+    assert "whole" in repr(trm.Ranking.from_ranks(torch.tensor([1])))
 
 
 def test_from_ranks(device):
@@ -406,6 +459,7 @@ def test_from_flat_equals_rows(batch, ties, seed):
 
 SCORES = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]])
 TARGET = torch.tensor([[2, 0], [1, -1]])
+RANKING = trm.Ranking.from_scores(SCORES, TARGET, depth=2)
 
 BAD_SCORES = {
     "not a tensor": ({"scores": [[0.1]]}, TypeError, "scores must be a tensor, got list"),
@@ -414,6 +468,16 @@ BAD_SCORES = {
     "integer scores": ({"scores": SCORES.long()}, TypeError, r"got a torch.int64 tensor.*Ranking.from_topk"),
     "target not a tensor": ({"target": [[1]]}, TypeError, "target must be a tensor, got list"),
     "rows differ": ({"target": TARGET[:1]}, ValueError, r"target ids must be \[2\] or \[2, T\].*got \[1, 2\]"),
+    "target list": ({"exclude": [[1]]}, TypeError, r"exclude must be a tensor, got list: torch.as_tensor\(exclude\)"),
+    "3-D scores": ({"scores": SCORES[None]}, ValueError, r"scores\[:, -1\]"),
+    "sparse": ({"target": (SCORES > 0).to_sparse()}, TypeError, r"target is sparse .*target.to_dense\(\)"),
+    "int mask": ({"target": (SCORES > 0).to(torch.uint8)}, TypeError, r"pass target.bool\(\), target.float\(\)"),
+    "grades as ids": ({"target": torch.tensor([[2, 2, 0]] * 2)}, ValueError, r"for grades .* pass target.float\(\)"),
+    "exclude 0/1 matrix": (
+        {"scores": torch.rand(2, 12), "exclude": torch.eye(12)[:2].long()},
+        ValueError,
+        r"2 of 2 rows whose exclude looks like a 0/1 matrix \(pass exclude.bool\(\)\)",
+    ),
     "3-D target": ({"target": TARGET[None]}, ValueError, "target ids must be"),
     "uint8 target": ({"target": TARGET.to(torch.uint8)}, TypeError, "int64, int32 or int16, got a torch.uint8"),
     "int8 target": ({"target": TARGET.to(torch.int8)}, TypeError, "got a torch.int8"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -114,14 +116,15 @@ class RecMetricCollection(MetricCollection):
 
     def __setitem__(self, key: str, module: Metric) -> None:  # type: ignore[override]
         if not isinstance(module, RankingMetric):
+            what = f"the class {module.__name__}" if isinstance(module, type) else type(module).__name__
             raise TypeError(
-                f"{key}: a RecMetricCollection holds metrics of torchrecmetrics, got {type(module).__name__}; "
-                "put others beside it in a torchmetrics.MetricCollection"
+                f"{key}: a RecMetricCollection holds instances of torchrecmetrics' metrics (names in its constructor "
+                f"only), got {what}; put others beside it in a torchmetrics.MetricCollection"
             )
         if not key or "." in key:
             raise ValueError(f"a key must not be empty or hold a '.' (ModuleDict refuses it), got {key!r}")
         if key in self._modules:
-            raise ValueError(f"two metrics have the key {key!r}")
+            raise ValueError(f"two metrics have the key {key!r}; keys come from name and k, see key_format")
         members = self._members()
         if members:
             _check_agreement(key, module, {name: getattr(members[0], name) for name in _SHARED})
@@ -188,32 +191,51 @@ def _members(
 
 def _from_name(text: str, cutoffs: list[int], options: dict[str, Any]) -> list[RankingMetric]:
     name, at, cutoff = text.partition("@")
-    cls = _BY_NAME.get(name.strip().lower())
+    cls = _BY_NAME.get(re.sub(r"[\s_-]", "", name).lower())
     if cls is None:
-        nearest = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.4)
-        hint = f"; did you mean {_BY_NAME[nearest[0]]._name!r}?" if nearest else ""
+        nearest = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
+        hint = f"; did you mean {_BY_NAME[nearest[0]]._name!r}?" if nearest else "."
+        if "-" in name and _BY_NAME.get(name.split("-")[0].lower()):
+            hint = "; a metric with options is given as an instance, such as NDCG(10, gain='exponential')."
         raise ValueError(f"unknown metric {text!r}{hint} Known: {', '.join(_CLASSES)}")
     if not cls._takes_k:
         if at:
             raise ValueError(f"{text!r}: {cls._name} has no cut-off")
-        return [cls(**options)]
+        return [_make(cls, None, options)]
     if at:
         if not cutoff.strip().isdecimal():
             raise ValueError(f"{text!r}: what follows '@' must be a whole number")
-        return [cls(int(cutoff), **options)]
+        return [_make(cls, int(cutoff), options)]
     if cutoffs:
-        return [cls(k, **options) for k in cutoffs]
+        return [_make(cls, k, options) for k in cutoffs]
     if cls._needs_k:
         raise ValueError(f"{text!r} needs a cut-off: pass k=[...] or write {cls._name}@10")
-    return [cls(None, **options)]
+    return [_make(cls, None, options)]
+
+
+def _make(cls: type[RankingMetric], k: int | None, options: dict[str, Any]) -> RankingMetric:
+    own = set(inspect.signature(cls.__init__).parameters) & set(options)
+    if own:
+        raise ValueError(
+            f"{', '.join(sorted(own))}: an option of {cls._name} alone goes to an instance, {cls.__name__}(...)"
+        )
+    return cls(k, **options) if cls._takes_k else cls(**options)
 
 
 def _key(metric: RankingMetric, key_format: KeyFormat) -> str:
     if not isinstance(metric, RankingMetric):
         return str(metric)  # refused, with this name, when it is added
     if callable(key_format):
-        return key_format(metric.name, metric.k)
-    return metric.name if metric.k is None else key_format.format(name=metric.name, k=metric.k)
+        key = key_format(metric.name, metric.k)
+        if not isinstance(key, str):
+            raise TypeError(f"key_format must return a string, got {key!r} for {metric.label}")
+        return key
+    if not isinstance(key_format, str):
+        raise TypeError(f"key_format must be a string or a function of name and k, got {key_format!r}")
+    try:
+        return metric.name if metric.k is None else key_format.format(name=metric.name, k=metric.k)
+    except (LookupError, ValueError) as error:
+        raise ValueError(f"key_format takes {{name}} and {{k}}, got {key_format!r}") from error
 
 
 def _check_agreement(key: str, metric: RankingMetric, options: Mapping[str, Any]) -> None:
@@ -224,9 +246,11 @@ def _check_agreement(key: str, metric: RankingMetric, options: Mapping[str, Any]
         if not hasattr(metric, name):
             raise ValueError(f"unknown option {name!r}")
         own = getattr(metric, name)
-        default = _DEFAULTS.get(name)
-        if (own or default) != (wanted or default) if default else own != wanted:
+        if own is None or wanted is None:
+            default = _DEFAULTS.get(name)
+            own, wanted = (default if value is None else value for value in (own, wanted))
+        if own != wanted:
             raise ValueError(
-                f"{key} was made with {name}={own or default!r}, the collection with {name}={wanted or default!r}: "
-                f"give both the same {name}"
+                f"{key} was made with {name}={own!r}, the collection with {name}={wanted!r}: give both the same "
+                f"{name}, or make a collection of each (with a prefix)"
             )

@@ -45,7 +45,7 @@ def precision(
     zero_division: float = 0.0,
 ) -> Tensor:
     """h(k) / k: the share of the first `k` places that is relevant; see `Precision` for the other denominators."""
-    if zero_division not in (0.0, 1.0) and not math.isnan(zero_division):
+    if zero_division not in (0.0, 1.0) and not (isinstance(zero_division, float) and math.isnan(zero_division)):
         raise ValueError(f"zero_division must be 0.0, 1.0 or nan, got {zero_division!r}")
     places = _denominator(ranking, k, denominator, score_threshold)
     share = _found(ranking, k, score_threshold).sum(1) / places
@@ -61,6 +61,8 @@ def recall(
     score_threshold: float | None = None,
 ) -> Tensor:
     """h(k) / R: the share of the relevant items that stands in the first `k` places."""
+    if not isinstance(truncated, bool) or not isinstance(weighted, bool):
+        raise TypeError(f"truncated and weighted are True or False, got {truncated!r} and {weighted!r}")
     if truncated and weighted:
         raise ValueError("recall is either truncated (divided by min(k, R)) or weighted by gains, not both")
     found = _found(ranking, k, score_threshold).to(ranking.ranks.dtype)

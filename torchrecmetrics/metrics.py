@@ -117,10 +117,19 @@ class RankingMetric(Metric):
         self.empty_target_action = empty_target_action
         self.max_relevant = max_relevant
         self.validate_args = validate_args
+        if padding_idx is not None and (isinstance(padding_idx, bool) or not isinstance(padding_idx, int)):
+            raise TypeError(f"padding_idx must be an item id, got {padding_idx!r}")
+        if padding_idx is not None and padding_idx < 0:
+            raise ValueError(
+                f"padding_idx must be an item id >= 0 (negative ids are padding anyway), got {padding_idx}"
+            )
+        if max_relevant is not None:
+            check_k(max_relevant, "max_relevant")
+        threshold = self.options.get("score_threshold")
+        if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, (int, float))):
+            raise TypeError(f"score_threshold must be a number, got {threshold!r}")
         Checks(validate_args, torch.device("cpu"), 0)
-        self._values(
-            _no_rows(self.options.get("score_threshold"))
-        )  # the function itself refuses options it does not know
+        self._values(_no_rows(threshold))  # the function itself refuses options it does not know
 
         # MetricCollection takes metrics with equal state names and equal first values for one metric: names say it all
         shaped_by = [self.label, ties or "realistic", overlap or "error", empty_target_action]
@@ -248,6 +257,10 @@ class RankingMetric(Metric):
             invalid = invalid if found is None else invalid + found
         return Tally(sums, torch.cat([torch.stack([row.sum() for row in rows]), invalid]))
 
+    def state(self) -> Tally:
+        """Return the state as it is on this process."""
+        return Tally(getattr(self, self._sums_name), getattr(self, self._counts_name))
+
     def add(self, tally: Tally) -> None:
         """Add a tally to the state."""
         for name, addend in ((self._sums_name, tally.sums), (self._counts_name, tally.counts)):
@@ -256,7 +269,7 @@ class RankingMetric(Metric):
                 state = state.clone()
                 setattr(self, name, state)
             state.add_(addend)
-        self._computed = None
+        self._computed = self._summary = None
         self._update_count += 1
 
     def _values(self, ranking: Ranking) -> Tensor:
@@ -359,6 +372,8 @@ class HitRate(RankingMetric):
     Range 0 to 1. Also called hit ratio, Hit@k, Success@k. `score_threshold=t`: only items with
     score >= t are recommended.
 
+    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
+
     Example:
         >>> import torch
         >>> from torchrecmetrics import HitRate
@@ -385,6 +400,8 @@ class Precision(RankingMetric):
     recometrics, r_precision of RecTools); `"recommended"`: h / min(k, n') with n' the length of the list handed in, the
     number of candidates, or with `score_threshold=t` the candidates with score >= t (relison, Surprise). A denominator
     of 0 gives `zero_division`: 0.0, 1.0 or nan (the row is left out).
+
+    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
 
     Example:
         >>> import torch
@@ -417,6 +434,8 @@ class Recall(RankingMetric):
     Range 0 to 1. `truncated=True`: h / min(k, R) (LensKit's Recall, recpack's CalibratedRecallK). `weighted=True`:
     gains found / all gains (PyG weighted). `score_threshold=t`: only items with score >= t are recommended.
 
+    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
+
     Example:
         >>> import torch
         >>> from torchrecmetrics import Recall
@@ -447,6 +466,8 @@ class F1(RankingMetric):
 
     Range 0 to 1. `denominator` and `score_threshold` as in `Precision`.
 
+    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
+
     Example:
         >>> import torch
         >>> from torchrecmetrics import F1
@@ -469,6 +490,8 @@ class RPrecision(RankingMetric):
     """R-precision: mean of #{r_i <= R} / R, precision at each row's own number of relevant items (= recall there).
 
     Range 0 to 1, no cut-off.
+
+    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
 
     Example:
         >>> import torch
@@ -499,6 +522,8 @@ class MAP(RankingMetric):
     Range 0 to 1. `k=None`: the whole ranking (area under the precision-recall curve). `normalize="min"` divides by
     min(k, R) instead of R (RecBole, PyG, RePlay, Spark; recometrics' TAP@k); without `k` the two are equal.
 
+    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
+
     Example:
         >>> import torch
         >>> from torchrecmetrics import MAP
@@ -524,6 +549,8 @@ class NDCG(RankingMetric):
     which count in DCG only). Gain 1 for every relevant item unless `gains` or a graded target say otherwise;
     `gain="exponential"` uses 2^gain - 1. `k=None`: the whole ranking. Tied items share the mean of their gains.
 
+    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
+
     Example:
         >>> import torch
         >>> from torchrecmetrics import NDCG
@@ -545,6 +572,8 @@ class MRR(RankingMetric):
     """Mean reciprocal rank: mean of 1 / r_1, the place of the best relevant item, or 0 if it is not in the first `k`.
 
     Range 0 to 1. `k=None`: the whole ranking.
+
+    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
 
     Example:
         >>> import torch
@@ -569,6 +598,8 @@ class AUROC(RankingMetric):
     Range 0 to 1. Needs the whole ranking and the number of candidates. Rows in which every candidate is relevant are
     left out; a relevant item that is no candidate loses to every other one. The mean over users is also called GAUC;
     `weight="relevant"` weighs each row by its number of relevant items.
+
+    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
 
     Example:
         >>> import torch
@@ -611,8 +642,13 @@ def make_ranking(
     ranks: Tensor | None = None,
     ranking: Ranking | None = None,
     depth: int | None = None,
+    **unknown: Any,
 ) -> Ranking:
     """Bring the three forms of `update` to one Ranking, as deep as `metrics` need; they share their kernel options."""
+    if unknown:
+        raise TypeError(
+            f"update takes scores, target, gains, exclude, weights, ranks, ranking and depth, got {', '.join(unknown)}"
+        )
     if isinstance(scores, Ranking):
         if ranking is not None:
             raise ValueError("two rankings given, positional and by keyword: pass one")
@@ -649,7 +685,8 @@ def make_ranking(
     for name, value in (("target", target), ("gains", gains), ("exclude", exclude)):
         if value is not None:
             raise ValueError(
-                f"{name} was given beside {given[0]}, which hold the answer already; pass scores with target"
+                f"{name} was given beside {given[0]}, made already: give it where they are made "
+                "(get_topk_ranks, Ranking.from_scores, Ranking.from_topk)"
             )
     if ranking is not None:
         if depth is not None:
@@ -658,7 +695,7 @@ def make_ranking(
     if not isinstance(ranks, Tensor) or ranks.is_floating_point():
         raise TypeError(f"ranks must be an integer tensor, got {ranks!r}; for float ranks use Ranking.from_ranks")
     depth = getattr(ranks, "depth", None) if depth is None else depth
-    return Ranking.from_ranks(ranks, depth=depth, depth_known=depth is not None, validate_args=options.validate_args)
+    return Ranking.from_ranks(ranks, depth=depth, depth_known=False, validate_args=options.validate_args)
 
 
 def shared_threshold(metrics: Sequence[RankingMetric]) -> float | None:
@@ -673,8 +710,7 @@ def compute_together(metrics: Sequence[RankingMetric]) -> None:
     """Compute metrics with one packed synchronisation and leave each its value; all of them, or none if one fails."""
     if all(metric._computed is not None for metric in metrics):
         return
-    tallies = [(m, Tally(getattr(m, m._sums_name), getattr(m, m._counts_name))) for m in metrics]
-    summaries = summarize(tallies, "sync_on_compute")
+    summaries = summarize([(metric, metric.state()) for metric in metrics], "sync_on_compute")
     empty = [m for m, summary in zip(metrics, summaries, strict=True) if summary.num_users == 0]
     if len(empty) < len(metrics):
         empty = [m for m in empty if m.update_called]  # a member that was left alone on purpose is no surprise
@@ -725,9 +761,11 @@ def _reduce(vector: Tensor, gather: Callable[..., Any], group: Any | None) -> Te
 
 
 def _check_weights(weights: Tensor, rows: int, device: torch.device, checks: Checks) -> Tensor:
+    if not isinstance(weights, Tensor):
+        raise TypeError(f"weights must be a tensor, got {type(weights).__name__}")
     if weights.shape != (rows,) or weights.is_complex() or weights.device != device:
         raise ValueError(
-            f"weights must be {rows} numbers on {device}, got a {weights.dtype} tensor of shape {list(weights.shape)} "
+            f"weights must be numbers [{rows}] on {device}, got a {weights.dtype} tensor {list(weights.shape)} "
             f"on {weights.device}"
         )
     if checks.enabled:

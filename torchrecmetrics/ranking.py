@@ -26,11 +26,12 @@ VIOLATIONS = {
     "target_width": "with more relevant items than max_relevant",
     "gains": "with a gain that is NaN or infinite",
     "exclude_range": "with an excluded id beyond the last item",
+    "exclude_matrix": "whose exclude looks like a 0/1 matrix (pass exclude.bool())",
     "overlap": "with a target that is also excluded",
     "scores": "with a score that is NaN or +inf",
     "list_repeat": "with an item recommended twice",
-    "list_short": "cut below k by the excluded items (recommend k + history)",
-    "ranks": "with a rank that is no place (NaN, between 0 and 1, or marked invalid)",
+    "list_short": "known to fewer than k places (lists: recommend k + history; ranks: look at k places)",
+    "ranks": "with a rank that is no place (NaN, between 0 and 1, one place twice, or marked invalid)",
     "weights": "with a weight that is negative, NaN or infinite",
     "empty": "without a relevant item (empty_target_action='error')",
 }
@@ -84,7 +85,7 @@ class Checks:
         return torch.stack([self._counts.get(kind, self._zero) for kind in VIOLATIONS])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Ranking:
     """Where the relevant items of a batch stand: all that a metric needs to know. A row is one ranking.
 
@@ -121,7 +122,7 @@ class Ranking:
     depth_known: bool = True
     """False for bare ranks handed over without a depth: only metrics with a cut-off may read them."""
     row_depth: Tensor | None = None
-    """Int64 [B]: places left in each row's list after excluded items left it, where that can be less than `depth`."""
+    """Int64 [B]: places that each row is known to, where that can be less than `depth`."""
     rejected: Tensor | None = None
     """Bool [B]: rows left out because of bad values; None = none."""
     invalid: Tensor | None = None
@@ -134,6 +135,10 @@ class Ranking:
     def __len__(self) -> int:
         return len(self.ranks)
 
+    def __repr__(self) -> str:
+        depth = ("whole" if self.depth is None else f"first {self.depth}") if self.depth_known else "unknown depth"
+        return f"Ranking({len(self)} rows, up to {self.ranks.shape[1]} relevant items, {depth}, {self.ranks.device})"
+
     def hits(self, k: int | Tensor | None) -> Tensor:
         """Which relevant items stand in the first `k` places (None: anywhere; [B]: a row's own k <= T), bool [B, T].
 
@@ -141,23 +146,28 @@ class Ranking:
             ValueError: if the ranking is not known so far down.
         """
         furthest = self.ranks.shape[1] if isinstance(k, Tensor) else k
+        if k is not None and not isinstance(k, Tensor):
+            furthest = k = check_k(k)
         if not self.depth_known and not isinstance(k, int):
             raise ValueError(DEPTH_UNKNOWN)
         if self.depth is not None and (furthest is None or furthest > self.depth):
             needed = "the whole ranking" if furthest is None else f"the first {furthest} places"
-            raise ValueError(f"the metric needs {needed}, but the ranks are known to depth {self.depth} only")
+            raise ValueError(
+                f"the metric needs {needed}, but the ranks are known to depth {self.depth} only (if nothing else was "
+                "recommended: Ranking.from_topk(..., complete=True))"
+            )
         if k is None:
             return self.ranks.isfinite()
         if self.invalid is None and (short := self.cut_below(k)) is not None:
             Checks(True, short.device, len(self)).reject(
                 "list_short",
                 short,
-                lambda row: f"row {row} keeps {int(self.row_depth[row])} places",  # type: ignore[index]
+                lambda row: f"row {row} to {int(self.row_depth[row])}",  # type: ignore[index]
             )
         return self.ranks <= (k[:, None] if isinstance(k, Tensor) else k)
 
     def cut_below(self, k: int | Tensor) -> Tensor | None:
-        """Rows whose list lost so many excluded items that place `k` is unknown, bool [B]; None where none can."""
+        """Rows whose place `k` is unknown though others' is not, bool [B]; None where there can be none."""
         return None if self.row_depth is None else self.row_depth < k
 
     @cached_property
@@ -248,15 +258,15 @@ class Ranking:
         """Read a recommender's lists: `LightGCN.recommend`, FAISS, a two-stage retriever.
 
         Args:
-            item_ids: integer [B, K], best first. A negative id = the recommender had no more items. An item listed
-                twice is an error.
+            item_ids: integer [B, K], best first. A negative id = the recommender had no more items; it takes no
+                place. An item listed twice is an error.
             target: integer ids [B] or [B, T], negative = padding.
             gains: as in `from_scores`.
             exclude: ids [B, H], bool [B, I], bool [I] or a tuple: these items leave the list and those behind move up.
-                A row left with fewer places than a metric's k is an error unless its recommender had no more items:
-                fetch k + history.
+                A row left with fewer places than a metric's k is an error unless its recommender had no more items
+                (a negative id): fetch k + history.
             complete: the lists are all that is recommended; an item that is not listed is a miss at every k.
-            padding_idx: this id is padding in target and exclude and leaves the list.
+            padding_idx: this id is padding in target and exclude, and leaves the list like an excluded item.
             overlap: as in `from_scores`.
             validate_args: as in `from_scores`.
 
@@ -274,6 +284,11 @@ class Ranking:
             raise ValueError(f"item_ids must be [rows, places] with at least one place, got {list(item_ids.shape)}")
         _check_integer_target(target, "from_topk")
         rows, depth = item_ids.shape
+        if target.dim() == 2 and len(target) == 2 != rows:
+            raise ValueError(
+                f"target ids must be [{rows}] or [{rows}, T], got {list(target.shape)}; an edge_index is "
+                "brought to padded ids by Interactions.from_edge_index(...).select(rows).items"
+            )
         device = item_ids.device
         checks = Checks(validate_args, device, rows)
         ids, listed, gain = _entries(target, gains, (rows, None), device, padding_idx, None, checks)
@@ -290,8 +305,10 @@ class Ranking:
             checks.reject("overlap", shared.any(1), lambda row: _overlap_detail(row, ids, shared))
         by_id, slot = item_ids.where(given, -1).sort(dim=1)
         if checks.enabled:
-            twice = ((by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)).any(1)
-            checks.reject("list_repeat", twice, lambda row: f"row {row} is {item_ids[row].tolist()}")
+            again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
+            if padding_idx is not None:
+                again &= by_id[:, 1:] != padding_idx
+            checks.reject("list_repeat", again.any(1), lambda row: f"row {row} is {_shown(item_ids[row])}")
         found = _search(by_id, ids).clamp(max=depth - 1)
         at = slot.gather(1, found)
         present = listed & (by_id.gather(1, found) == ids)
@@ -341,32 +358,46 @@ class Ranking:
         depth_known: bool = True,
         validate_args: Validation = True,
     ) -> Ranking:
-        """Take ranks made elsewhere.
+        """Take ranks made elsewhere, of the whole list unless a depth is known.
 
         Args:
             ranks: integers or floats [B], [B, 1] or [B, T], 1 = best; `<= 0` is padding; `inf`, or a rank beyond
                 `depth`, is a relevant item that was missed.
-            depth: places that were looked at; None = the whole list.
+            depth: places that were looked at; None = what the tensor says (`get_topk_ranks`), or the whole list.
             num_ranked: candidates a row, a number or integer [B]; AUROC needs it.
             depth_known: False if the ranks may have been cut at a depth nobody told: metrics without a cut-off refuse.
             validate_args: as in `from_scores`.
         """
         if not isinstance(ranks, Tensor) or ranks.dtype not in (*_ID_DTYPES, *_SCORE_DTYPES):
             raise TypeError(f"ranks must be an integer or float tensor, got {_describe(ranks)}")
+        cut_at = getattr(ranks, "depth", None)
+        if depth is None:
+            depth = cut_at
+        elif check_k(depth, "depth") > (cut_at or depth):
+            raise ValueError(f"depth={depth} was given for ranks that were cut at {cut_at}")
         if ranks.dim() == 1:
             ranks = ranks[:, None]
         if ranks.dim() != 2:
             raise ValueError(f"ranks must be [B] or [B, T], got {list(ranks.shape)}")
-        depth = None if depth is None else check_k(depth, "depth")
         if ranks.shape[1] == 0:
             ranks = ranks.new_zeros(len(ranks), 1)
         device = ranks.device
         checks = Checks(validate_args, device, len(ranks))
         values = ranks.to(_float_dtype(device))
+        row_depth = None
         if checks.enabled:
             marked = ranks == INVALID_RANK if ranks.dtype == torch.int64 else torch.zeros_like(ranks, dtype=torch.bool)
             wrong = (marked | values.isnan() | ((values > 0) & (values < 1))).any(1)
-            checks.reject("ranks", wrong, lambda row: f"row {row} is {ranks[row].tolist()}")
+            if not ranks.is_floating_point():  # places among equal scores may be averages, and then repeat
+                ordered = values.sort(dim=1).values
+                again = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)
+                if depth_known:
+                    wrong |= (again & (ordered[:, 1:] <= (torch.inf if depth is None else depth))).any(1)
+                elif ranks.shape[1] > 1:
+                    # a place taken twice is the k + 1 of somebody's "not in the top k"
+                    repeated = ordered[:, 1:].where(again, torch.inf).amin(1)
+                    row_depth = (repeated - 1).nan_to_num(posinf=2**53).to(torch.int64)
+            checks.reject("ranks", wrong, lambda row: f"row {row} is {_shown(ranks[row])}")
         relevant = values > 0
         if checks.rejected is not None:
             relevant &= ~checks.rejected[:, None]
@@ -386,7 +417,8 @@ class Ranking:
             unreachable=none,
             num_ranked=num_ranked,
             depth=depth,
-            depth_known=depth_known,
+            depth_known=depth_known or depth is not None,
+            row_depth=row_depth,
             rejected=checks.rejected,
             invalid=checks.invalid,
         )
@@ -830,6 +862,11 @@ class _Excluded:
                 ids = part[:, None] if part.dim() == 1 else part
                 if ids.dim() != 2 or len(ids) != rows:
                     raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(part.shape)}")
+                _check_strided("exclude", part)
+                if items is not None and items >= 10 and ids.shape[1] == items and checks.enabled:
+                    # no history lists the items 0 and 1 alone, as many times as there are items
+                    binary = ((ids == 0) | (ids == 1)).all(1)
+                    checks.reject("exclude_matrix", binary & binary.all(), lambda row: f"row {row} holds 0 and 1 alone")
                 columns.append(ids.long())
             _check_device("exclude", part, device)
         ids = torch.cat(columns, 1) if columns else torch.empty((rows, 0), dtype=torch.int64, device=device)
@@ -893,13 +930,14 @@ def _entries(
     rows, items = shape
     if not isinstance(target, Tensor):
         raise TypeError(f"target must be a tensor, got {_describe(target)}")
+    _check_strided("target", target)
     _check_device("target", target, device)
     gain: Tensor | None = None
     if target.dtype == torch.bool or target.is_floating_point():
         if target.shape != (rows, items):
             raise ValueError(
                 f"a {target.dtype} target is dense and must have the scores' shape {[rows, items]}, "
-                f"got {list(target.shape)}; item ids are integers"
+                f"got {list(target.shape)}; item ids are integers (target.long())"
             )
         if gains is not None:
             raise ValueError("gains belong beside id targets; a dense float target holds its own gains")
@@ -907,12 +945,20 @@ def _entries(
         if target.is_floating_point():
             gain = target.gather(1, ids.clamp(min=0)).to(_float_dtype(device))
     else:
+        if target.shape == (rows, items) and target.dtype not in _ID_DTYPES:
+            raise TypeError(
+                f"target is {_describe(target)}: pass target.bool(), target.float() for grades, or int64 ids"
+            )
         _check_ids("target", target)
         ids = (target[:, None] if target.dim() == 1 else target).long()
         if ids.dim() != 2 or len(ids) != rows:
             raise ValueError(f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}")
         if gains is not None:
-            if gains.shape != target.shape or gains.is_complex() or gains.dtype == torch.bool:
+            if (
+                not isinstance(gains, Tensor)
+                or gains.shape != target.shape
+                or gains.dtype in (torch.bool, torch.complex64)
+            ):
                 raise ValueError(
                     f"gains must be numbers in the shape of target {list(target.shape)}, got {_describe(gains)}"
                 )
@@ -933,7 +979,7 @@ def _entries(
             checks.reject("target_range", beyond, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items")
         if gain is not None:
             odd = (listed & ~gain.isfinite()).any(1)
-            checks.reject("gains", odd, lambda row: f"row {row} is {gain[row].tolist()}")
+            checks.reject("gains", odd, lambda row: f"row {row} is {_shown(gain[row])}")
     if items is not None:
         listed &= ids < items
         ids = ids.clamp(0, items - 1)
@@ -978,14 +1024,27 @@ def _check_scores(scores: Tensor, dims: int) -> None:
         if dims == 2 and not scores.is_floating_point():
             cure = "; for lists of recommended item ids use Ranking.from_topk(item_ids, target)"
         raise TypeError(f"scores must be float64, float32, float16 or bfloat16, got {_describe(scores)}{cure}")
+    _check_strided("scores", scores)
     if scores.dim() != dims or (dims == 2 and scores.shape[1] == 0):
         wanted = "[rows, items] with at least one item" if dims == 2 else "[entries]"
-        raise ValueError(f"scores must be {wanted}, got shape {list(scores.shape)}")
+        hints = {1: "; flat (scores, target, indexes): Ranking.from_flat", 3: "; one position of each: scores[:, -1]"}
+        hint = hints.get(scores.dim(), "") if dims == 2 else ""
+        raise ValueError(f"scores must be {wanted}, got shape {list(scores.shape)}{hint}")
 
 
 def _check_ids(name: str, ids: Any) -> None:
-    if not isinstance(ids, Tensor) or ids.dtype not in _ID_DTYPES:
+    if not isinstance(ids, Tensor):
+        raise TypeError(
+            f"{name} must be a tensor, got {_describe(ids)}: torch.as_tensor({name}), or for lists of uneven length "
+            "torch.nn.utils.rnn.pad_sequence(..., batch_first=True, padding_value=-1)"
+        )
+    if ids.dtype not in _ID_DTYPES:
         raise TypeError(f"{name} must hold int64, int32 or int16, got {_describe(ids)}")
+
+
+def _check_strided(name: str, tensor: Tensor) -> None:
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name} is sparse ({tensor.layout}): pass this batch's item ids, or {name}.to_dense()")
 
 
 def _check_integer_target(target: Any, name: str) -> None:
@@ -993,6 +1052,7 @@ def _check_integer_target(target: Any, name: str) -> None:
         raise TypeError(
             f"{name} takes integer item ids as target, got {_describe(target)}; dense targets: Ranking.from_scores"
         )
+    _check_ids("target", target)
 
 
 def _check_device(name: str, tensor: Tensor, device: torch.device) -> None:
@@ -1016,7 +1076,15 @@ def _repeat_detail(row: int, ids: Tensor, target: Tensor, items: int | None) -> 
     if target.dim() == 2 and target.shape[1] == items and bool((held <= 1).all()):
         return f"target of shape {list(target.shape)} looks like a 0/1 matrix: pass target.bool()"
     values, counts = torch.unique(held, return_counts=True)
-    return f"row {row} holds item {int(values[counts > 1][0])} more than once"
+    hint = ""
+    if target.dim() == 2 and target.shape[1] == items:
+        hint = " (integers are item ids; for grades in the scores' shape pass target.float())"
+    return f"row {row} holds item {int(values[counts > 1][0])} more than once{hint}"
+
+
+def _shown(values: Tensor) -> str:
+    """Write a few entries of a row, for a message."""
+    return str(values[:8].tolist()) + ("" if len(values) <= 8 else f" and {len(values) - 8} more")
 
 
 def _overlap_detail(row: int, ids: Tensor, shared: Tensor) -> str:
