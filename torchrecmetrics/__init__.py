@@ -1,6 +1,8 @@
 """Recommender-system metrics for PyTorch: exact, on the GPU, one kernel call for all of them."""
 
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.evaluation import Evaluation, evaluate, recommend
+from torchrecmetrics.interactions import Interactions
 from torchrecmetrics.metrics import AUROC, F1, HR, MAP, MRR, NDCG, HitRate, Precision, RankingMetric, Recall, RPrecision
 from torchrecmetrics.ranking import Ranking, get_topk_ranks
 
@@ -13,12 +15,16 @@ __all__ = [
     "MAP",
     "MRR",
     "NDCG",
+    "Evaluation",
     "HitRate",
+    "Interactions",
     "Precision",
     "RPrecision",
     "Ranking",
     "RankingMetric",
     "RecMetricCollection",
     "Recall",
+    "evaluate",
     "get_topk_ranks",
+    "recommend",
 ]

@@ -694,7 +694,6 @@ def make_ranking(
         return ranking
     if not isinstance(ranks, Tensor) or ranks.is_floating_point():
         raise TypeError(f"ranks must be an integer tensor, got {ranks!r}; for float ranks use Ranking.from_ranks")
-    depth = getattr(ranks, "depth", None) if depth is None else depth
     return Ranking.from_ranks(ranks, depth=depth, depth_known=False, validate_args=options.validate_args)
 
 

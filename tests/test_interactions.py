@@ -1,0 +1,227 @@
+"""Interactions against Python sets: in, out, splits, set operations, and what they refuse."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+
+from torchrecmetrics import Interactions
+
+EDGES = torch.tensor([[2, 0, 2, 0], [1, 4, 3, 0]])
+
+
+def pairs(interactions):
+    return list(zip(interactions.users.tolist(), interactions.items.tolist(), strict=True))
+
+
+@st.composite
+def graphs(draw):
+    """Edges with repeats in any order, some users and items in none."""
+    users, items = draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    edge = st.tuples(st.integers(0, users - 1), st.integers(0, items - 1))
+    return draw(st.lists(edge, max_size=25)), users, items
+
+
+def build(edges, users, items, **options):
+    index = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T
+    return Interactions.from_edge_index(index, users, items, **options)
+
+
+@settings(max_examples=100, deadline=None)
+@given(graph=graphs(), other=graphs(), offset=st.integers(0, 9))
+def test_is_a_set_of_pairs(graph, other, offset):
+    """Whatever the order and the repeats: sorted pairs, degrees, padded rows, and back."""
+    edges, users, items = graph
+    graph = build([(u, i + offset) for u, i in edges], users, items, item_offset=offset)
+    expected = sorted(set(edges))
+    assert pairs(graph) == expected
+    assert len(graph) == len(expected)
+    rows = [[i for u, i in expected if u == user] for user in range(users)]
+    assert graph.degree.tolist() == [len(row) for row in rows]
+    assert graph.max_degree == max(map(len, rows))
+    chosen = [*range(users - 1, -1, -1), 0]
+    padded = graph.select(chosen).items
+    assert [[i for i in row if i >= 0] for row in padded.tolist()] == [rows[u] for u in chosen]
+    assert padded.shape[1] == max(1, *map(len, rows))
+    back = (
+        Interactions.from_edge_index(graph.to_edge_index(3), users, items, item_offset=3),
+        Interactions.from_padded(graph.select(torch.arange(users)).items, items),
+        Interactions.from_columns([u for u, _ in edges], [i for _, i in edges], num_users=users, num_items=items),
+        Interactions.from_scipy(graph.to_scipy()),
+    )
+    assert all(pairs(b) == expected and (b.num_users, b.num_items) == (users, items) for b in back)
+    more = [(u % users, i % items) for u, i in other[0]]
+    second = build(more, users, items)
+    assert pairs(graph.union(second)) == sorted(set(edges) | set(more))
+    assert pairs(graph.without(second)) == sorted(set(edges) - set(more))
+    mirrored = graph.to_edge_index(users, undirected=True)
+    assert torch.equal(mirrored[:, len(graph) :], mirrored[:, : len(graph)].flip(0))
+
+
+@pytest.mark.parametrize(("reduce", "expected"), [("sum", [5.0, 2.0]), ("max", [4.0, 2.0]), ("last", [1.0, 2.0])])
+def test_values_of_repeated_edges(reduce, expected):
+    """Merged by sum, max or the last one given; padded with 0 beside the items."""
+    edges = torch.tensor([[0, 1, 0], [3, 0, 3]])
+    graph = Interactions.from_edge_index(edges, 2, 4, torch.tensor([4.0, 2.0, 1.0]), values_reduce=reduce)
+    assert graph.values.tolist() == expected
+    assert graph.select([1, 0]).values.tolist() == [[2.0], [expected[0]]]
+    assert graph.without(graph).values.tolist() == []
+    assert graph.union(graph).values.tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_any_signed_dtype(dtype):
+    assert pairs(Interactions.from_edge_index(EDGES.to(dtype), 3, 5)) == [(0, 0), (0, 4), (2, 1), (2, 3)]
+
+
+def test_repr_and_device(device):
+    graph = Interactions.from_edge_index(EDGES, 3, 5).to(device)
+    assert repr(graph) == f"Interactions(3 users x 5 items, 4 edges, density 0.27, {device})"
+    assert (graph.device.type, graph.select([0]).items.device.type) == (device.type, device.type)
+
+
+def test_select_on_the_device(device):
+    """Device ids pad to max_items, or look the width up; a user with more than max_items is an error."""
+    graph = Interactions.from_edge_index(EDGES, 3, 5).to(device)
+    ids = torch.tensor([1, 2], device=device)
+    assert graph.select(ids).items.tolist() == [[-1, -1], [1, 3]]
+    assert graph.select(ids, max_items=3).items.tolist() == [[-1, -1, -1], [1, 3, -1]]
+    with pytest.raises(ValueError, match="a user has 2 items, more than max_items=1"):
+        graph.select(ids, max_items=1)
+    assert graph.select([]).items.shape == (0, 1)
+
+
+def test_select_with_max_items_never_waits():
+    """With max_items at the largest degree, device ids need no host sync ("meta" has no values to read)."""
+    graph = Interactions.from_edge_index(EDGES, 3, 5)
+    for name in ("offsets", "items"):
+        setattr(graph, name, getattr(graph, name).to("meta"))
+    assert graph.select(torch.empty(7, dtype=torch.int64, device="meta"), max_items=2).items.shape == (7, 2)
+    assert graph.select([0, 2]).items.shape == (2, 2)  # ids on the host need none anyway
+
+
+def test_text_files_share_one_shape(tmp_path):
+    """`user item item ...` lines; a user without items is a line with a user alone."""
+    (tmp_path / "train.txt").write_text("0 1 2\n2 5\n\n1\n")
+    (tmp_path / "test.txt").write_text("3 0\n")
+    train, test = Interactions.from_text(tmp_path / "train.txt", str(tmp_path / "test.txt"))
+    assert pairs(train) == [(0, 1), (0, 2), (2, 5)]
+    assert pairs(test) == [(3, 0)]
+    assert (train.num_users, train.num_items) == (test.num_users, test.num_items) == (4, 6)
+    assert len(Interactions.from_text(tmp_path / "test.txt")) == 1
+    (tmp_path / "bad.txt").write_text("0 1\n0 x\n")
+    with pytest.raises(ValueError, match=r"bad.txt, line 2: expected whole numbers .*'0 x'"):
+        Interactions.from_text(tmp_path / "bad.txt")
+
+
+def test_columns_with_vocabularies():
+    """Strings and hashes become rows of their vocabulary; unknown ones are an error, or counted and dropped."""
+    users, items = ["bo", "al", "bo", "eve"], [10**12, 7, 7, 7]
+    vocabulary = {"user_ids": ["al", "bo"], "item_ids": [7, 10**12, 8]}
+    with pytest.raises(ValueError, match=r"1 of 4 rows .* first in row 3: user 'eve'; unknown='drop'"):
+        Interactions.from_columns(users, items, **vocabulary)
+    graph = Interactions.from_columns(users, items, [1.0, 2, 3, 4], unknown="drop", **vocabulary)
+    assert pairs(graph) == [(0, 0), (1, 0), (1, 1)]
+    assert graph.values.tolist() == [2, 3, 1]
+    assert (graph.num_users, graph.num_items, graph.num_dropped) == (2, 3, 1)
+    with pytest.raises(ValueError, match="user_ids lists 'al' twice"):
+        Interactions.from_columns(users, items, user_ids=["al", "bo", "al"])
+
+
+def test_columns_of_data_frames():
+    """pandas columns, of numbers or of strings."""
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"user": ["b", "a"], "item": [3, 1], "rating": [5.0, 2.0]})
+    graph = Interactions.from_columns(frame["user"], frame["item"], frame["rating"], user_ids=["a", "b"])
+    assert (pairs(graph), graph.values.tolist()) == ([(0, 1), (1, 3)], [2.0, 5.0])
+
+
+def test_leave_last_out():
+    """By time, ties in input order; fewer than three events stay in train."""
+    users = [0, 0, 1, 0, 0, 1, 2, 2, 2]
+    items = [5, 6, 1, 7, 8, 2, 1, 2, 3]
+    times = [2, 2, 0, 1, 2, 1, 3, 2, 1]
+    train, valid, test, new_users, new_items = Interactions.leave_last_out(users, items, times)
+    assert pairs(train) == [(0, 5), (0, 7), (1, 1), (1, 2), (2, 3)]
+    assert pairs(valid) == [(0, 6), (2, 2)]
+    assert pairs(test) == [(0, 8), (2, 1)]
+    assert (new_users, new_items) == (0, 2)  # 6 and 8
+    in_order = Interactions.leave_last_out(users, items)
+    assert (pairs(in_order.valid), pairs(in_order.test)) == ([(0, 7), (2, 2)], [(0, 8), (2, 3)])
+
+
+def test_split_by_time():
+    """Bounds belong to the later part; users and items that train has never seen are counted."""
+    split = Interactions.split_by_time([0, 0, 1, 2], [0, 1, 1, 0], [1, 2, 3, 3.5], valid_from=2, test_from=3)
+    assert [pairs(part) for part in split[:3]] == [[(0, 0)], [(0, 1)], [(1, 1), (2, 0)]]
+    assert (split.num_unseen_users, split.num_unseen_items) == (2, 1)
+    with pytest.raises(ValueError, match="valid_from must not be later"):
+        Interactions.split_by_time([0], [0], [1], valid_from=3, test_from=2)
+
+
+def test_ten_million_edges():
+    """Built in O(E): a few seconds, no dense matrix (10^5 x 10^6 would be 100 GB)."""
+    generator = torch.Generator().manual_seed(0)
+    n = 1_000_000
+    edges = torch.stack(
+        [torch.randint(0, 10**5, (n,), generator=generator), torch.randint(0, 10**6, (n,), generator=generator)]
+    )
+    graph = Interactions.from_edge_index(edges, 10**5, 10**6)
+    assert n - 100 < len(graph) <= n
+
+
+GRAPH = Interactions.from_edge_index(EDGES, 3, 5)
+BAD = [
+    (lambda: Interactions.from_edge_index(EDGES.float(), 3, 5), TypeError, "signed integers, got a torch.float32"),
+    (lambda: Interactions.from_edge_index(EDGES.T, 3, 5), ValueError, r"edge_index must be \[2, E\].*got \[4, 2\]"),
+    (
+        lambda: Interactions.from_edge_index(EDGES, 2, 5),
+        ValueError,
+        r"users \(edge_index\[0\]\) hold ids 0..2, expected 0..1",
+    ),
+    (
+        lambda: Interactions.from_edge_index(EDGES, 3, 4),
+        ValueError,
+        r"items \(edge_index\[1\]\) hold ids 0..4, expected 0..3",
+    ),
+    (
+        lambda: Interactions.from_edge_index(EDGES, 3, 5, item_offset=3),
+        ValueError,
+        "expected 3..7: .*numbered from 0; pass item_offset=0",
+    ),
+    (
+        lambda: Interactions.from_edge_index(EDGES + torch.tensor([[0], [3]]), 3, 5),
+        ValueError,
+        "behind the users; pass item_offset=3",
+    ),
+    (lambda: Interactions.from_edge_index(EDGES, -1, 5), ValueError, "num_users must be a whole number >= 0"),
+    (lambda: Interactions.from_edge_index(EDGES, 3, 5, torch.ones(2)), ValueError, r"values must be \[4\]"),
+    (
+        lambda: Interactions.from_edge_index(EDGES.repeat(1, 2), 3, 5, duplicates="error"),
+        ValueError,
+        "4 edges occur more than once, such as user 0, item 0",
+    ),
+    (
+        lambda: Interactions.from_edge_index(EDGES, 3, 5, values_reduce="mean"),
+        ValueError,
+        "values_reduce must be one of",
+    ),
+    (
+        lambda: Interactions.from_columns([0.5], [1]),
+        TypeError,
+        r"users must be whole numbers, or come with a vocabulary",
+    ),
+    (lambda: Interactions.from_columns([0, 1], [1]), ValueError, "equally long, got 2 and 1"),
+    (lambda: Interactions.from_text(), ValueError, "at least one path"),
+    (lambda: Interactions.from_dense(torch.ones(2, 2)), TypeError, "bool"),
+    (lambda: GRAPH.select([3]), ValueError, "users hold ids 3..3, expected 0..2"),
+    (lambda: GRAPH.select([[1]]), ValueError, r"users must be whole numbers \[B\]"),
+    (lambda: GRAPH.union(Interactions.from_edge_index(EDGES, 3, 6)), ValueError, "shapes and devices must be equal"),
+    (lambda: GRAPH.without(EDGES), TypeError, "expected Interactions, got Tensor"),
+]
+
+
+@pytest.mark.parametrize(("make", "error", "message"), BAD)
+def test_bad_input(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

@@ -1,0 +1,488 @@
+"""`evaluate` and `recommend`: the whole catalogue, batched to a memory budget, from embeddings or a score function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.collection import Metrics, RecMetricCollection
+from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.metrics import RankingMetric, shared_threshold, summarize
+from torchrecmetrics.ranking import Exclude, Ranking, check_k
+
+ScoreFunction: TypeAlias = Callable[[Tensor], Tensor]
+Excluded: TypeAlias = Interactions | Tensor | tuple[Interactions | Tensor, ...]
+
+_CPU_BUDGET = 256 * 2**20
+# bytes that one target or history entry of a row takes on its way through the kernel, generously
+_ENTRY_BYTES = 160
+# products of fewer rows go through another path of the BLAS library, whose last bits differ
+_MIN_ROWS = 16
+
+
+class Evaluation(dict[str, Tensor]):
+    """What `evaluate` found: {label: value}, and a table of it as `str()`.
+
+    `standard_errors` has the same keys; `num_users`, `num_skipped`, `num_unreachable` and `num_tied` are those of the
+    first metric (AUROC alone may average fewer users than the others).
+    """
+
+    def __init__(self, collection: RecMetricCollection) -> None:
+        super().__init__(collection.compute())
+        members = collection._members()
+        self.standard_errors = {key: m.standard_error() for key, m in zip(self, members, strict=True)}
+        first = members[0]
+        self.num_users, self.num_skipped = first.num_users, first.num_skipped
+        self.num_unreachable, self.num_tied = first.num_unreachable, first.num_tied
+
+    def __str__(self) -> str:
+        width = max(map(len, self))
+        lines = [f"{key:{width}}  {value:.4f} ± {self.standard_errors[key]:.4f}" for key, value in self.items()]
+        counts = f"{self.num_users} users"
+        for number, text in (
+            (self.num_skipped, "without a relevant item"),
+            (self.num_unreachable, "with one that is no candidate"),
+            (self.num_tied, "with a tie at one"),
+        ):
+            counts += f", {number} {text}" if number else ""
+        return "\n".join([*lines, counts])
+
+
+@torch.no_grad()
+def evaluate(
+    metrics: Metrics | RecMetricCollection,
+    users: Tensor | ScoreFunction,
+    items: Tensor | None = None,
+    *,
+    target: Interactions,
+    exclude: Excluded | None = None,
+    k: int | Iterable[int] | None = None,
+    user_ids: Any = None,
+    item_bias: Tensor | None = None,
+    similarity: Literal["dot", "cosine"] = "dot",
+    items_allowed: Tensor | None = None,
+    batch_size: int | None = None,
+    memory_budget: int | None = None,
+    device: str | torch.device | None = None,
+    progress: bool = False,
+    shard: Literal["users"] | None = None,
+    **options: Any,
+) -> Evaluation:
+    """Rank the whole catalogue for every user with ground truth and return the metrics.
+
+    Args:
+        metrics: what `RecMetricCollection` takes, or such a collection: a fresh clone is used.
+        users: embeddings [U, d], or a function of user ids (int64 [b] on `device`) that returns scores [b, I].
+        items: embeddings [I, d]; None with a function.
+        target: ground truth [U, I].
+        exclude: what leaves a user's candidates: `Interactions` (train items), bool [I], or a tuple of these.
+        k: cut-offs, where `metrics` are names.
+        user_ids: evaluate only these users.
+        item_bias: float [I], added to the scores.
+        similarity: "dot" or "cosine" of the embeddings.
+        items_allowed: bool [I]: only these items are candidates (released, in stock). A relevant item among the others
+            can only be missed.
+        batch_size: most users scored together; default: what `memory_budget` allows.
+        memory_budget: bytes for scores and what the kernel needs beside them; default 256 MB on the CPU, half of the
+            free memory of a GPU.
+        device: move everything there first; default: where the embeddings (or `target`) are.
+        progress: show a bar with users per second and the running value of the first metric (needs tqdm).
+        shard: "users": every process of the default group evaluates its share of the users, and all get the result.
+            None: nothing is communicated.
+        options: keyword options for metrics given by name.
+
+    Scores are computed and kept in float32 (float64 for float64 embeddings), whatever autocast says. Users without
+    ground truth are never scored. Batches are halved and repeated when a GPU runs out of memory.
+
+    Example:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> users, items = torch.eye(2, 3), torch.eye(4, 3)
+        >>> test = trm.Interactions.from_edge_index(torch.tensor([[0, 1], [0, 2]]), num_users=2, num_items=4)
+        >>> print(trm.evaluate(["HR", "MRR"], users, items, target=test, k=1))
+        HR@1   0.5000 ± 0.5000
+        MRR@1  0.5000 ± 0.5000
+        2 users
+    """
+    collection = _fresh(metrics, k, options, sync=shard is not None)
+    if not isinstance(target, Interactions):
+        raise TypeError(f"target must be Interactions, got {type(target).__name__}")
+    if not len(target):
+        raise ValueError(f"target holds no interactions, there is nothing to evaluate: {target}")
+    scorer = _Scorer(
+        users, items, target.num_users, target.num_items, item_bias, similarity, items_allowed, device, target
+    )
+    target = scorer.bring("target", target)
+    history = _History(exclude, scorer)
+    ids = _ids(user_ids, target.num_users)
+    member = collection._members()[0]
+    if member.overlap in (None, "error"):
+        history.check_overlap(target, ids)
+
+    degree = target._host_offsets.diff()
+    listed = history.lengths(target.num_users) + degree
+    empty = ids[degree[ids] == 0]
+    ids = ids[degree[ids] > 0]
+    ids = ids[listed[ids].argsort(stable=True)]
+    rank, world = 0, 1
+    if shard is not None:
+        if shard != "users":
+            raise ValueError(f"shard must be None or 'users', got {shard!r}")
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    ids = ids[rank::world]
+    collection.to(scorer.device)
+    if len(empty) and rank == 0:
+        collection.update(_without_relevant(len(empty), scorer.device, shared_threshold(collection._members())))
+
+    def update(batch: Tensor, scores: Tensor) -> None:
+        relevant = target.select(batch)
+        collection.update(scores, relevant.items, gains=relevant.values, exclude=history.select(batch))
+
+    with _Bar(progress and rank == 0, len(ids)) as bar:
+        for batch in _run(scorer, ids, listed[ids], update, batch_size, memory_budget):
+            bar.advance(batch, member)
+    return Evaluation(collection)
+
+
+@torch.no_grad()
+def recommend(
+    users: Tensor | ScoreFunction,
+    items: Tensor | None = None,
+    k: int = 10,
+    *,
+    exclude: Excluded | None = None,
+    user_ids: Any = None,
+    num_users: int | None = None,
+    num_items: int | None = None,
+    item_bias: Tensor | None = None,
+    similarity: Literal["dot", "cosine"] = "dot",
+    items_allowed: Tensor | None = None,
+    batch_size: int | None = None,
+    memory_budget: int | None = None,
+    device: str | torch.device | None = None,
+    progress: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return each user's `k` best items and their scores; arguments as in `evaluate`.
+
+    With a score function, `num_users` (unless `user_ids` are given) and `num_items` say how large the catalogue is.
+
+    Returns:
+        ids int64 [users, k] and scores [users, k], best first, ties by lower id; -1 and -inf where fewer than `k`
+        candidates exist. Both on the scores' device, rows in the order of `user_ids`.
+    """
+    k = check_k(k)
+    if isinstance(users, Tensor) and items is not None:
+        num_users, num_items = len(users), len(items)
+    if num_items is None or (num_users is None and user_ids is None):
+        raise ValueError("with a score function, recommend needs num_items and num_users or user_ids")
+    if num_users is None:
+        num_users = int(torch.as_tensor(user_ids).max()) + 1
+    scorer = _Scorer(users, items, num_users, num_items, item_bias, similarity, items_allowed, device, None)
+    history = _History(exclude, scorer)
+    ids = _ids(user_ids, num_users)
+    lengths = history.lengths(num_users)[ids]
+    order = lengths.argsort(stable=True)
+    best = torch.full((len(ids), k), -1, device=scorer.device)
+    values = torch.full((len(ids), k), -torch.inf, dtype=scorer.dtype, device=scorer.device)
+    done = 0
+
+    def keep(batch: Tensor, scores: Tensor) -> None:
+        rows = order[done : done + len(batch)].to(scorer.device)
+        scores = history.masked(batch, scores)
+        found = _topk(scores, min(k, num_items))
+        top = scores.gather(1, found)
+        values[rows, : found.shape[1]] = top.to(values.dtype)
+        best[rows, : found.shape[1]] = found.where(top > -torch.inf, -1)
+
+    with _Bar(progress, len(ids)) as bar:
+        for batch in _run(scorer, ids[order], lengths[order], keep, batch_size, memory_budget):
+            done += len(batch)
+            bar.advance(batch, None)
+    return best, values
+
+
+def _topk(scores: Tensor, k: int) -> Tensor:
+    """Ids of the k best of each row, best first, ties by lower id; NaN and -inf come last."""
+    scores = scores.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+    top, ids = scores.topk(k, dim=1)
+    # which of several equal scores topk took at the k-th place is up to it: ask anew where there was a choice
+    contested = ((scores >= top[:, -1:]).sum(1) > k).nonzero()[:, 0]
+    if len(contested):
+        ids[contested] = scores[contested].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    ids = ids.sort(dim=1).values
+    return ids.gather(1, scores.gather(1, ids).sort(dim=1, descending=True, stable=True).indices)
+
+
+# ---------------------------------------------------------------------------------------------------------- the engine
+
+
+class _Scorer:
+    """Scores of a batch of users, in a buffer that is used again."""
+
+    def __init__(
+        self,
+        users: Tensor | ScoreFunction,
+        items: Tensor | None,
+        num_users: int,
+        num_items: int,
+        item_bias: Tensor | None,
+        similarity: str,
+        items_allowed: Tensor | None,
+        device: str | torch.device | None,
+        fallback: Interactions | None,
+    ) -> None:
+        self.num_items = num_items
+        self.moves = device is not None
+        self.function: ScoreFunction | None = None
+        self.dtype = torch.float32
+        if isinstance(users, Tensor):
+            if not isinstance(items, Tensor):
+                raise ValueError("user embeddings need item embeddings: evaluate(metrics, users, items, ...)")
+            for name, tensor in (("users", users), ("items", items)):
+                if tensor.dim() != 2 or not tensor.is_floating_point():
+                    raise ValueError(f"{name} must be float [n, d], got {tensor.dtype} {list(tensor.shape)}")
+            if users.shape[1] != items.shape[1]:
+                raise ValueError(f"embedding widths differ: users {users.shape[1]}, items {items.shape[1]}")
+            for name, have, want in (("users", len(users), num_users), ("items", len(items), num_items)):
+                if have != want:
+                    raise ValueError(f"{have} {name} have embeddings, but target has {want} {name}")
+            self.device = torch.device(device) if device is not None else users.device
+            if torch.float64 in (users.dtype, items.dtype):
+                self.dtype = torch.float64
+            self.users: Tensor = self.bring("users", users)
+            items = self.bring("items", items).to(self.dtype)
+            self.cosine = similarity == "cosine"
+            if self.cosine:
+                items = torch.nn.functional.normalize(items, dim=1)
+            elif similarity != "dot":
+                raise ValueError(f"similarity must be 'dot' or 'cosine', got {similarity!r}")
+            self.items = items.T
+            self.buffer = torch.empty((0, num_items), dtype=self.dtype, device=self.device)
+        elif callable(users):
+            if items is not None:
+                raise ValueError("a score function scores the items itself: leave items out")
+            if similarity != "dot":
+                raise ValueError("similarity is for embeddings; the score function decides for itself")
+            self.function = users
+            self.device = torch.device(device or (fallback.device if fallback is not None else "cpu"))
+        else:
+            raise TypeError(f"users must be embeddings [U, d] or a function of user ids, got {type(users).__name__}")
+        self.bias = self._vector("item_bias", item_bias, floating=True)
+        self.allowed = self._vector("items_allowed", items_allowed, floating=False)
+
+    def bring(self, name: str, thing: Any) -> Any:
+        """Move to the device asked for, or insist that it is there already."""
+        if thing.device == self.device:
+            return thing
+        if not self.moves:
+            raise ValueError(f"{name} is on {thing.device}, the scores are made on {self.device}: pass device=")
+        return thing.to(self.device)
+
+    def _vector(self, name: str, vector: Tensor | None, floating: bool) -> Tensor | None:
+        if vector is None:
+            return None
+        fits = vector.is_floating_point() if floating else vector.dtype == torch.bool
+        if vector.shape != (self.num_items,) or not fits:
+            kind = "float" if floating else "bool"
+            raise ValueError(f"{name} must be {kind} [{self.num_items}], got {vector.dtype} {list(vector.shape)}")
+        brought: Tensor = self.bring(name, vector)
+        return brought
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Scores [b, I] of users on the host's list; valid until the next call."""
+        at = ids.to(self.device)
+        if self.function is not None:
+            scores = self.function(at)
+            if not isinstance(scores, Tensor) or scores.shape != (len(ids), self.num_items):
+                what = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+                raise ValueError(f"the score function must return [{len(ids)}, {self.num_items}], got {what}")
+            if scores.device != self.device:
+                raise ValueError(f"the score function returned {scores.device}, everything else is on {self.device}")
+            scores = scores if self.bias is None else scores + self.bias
+            return scores if self.allowed is None else scores.masked_fill(~self.allowed, -torch.inf)
+        rows = max(len(ids), _MIN_ROWS)
+        if len(self.buffer) < rows:
+            self.buffer = torch.empty((rows, self.num_items), dtype=self.dtype, device=self.device)
+        out = self.buffer[:rows]
+        batch = torch.zeros((rows, self.users.shape[1]), dtype=self.dtype, device=self.device)
+        batch[: len(ids)] = self.users[at].to(self.dtype)
+        if self.cosine:
+            batch = torch.nn.functional.normalize(batch, dim=1)
+        with torch.autocast(self.device.type, enabled=False):
+            torch.mm(batch, self.items, out=out)
+        if self.bias is not None:
+            out += self.bias
+        if self.allowed is not None:
+            out.masked_fill_(~self.allowed, -torch.inf)
+        return out[: len(ids)]
+
+
+class _History:
+    """What leaves the candidates of each user."""
+
+    def __init__(self, exclude: Excluded | None, scorer: _Scorer) -> None:
+        self.parts: list[Interactions] = []
+        self.masks: list[Tensor] = []
+        for part in () if exclude is None else exclude if isinstance(exclude, tuple) else (exclude,):
+            if isinstance(part, Interactions):
+                if part.num_items != scorer.num_items:
+                    raise ValueError(f"exclude has {part.num_items} items, the scores have {scorer.num_items}")
+                self.parts.append(scorer.bring("exclude", part))
+            elif isinstance(part, Tensor) and part.dtype == torch.bool and part.shape == (scorer.num_items,):
+                self.masks.append(scorer.bring("exclude", part))
+            else:
+                what = f"{part.dtype} {list(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
+                raise TypeError(
+                    f"exclude must be Interactions, bool [{scorer.num_items}] or a tuple of these, got {what}"
+                )
+
+    def lengths(self, num_users: int) -> Tensor:
+        """Excluded items of each user, on the host."""
+        total = torch.zeros(num_users, dtype=torch.int64)
+        for part in self.parts:
+            if part.num_users != num_users:
+                raise ValueError(f"exclude has {part.num_users} users, expected {num_users}")
+            total += part._host_offsets.diff()
+        return total
+
+    def select(self, ids: Tensor) -> Exclude | None:
+        """Return what the kernel takes as `exclude` for these users."""
+        chosen = (*(part.select(ids).items for part in self.parts), *self.masks)
+        return chosen or None
+
+    def masked(self, ids: Tensor, scores: Tensor) -> Tensor:
+        """Return the scores with everything excluded at -inf, in a copy if there is any."""
+        for part in self.parts:
+            items = part.select(ids).items
+            # one column more, for padding to fall into
+            extra = torch.cat([scores, scores.new_empty(len(scores), 1)], 1)
+            scores = extra.scatter_(1, items.where(items >= 0, scores.shape[1]), -torch.inf)[:, :-1]
+        for mask in self.masks:
+            scores = scores.masked_fill(mask, -torch.inf)
+        return scores
+
+    def check_overlap(self, target: Interactions, ids: Tensor) -> None:
+        """Raise if items to be found are excluded too: the numbers would depend on what that is taken to mean."""
+        asked = torch.zeros(target.num_users, dtype=torch.bool, device=target.device)
+        asked[ids.to(target.device)] = True
+        shared = torch.zeros(len(target), dtype=torch.bool, device=target.device)
+        for part in self.parts:
+            shared |= torch.isin(target.keys, part.keys, assume_unique=True)
+        for mask in self.masks:
+            shared |= mask[target.items]
+        shared &= asked[target.users]
+        if target.values is not None:
+            shared &= target.values > 0
+        count = int(shared.sum())
+        if count:
+            pairs = torch.stack([target.users[shared][:3], target.items[shared][:3]], 1).tolist()
+            raise ValueError(
+                f"{count} (user, item) pairs of target are also in exclude, such as {pairs}. "
+                "target.without(train) takes them out of the test; overlap='keep' lets them compete all the same "
+                "(repeat consumption); overlap='miss' counts them as not found"
+            )
+
+
+def _run(
+    scorer: _Scorer,
+    ids: Tensor,
+    sizes: Tensor,
+    use: Callable[[Tensor, Tensor], None],
+    batch_size: int | None,
+    memory_budget: int | None,
+) -> Iterator[Tensor]:
+    """Score users, `ids` in ascending order of `sizes` (listed items), batch by batch; yield each batch when done."""
+    limit = len(ids) if batch_size is None else check_k(batch_size, "batch_size")
+    if memory_budget is None:
+        on_gpu = scorer.device.type == "cuda"
+        memory_budget = torch.cuda.mem_get_info(scorer.device)[0] // 2 if on_gpu else _CPU_BUDGET
+    row_bytes = scorer.num_items * (8 if scorer.dtype == torch.float64 else 4)
+    done = 0
+    while done < len(ids):
+        # the largest batch whose scores and padded lists fit: its last user has the longest list
+        low, high = 1, min(limit, len(ids) - done)
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = middle * (row_bytes + _ENTRY_BYTES * int(sizes[done + middle - 1])) <= memory_budget
+            low, high = (middle, high) if fits else (low, middle - 1)
+        batch = ids[done : done + low]
+        try:
+            use(batch, scorer(batch))
+        except torch.cuda.OutOfMemoryError:
+            if low == 1:
+                raise
+            limit = low // 2
+            torch.cuda.empty_cache()
+            continue
+        done += low
+        yield batch
+
+
+def _fresh(
+    metrics: Metrics | RecMetricCollection, k: int | Iterable[int] | None, options: dict[str, Any], sync: bool
+) -> RecMetricCollection:
+    """Make a collection of its own, empty, that synchronises or not."""
+    if isinstance(metrics, RecMetricCollection):
+        if k is not None or options:
+            given = ", ".join([*(["k"] if k is not None else []), *options])
+            raise ValueError(f"{given} given beside a collection, which has its own")
+    else:
+        metrics = RecMetricCollection(metrics, k, **options)
+    collection = deepcopy(metrics)
+    collection.reset()
+    for metric in collection._members():
+        metric.sync_on_compute = sync
+    return collection
+
+
+def _ids(user_ids: Any, num_users: int) -> Tensor:
+    """User ids on the host."""
+    if user_ids is None:
+        return torch.arange(num_users)
+    ids = torch.as_tensor(user_ids).cpu()
+    if ids.dtype == torch.bool or ids.is_floating_point() or ids.dim() != 1:
+        raise ValueError(f"user_ids must be whole numbers [n], got {ids.dtype} {list(ids.shape)}")
+    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_users):
+        raise ValueError(f"user_ids hold {int(ids.min())}..{int(ids.max())}, expected 0..{num_users - 1}")
+    return ids.long()
+
+
+def _without_relevant(rows: int, device: torch.device, score_threshold: float | None) -> Ranking:
+    """Users that need no scores: nothing of theirs can be found."""
+    none = torch.zeros(rows, dtype=torch.int64, device=device)
+    ranking = Ranking.from_ranks(none, num_ranked=0)
+    return replace(ranking, num_recommended=none, score_threshold=score_threshold)
+
+
+class _Bar:
+    """A progress bar, or nothing."""
+
+    def __init__(self, shown: bool, total: int) -> None:
+        self._bar: Any = None
+        if shown:
+            try:
+                from tqdm.auto import tqdm
+            except ImportError as error:
+                raise ImportError("progress=True needs tqdm: pip install 'torchrecmetrics[progress]'") from error
+            self._bar = tqdm(total=total, unit="user")
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def advance(self, batch: Tensor, metric: RankingMetric | None) -> None:
+        if self._bar is None:
+            return
+        self._bar.update(len(batch))
+        if metric is not None:
+            (summary,) = summarize([(metric, metric.state())], "dist_sync_on_step")
+            self._bar.set_postfix({metric.label: f"{summary.value:.4f}"})

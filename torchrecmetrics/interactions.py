@@ -1,0 +1,526 @@
+"""`Interactions`: which items each user has, as sorted CSR on one device; ground truth and history alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+Duplicates: TypeAlias = Literal["merge", "error"]
+Reduce: TypeAlias = Literal["sum", "max", "last"]
+Unknown: TypeAlias = Literal["error", "drop"]
+
+_ID_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
+
+
+class Batch(NamedTuple):
+    """Rows of some users, side by side."""
+
+    items: Tensor  # int64 [B, T], ascending, -1 = padding; T >= 1
+    values: Tensor | None  # [B, T] beside them, 0 = padding
+
+
+class Split(NamedTuple):
+    """A data set split in three; all parts have one shape."""
+
+    train: Interactions
+    valid: Interactions
+    test: Interactions
+    num_unseen_users: int
+    """Users of the validation or test part without an event in train."""
+    num_unseen_items: int
+    """Items of the validation or test part without an event in train."""
+
+
+class Interactions:
+    """Which items each user has: an immutable users x items matrix in O(edges), on one device.
+
+    Items are ascending within a user and occur once; `values`, if any, stand beside them. Make one with
+    `from_edge_index`, `from_columns`, `from_text`, `from_scipy`, `from_padded` or `from_dense`.
+
+    Example:
+        >>> import torch
+        >>> from torchrecmetrics import Interactions
+        >>> train = Interactions.from_edge_index(torch.tensor([[0, 1, 0], [4, 2, 1]]), num_users=3, num_items=5)
+        >>> train
+        Interactions(3 users x 5 items, 3 edges, density 0.2, cpu)
+        >>> train.select([0, 2]).items
+        tensor([[ 1,  4],
+                [-1, -1]])
+    """
+
+    def __init__(self, offsets: Tensor, items: Tensor, num_items: int, values: Tensor | None = None) -> None:
+        self.offsets = offsets
+        self.items = items
+        self.values = values
+        self.num_users = len(offsets) - 1
+        self.num_items = num_items
+        self._host_offsets = offsets.cpu()
+
+    # ------------------------------------------------------------------------------------------------------- in
+
+    @classmethod
+    def from_edge_index(
+        cls,
+        edge_index: Tensor,
+        num_users: int,
+        num_items: int,
+        values: Tensor | None = None,
+        item_offset: int = 0,
+        *,
+        duplicates: Duplicates = "merge",
+        values_reduce: Reduce = "sum",
+    ) -> Interactions:
+        """Build from edges in any order.
+
+        Args:
+            edge_index: signed integer [2, E]: users in row 0, items in row 1.
+            num_users: users are 0 .. num_users - 1.
+            num_items: items are item_offset .. item_offset + num_items - 1.
+            values: number [E], such as ratings.
+            item_offset: id of the first item, `num_users` in a homogeneous bipartite graph; taken off on the way in.
+            duplicates: an edge that occurs twice is "merge"d or an "error".
+            values_reduce: value of merged edges: "sum", "max" or the "last" one given.
+
+        Raises:
+            TypeError: if edge_index holds no signed integers.
+            ValueError: for shapes that do not fit, ids out of range (says which side and the range), or duplicates.
+        """
+        _check_integers("edge_index", edge_index)
+        if edge_index.dim() != 2 or len(edge_index) != 2:
+            raise ValueError(f"edge_index must be [2, E], users above items, got {list(edge_index.shape)}")
+        for name, size in (("num_users", num_users), ("num_items", num_items)):
+            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+                raise ValueError(f"{name} must be a whole number >= 0, got {size!r}")
+        users, items = edge_index.as_subclass(Tensor).long()
+        _check_range("users (edge_index[0])", users, 0, num_users, "")
+        hint = ""
+        if len(items) and item_offset and int(items.max()) < num_items:
+            hint = ": items seem to be numbered from 0; pass item_offset=0"
+        elif (
+            len(items)
+            and not item_offset
+            and num_users <= int(items.min())
+            and int(items.max()) < num_users + num_items
+        ):
+            hint = f": items seem to be numbered behind the users; pass item_offset={num_users}"
+        _check_range("items (edge_index[1])", items, item_offset, num_items, hint)
+        return cls._from_keys(
+            users * max(num_items, 1) + (items - item_offset), num_users, num_items, values, duplicates, values_reduce
+        )
+
+    @classmethod
+    def _from_keys(
+        cls,
+        keys: Tensor,
+        num_users: int,
+        num_items: int,
+        values: Tensor | None,
+        duplicates: Duplicates = "merge",
+        values_reduce: Reduce = "sum",
+    ) -> Interactions:
+        """Build from user * num_items + item, unsorted."""
+        _check_choice("duplicates", duplicates, ("merge", "error"))
+        _check_choice("values_reduce", values_reduce, ("sum", "max", "last"))
+        if values is not None and values.shape != keys.shape:
+            raise ValueError(f"values must be [{len(keys)}], one for each edge, got {list(values.shape)}")
+        if values is not None and values.device != keys.device:
+            raise ValueError(f"values are on {values.device}, the edges on {keys.device}")
+        keys, order = keys.sort(stable=True)
+        values = None if values is None else values[order]
+        first = torch.ones_like(keys, dtype=torch.bool)
+        first[1:] = keys[1:] != keys[:-1]
+        repeated = len(keys) - int(first.sum())
+        if repeated and duplicates == "error":
+            user, item = divmod(int(keys[~first][0]), max(num_items, 1))
+            raise ValueError(f"{repeated} edges occur more than once, such as user {user}, item {item}")
+        if repeated and values is not None:
+            group = first.cumsum(0) - 1
+            size = len(keys) - repeated
+            if values_reduce == "last":
+                last = torch.ones_like(first)
+                last[:-1] = first[1:]
+                values = values[last]
+            elif values_reduce == "sum":
+                values = values.new_zeros(size).index_add_(0, group, values)
+            else:
+                values = values.new_zeros(size).scatter_reduce_(0, group, values, "amax", include_self=False)
+        keys = keys[first]
+        users = torch.div(keys, max(num_items, 1), rounding_mode="floor")
+        offsets = torch.zeros(num_users + 1, dtype=torch.int64, device=keys.device)
+        offsets[1:] = torch.bincount(users, minlength=num_users).cumsum(0)
+        return cls(offsets, keys - users * num_items, num_items, values)
+
+    @classmethod
+    def from_columns(
+        cls,
+        users: Any,
+        items: Any,
+        values: Any = None,
+        *,
+        user_ids: Any = None,
+        item_ids: Any = None,
+        num_users: int | None = None,
+        num_items: int | None = None,
+        unknown: Unknown = "error",
+        duplicates: Duplicates = "merge",
+        values_reduce: Reduce = "sum",
+    ) -> Interactions:
+        """Build from two columns of any array-likes: lists, numpy, pandas, polars, tensors.
+
+        Args:
+            users: [E], whole numbers from 0, or anything that `user_ids` lists.
+            items: [E], whole numbers from 0, or anything that `item_ids` lists.
+            values: [E], such as ratings.
+            user_ids: vocabulary: user `user_ids[u]` becomes row u.
+            item_ids: vocabulary: item `item_ids[i]` becomes column i.
+            num_users: users without a vocabulary; default: the largest one + 1.
+            num_items: items without a vocabulary; default: the largest one + 1.
+            unknown: an id that is not in its vocabulary is an "error", or its row is "drop"ped (`num_dropped`).
+            duplicates: as in `from_edge_index`.
+            values_reduce: as in `from_edge_index`.
+        """
+        _check_choice("unknown", unknown, ("error", "drop"))
+        rows, users_known, num_users = _codes("users", users, user_ids, num_users)
+        columns, items_known, num_items = _codes("items", items, item_ids, num_items)
+        if rows.shape != columns.shape:
+            raise ValueError(f"users and items must be equally long, got {len(rows)} and {len(columns)}")
+        known = users_known & items_known
+        dropped = len(known) - int(known.sum())
+        if dropped and unknown == "error":
+            which, where = ("user", users_known) if not users_known.all() else ("item", items_known)
+            at = int((~where).nonzero()[0])
+            raise ValueError(
+                f"{dropped} of {len(known)} rows hold an id that is not in its vocabulary, the first in row {at}: "
+                f"{which} {_listed(users if which == 'user' else items, at)!r}; unknown='drop' leaves them out"
+            )
+        weights = None if values is None else _tensor(values)
+        if weights is not None and weights.shape != rows.shape:
+            raise ValueError(f"values must be as long as users ({len(rows)}), got {list(weights.shape)}")
+        edges = torch.stack([rows[known], columns[known]])
+        built = cls.from_edge_index(
+            edges,
+            num_users,
+            num_items,
+            None if weights is None else weights[known],
+            duplicates=duplicates,
+            values_reduce=values_reduce,
+        )
+        built.num_dropped = dropped
+        return built
+
+    num_dropped = 0
+    """Rows that `from_columns(unknown="drop")` left out."""
+
+    @classmethod
+    def from_text(cls, *paths: str | Path) -> Any:
+        """Read files of `user item item ...` lines (LightGCN's format); several files share one shape.
+
+        Returns:
+            Interactions for one path, a tuple of them for several.
+        """
+        if not paths:
+            raise ValueError("from_text needs at least one path")
+        read = [_read_lines(Path(path)) for path in paths]
+        num_users, num_items = (
+            max((int(edges[side].max()) + 1 for edges in read if edges.shape[1]), default=0) for side in (0, 1)
+        )
+        built = tuple(cls.from_edge_index(edges, num_users, num_items) for edges in read)
+        return built[0] if len(built) == 1 else built
+
+    @classmethod
+    def from_scipy(cls, matrix: Any) -> Interactions:
+        """Build from a scipy sparse matrix [users, items]; stored entries are edges, their data are the values."""
+        coo = matrix.tocoo()
+        edges = torch.stack([torch.as_tensor(coo.row).long(), torch.as_tensor(coo.col).long()])
+        return cls.from_edge_index(edges, int(coo.shape[0]), int(coo.shape[1]), torch.as_tensor(coo.data))
+
+    @classmethod
+    def from_padded(cls, ids: Tensor, num_items: int) -> Interactions:
+        """Build from item ids [U, T], negative = padding."""
+        _check_integers("ids", ids)
+        if ids.dim() != 2:
+            raise ValueError(f"ids must be [users, T], got {list(ids.shape)}")
+        user, slot = (ids >= 0).nonzero(as_tuple=True)
+        return cls.from_edge_index(torch.stack([user, ids[user, slot].long()]), len(ids), num_items)
+
+    @classmethod
+    def from_dense(cls, dense: Tensor) -> Interactions:
+        """Build from a bool matrix [U, I]."""
+        if dense.dtype != torch.bool or dense.dim() != 2:
+            raise TypeError(f"dense must be a bool [users, items] tensor, got {dense.dtype} {list(dense.shape)}")
+        return cls.from_edge_index(dense.nonzero().T, *dense.shape)
+
+    # ------------------------------------------------------------------------------------------------------- splits
+
+    @classmethod
+    def leave_last_out(
+        cls, users: Any, items: Any, times: Any = None, *, num_users: int | None = None, num_items: int | None = None
+    ) -> Split:
+        """Put each user's last event into test, the one before into validation, the rest into train.
+
+        Args:
+            users: [E] whole numbers from 0.
+            items: [E] whole numbers from 0.
+            times: [E]; None = events are in order. Equal times keep the order of the input.
+            num_users: default: the largest user + 1.
+            num_items: default: the largest item + 1.
+
+        Users with fewer than three events stay in train whole.
+        """
+        rows, columns, when, shape = _events(users, items, times, num_users, num_items)
+        order = torch.arange(len(rows)) if when is None else when.argsort(stable=True)
+        order = order[rows[order].argsort(stable=True)]
+        count = torch.bincount(rows, minlength=shape[0])
+        place_from_end = count.cumsum(0)[rows[order]] - torch.arange(len(order))
+        part = torch.zeros_like(rows)
+        part[order] = (3 - place_from_end).clamp(min=0) * (count[rows[order]] >= 3)
+        return cls._split(rows, columns, part, shape)
+
+    @classmethod
+    def split_by_time(
+        cls,
+        users: Any,
+        items: Any,
+        times: Any,
+        valid_from: float,
+        test_from: float,
+        *,
+        num_users: int | None = None,
+        num_items: int | None = None,
+    ) -> Split:
+        """Put events before `valid_from` into train, those before `test_from` into validation, the rest into test.
+
+        The result counts the users and items of validation and test that train has never seen.
+        """
+        if not valid_from <= test_from:
+            raise ValueError(f"valid_from must not be later than test_from, got {valid_from} and {test_from}")
+        rows, columns, when, shape = _events(users, items, times, num_users, num_items)
+        if when is None:
+            raise ValueError("split_by_time needs times")
+        return cls._split(rows, columns, (when >= valid_from).long() + (when >= test_from).long(), shape)
+
+    @classmethod
+    def _split(cls, users: Tensor, items: Tensor, part: Tensor, shape: tuple[int, int]) -> Split:
+        edges = torch.stack([users, items])
+        train, valid, test = (cls.from_edge_index(edges[:, part == p], *shape) for p in range(3))
+        unseen = [
+            len(side[part > 0].unique()) - int(torch.isin(side[part > 0].unique(), side[part == 0]).sum())
+            for side in edges
+        ]
+        return Split(train, valid, test, *unseen)
+
+    # ------------------------------------------------------------------------------------------------------- out
+
+    @property
+    def device(self) -> torch.device:
+        """Where the edges are."""
+        return self.items.device
+
+    @property
+    def degree(self) -> Tensor:
+        """Items of each user, int64 [U]."""
+        return self.offsets.diff()
+
+    @property
+    def users(self) -> Tensor:
+        """The user of each edge, int64 [E]."""
+        return torch.repeat_interleave(self.degree, output_size=len(self))
+
+    @property
+    def keys(self) -> Tensor:
+        """One number per edge, user * num_items + item, ascending, int64 [E]."""
+        return self.users * self.num_items + self.items
+
+    def to(self, device: str | torch.device) -> Interactions:
+        """Return the same interactions on another device."""
+        values = None if self.values is None else self.values.to(device)
+        return Interactions(self.offsets.to(device), self.items.to(device), self.num_items, values)
+
+    def to_edge_index(self, item_offset: int = 0, *, undirected: bool = False) -> Tensor:
+        """Return edges [2, E], users above items + item_offset; `undirected` appends the mirror image of each."""
+        edges = torch.stack([self.users, self.items + item_offset])
+        return torch.cat([edges, edges.flip(0)], 1) if undirected else edges
+
+    def to_scipy(self) -> Any:
+        """Return a scipy.sparse.csr_array [users, items]; 1.0 where there are no values."""
+        from scipy.sparse import csr_array
+
+        values = torch.ones(len(self)) if self.values is None else self.values.cpu()
+        shape = (self.num_users, self.num_items)
+        return csr_array((values.numpy(), self.items.cpu().numpy(), self._host_offsets.numpy()), shape=shape)
+
+    def select(self, users: Any, *, max_items: int | None = None) -> Batch:
+        """Return the items (and values) of some users, padded with -1.
+
+        Args:
+            users: ids [B], on the host (list, array, CPU tensor: never waits for the device) or on the device: then the
+                width is looked up with one host sync, unless `max_items` is at least the largest degree of all users.
+            max_items: width; a user who has more is an error.
+        """
+        ids = torch.as_tensor(users)
+        if ids.dim() != 1 or (len(ids) and ids.dtype not in _ID_DTYPES):
+            raise ValueError(f"users must be whole numbers [B], got a {ids.dtype} tensor of shape {list(ids.shape)}")
+        ids = ids.long()
+        if ids.device.type == "cpu":
+            _check_range("users", ids, 0, self.num_users, "")
+            degree = self._host_offsets[ids + 1] - self._host_offsets[ids]
+            width = int(degree.max()) if len(ids) else 0
+            ids = ids.to(self.device, non_blocking=True)
+        elif max_items is not None and max_items >= self.max_degree:
+            width = max_items
+        else:
+            width = int((self.offsets[ids + 1] - self.offsets[ids]).max()) if len(ids) else 0
+        if max_items is not None:
+            if width > max_items:
+                raise ValueError(f"a user has {width} items, more than max_items={max_items}")
+            width = max_items
+        place = torch.arange(max(width, 1), device=self.device)
+        start, degree = self.offsets[ids, None], (self.offsets[ids + 1] - self.offsets[ids])[:, None]
+        listed = place < degree
+        if not len(self):
+            return Batch(
+                torch.full(listed.shape, -1, device=self.device),
+                None if self.values is None else listed.to(self.values.dtype),
+            )
+        at = (start + place).clamp(max=len(self) - 1)
+        values = None if self.values is None else self.values[at].where(listed, 0)
+        return Batch(self.items[at].where(listed, -1), values)
+
+    @property
+    def max_degree(self) -> int:
+        """Items of the user who has most."""
+        return int(self._host_offsets.diff().max()) if self.num_users else 0
+
+    def without(self, other: Interactions) -> Interactions:
+        """Return these interactions less those that `other` has too, such as train items left in a test set."""
+        self._check_shape(other)
+        kept = ~torch.isin(self.keys, other.keys, assume_unique=True)
+        values = None if self.values is None else self.values[kept]
+        return self._from_keys(self.keys[kept], self.num_users, self.num_items, values)
+
+    def union(self, other: Interactions, *, values_reduce: Reduce = "last") -> Interactions:
+        """Return what either has, such as train and validation as history of a test; values need both to have them."""
+        self._check_shape(other)
+        values = None
+        if self.values is not None and other.values is not None:
+            values = torch.cat([self.values, other.values])
+        keys = torch.cat([self.keys, other.keys])
+        return self._from_keys(keys, self.num_users, self.num_items, values, values_reduce=values_reduce)
+
+    def _check_shape(self, other: Interactions) -> None:
+        if not isinstance(other, Interactions):
+            raise TypeError(f"expected Interactions, got {type(other).__name__}")
+        if (self.num_users, self.num_items) != (other.num_users, other.num_items) or self.device != other.device:
+            raise ValueError(f"shapes and devices must be equal: {self} and {other}")
+
+    def __len__(self) -> int:
+        """Return the number of edges."""
+        return len(self.items)
+
+    def __repr__(self) -> str:
+        cells = self.num_users * self.num_items
+        density = len(self) / cells if cells else 0.0
+        return (
+            f"Interactions({self.num_users} users x {self.num_items} items, {len(self)} edges, "
+            f"density {density:.2g}, {self.device})"
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------- columns
+
+
+def _read_lines(path: Path) -> Tensor:
+    """Edges [2, E] of a file of `user item item ...` lines."""
+    users, counts, items = [], [], []
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        try:
+            user, *rest = map(int, line.split())
+        except ValueError:
+            if not line.strip():
+                continue
+            raise ValueError(
+                f"{path}, line {number}: expected whole numbers 'user item item ...', got {line[:60]!r}"
+            ) from None
+        users.append(user)
+        counts.append(len(rest))
+        items += rest
+    return (
+        torch.stack([torch.tensor(users).repeat_interleave(torch.tensor(counts)), torch.tensor(items)])
+        if items
+        else torch.empty((2, 0), dtype=torch.int64)
+    )
+
+
+def _tensor(column: Any) -> Tensor:
+    """Bring a column of numbers to a CPU tensor; pandas and polars go through numpy."""
+    if isinstance(column, Tensor):
+        return column.cpu()
+    if hasattr(column, "to_numpy"):
+        column = column.to_numpy()
+    if hasattr(column, "flags") and not column.flags.writeable:  # a view into a data frame
+        column = column.copy()
+    return torch.as_tensor(column)
+
+
+def _codes(name: str, column: Any, vocabulary: Any, size: int | None) -> tuple[Tensor, Tensor, int]:
+    """Row numbers of a column, which of them are known, and how many rows there are."""
+    if vocabulary is None:
+        codes = _tensor(column)
+        if len(codes) and codes.dtype not in _ID_DTYPES:
+            raise TypeError(
+                f"{name} must be whole numbers, or come with a vocabulary ({name[:-1]}_ids), got {codes.dtype}"
+            )
+        codes = codes.long()
+        size = (int(codes.max()) + 1 if len(codes) else 0) if size is None else size
+        return codes, torch.ones_like(codes, dtype=torch.bool), size
+    if size is not None:
+        raise ValueError(f"num_{name} follows from {name[:-1]}_ids: give one of the two")
+    import numpy as np
+
+    words, known_words = np.asarray(column), np.asarray(vocabulary)
+    order = np.argsort(known_words, kind="stable")
+    ascending = known_words[order]
+    if (ascending[1:] == ascending[:-1]).any():
+        raise ValueError(f"{name[:-1]}_ids lists {ascending[1:][ascending[1:] == ascending[:-1]][0].item()!r} twice")
+    at = np.minimum(np.searchsorted(ascending, words), max(len(ascending) - 1, 0))
+    known = ascending[at] == words if len(ascending) else np.zeros(len(words), dtype=bool)
+    rows = order[at] if len(ascending) else np.zeros(len(words), dtype=np.int64)
+    return torch.from_numpy(rows).long(), torch.from_numpy(np.asarray(known)), len(known_words)
+
+
+def _listed(column: Any, row: int) -> Any:
+    import numpy as np
+
+    return np.asarray(column)[row].item()
+
+
+def _events(
+    users: Any, items: Any, times: Any, num_users: int | None, num_items: int | None
+) -> tuple[Tensor, Tensor, Tensor | None, tuple[int, int]]:
+    rows, _, num_users = _codes("users", users, None, num_users)
+    columns, _, num_items = _codes("items", items, None, num_items)
+    when = None if times is None else _tensor(times)
+    if rows.shape != columns.shape or (when is not None and when.shape != rows.shape):
+        raise ValueError("users, items and times must be equally long")
+    return rows, columns, when, (num_users, num_items)
+
+
+def _check_integers(name: str, ids: Any) -> None:
+    if not isinstance(ids, Tensor) or ids.dtype not in _ID_DTYPES:
+        what = f"a {ids.dtype} tensor" if isinstance(ids, Tensor) else type(ids).__name__
+        raise TypeError(f"{name} must be a tensor of signed integers, got {what}")
+
+
+def _check_range(name: str, ids: Tensor, first: int, size: int, hint: str) -> None:
+    if len(ids) and (int(ids.min()) < first or int(ids.max()) >= first + size):
+        raise ValueError(
+            f"{name} hold ids {int(ids.min())}..{int(ids.max())}, expected {first}..{first + size - 1}{hint}"
+        )
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
