@@ -368,3 +368,76 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=200)
     assert int(done.stdout) < 512
+
+
+@pytest.mark.skipif(not GOWALLA.exists(), reason="the Gowalla data set is not here")
+def test_gowalla_equals_numpy_and_pyg():
+    """500 users of Gowalla, fixed embeddings: each as sorted with numpy, the mean as PyG's own collection has it."""
+    np, link = pytest.importorskip("numpy"), pytest.importorskip("torch_geometric.metrics")
+    cutoffs = (5, 10, 20, 50)
+    train, test = Interactions.from_text(GOWALLA / "train.txt", GOWALLA / "test.txt")
+    generator = torch.Generator().manual_seed(0)
+    users, items = (
+        torch.randn(n, 64, generator=generator, dtype=torch.float64) for n in (train.num_users, train.num_items)
+    )
+    picked = torch.randperm(train.num_users, generator=generator)[:500]
+    relevant, seen = test.select(picked).items, train.select(picked).items
+    scores = users[picked] @ items.T
+    functions = {
+        "HR": trm.functional.hit_rate,
+        "Precision": trm.functional.precision,
+        "Recall": trm.functional.recall,
+        "F1": trm.functional.f1,
+        "MAP": trm.functional.average_precision,
+        "NDCG": trm.functional.ndcg,
+        "MRR": trm.functional.reciprocal_rank,
+    }
+    ranking = trm.Ranking.from_scores(scores, relevant, exclude=seen, overlap="miss")
+    ours = {f"{name}@{k}": f(ranking, k).tolist() for name, f in functions.items() for k in cutoffs}
+    ours |= {
+        "RPrecision": trm.functional.r_precision(ranking).tolist(),
+        "AUROC": trm.functional.auroc(ranking).tolist(),
+    }
+
+    masked = scores.numpy().copy()
+    expected = {key: [] for key in ours}
+    for row in range(500):
+        wanted, out = (set(ids[row][ids[row] >= 0].tolist()) for ids in (relevant, seen))
+        order = [i for i in np.argsort(-masked[row], kind="stable").tolist() if i not in out]
+        places = [place for place, item in enumerate(order, start=1) if item in wanted]
+        R, N = len(wanted), len(order)
+        for k in cutoffs:
+            top = [place for place in places if place <= k]
+            p, r = len(top) / k, len(top) / R
+            values = {
+                "HR": float(bool(top)),
+                "Precision": p,
+                "Recall": r,
+                "F1": 2 * p * r / (p + r) if top else 0.0,
+                "MAP": sum(i / place for i, place in enumerate(top, start=1)) / R,
+                "NDCG": sum(1 / math.log2(1 + x) for x in top)
+                / sum(1 / math.log2(1 + x) for x in range(1, min(k, R) + 1)),
+                "MRR": 1 / top[0] if top else 0.0,
+            }
+            for name, value in values.items():
+                expected[f"{name}@{k}"].append(value)
+        expected["RPrecision"].append(sum(place <= R for place in places) / R)
+        won = sum(N - place - (len(places) - i) for i, place in enumerate(places, start=1))
+        expected["AUROC"].append(won / (R * (N - len(places))))
+        masked[row, sorted(out)] = -math.inf
+    for key, values in expected.items():
+        assert ours[key] == pytest.approx(values, abs=1e-12)
+
+    names = [*functions, "RPrecision", "AUROC"]
+    got = trm.evaluate(names, users, items, target=test, exclude=train, k=cutoffs, user_ids=picked, overlap="miss")
+    assert numbers(got) == {key: pytest.approx(np.mean(values), abs=1e-12) for key, values in expected.items()}
+
+    pairs = {"HR": "HitRatio", "Precision": "Precision", "Recall": "Recall", "F1": "F1", "NDCG": "NDCG", "MRR": "MRR"}
+    theirs = link.LinkPredMetricCollection(
+        {f"{name}@{k}": getattr(link, f"LinkPred{peer}")(k) for name, peer in pairs.items() for k in cutoffs}
+    )
+    theirs.update(
+        torch.from_numpy(masked).topk(50).indices, Interactions.from_padded(relevant, len(items)).to_edge_index()
+    )
+    for key, value in theirs.compute().items():
+        assert got[key].item() == pytest.approx(value.item(), abs=1e-6)
