@@ -157,6 +157,7 @@ def test_key_formats():
     assert function.clone(prefix="test/")["test/hr:5"].label == "HR@5"
     assert list(trm.RecMetricCollection({"mine": trm.HR(3)}).keys()) == ["mine"]
     assert list(trm.RecMetricCollection("HR@3").keys()) == ["HR@3"]
+    assert list(trm.RecMetricCollection("HR", k=torch.tensor(3)).keys()) == ["HR@3"]
 
 
 @pytest.mark.parametrize("name", ["HR", "hr", "Hit", "HitRatio", "hitrate", "HitRate", "hit_rate", "Hit-Ratio"])
@@ -204,6 +205,33 @@ def test_added_members(device):
     assert numbers(collection.compute()) == alone(collection, args)
 
 
+def test_removed_members_go_their_own_way(device):
+    """A metric taken out of its collection computes for itself; an emptied collection says so."""
+    first = trm.HR(5).to(device)
+    collection = trm.RecMetricCollection([first]).to(device)
+    collection.update(*batch(1, device=device))
+    collection.compute()
+    del collection["HR@5"]
+    first.reset()
+    first.update(torch.tensor([[9]], device=device))
+    assert first.compute() == 0
+    with pytest.raises(ValueError, match="holds no metric any more"):
+        collection.update(*batch(1, device=device))
+    with pytest.raises(ValueError, match="HR@5 is in the collection already; add a clone"):
+        trm.RecMetricCollection({"a": first, "b": first})
+
+
+def test_equal_metrics_share_a_group_in_torchmetrics(device):
+    """Two of the same metric in a plain MetricCollection share their state; update and forward still count once."""
+    plain = MetricCollection({"a": trm.HR(2), "b": trm.HR(2)}).to(device)
+    first, second = batch(1, device=device), batch(2, device=device)
+    plain.update(*first)
+    plain(*second)
+    expected = alone(trm.RecMetricCollection(["HR@2"]).to(device), first, second)["HR@2"]
+    assert numbers(plain.compute()) == {"a": expected, "b": expected}
+    assert plain["a"].num_users == plain["b"].num_users == 16
+
+
 def test_weights_gains_exclude(device):
     """Everything update takes reaches every member."""
     scores, target = batch(1, device=device)
@@ -249,9 +277,11 @@ BAD = [
         TypeError,
         "instances of torchrecmetrics' metrics .*, got MeanMetric",
     ),
+    (lambda: trm.RecMetricCollection(5), TypeError, "metrics must be a name, a metric, a list of them or a dict"),
+    (lambda: trm.RecMetricCollection({3: trm.HR(5)}), ValueError, "a key must be a string"),
     (lambda: trm.RecMetricCollection([5], k=5), TypeError, "instances of torchrecmetrics' metrics .*, got int"),
     (lambda: trm.RecMetricCollection({"a": MeanMetric()}), TypeError, "got MeanMetric"),
-    (lambda: trm.RecMetricCollection(["HR"], k=5, key_format="{name}.{k}"), ValueError, "hold a '.'"),
+    (lambda: trm.RecMetricCollection(["HR"], k=5, key_format="{name}.{k}"), ValueError, "holds no '.'"),
     (lambda: trm.RecMetricCollection(["HR"], k=5, tie="realistic"), ValueError, "Unexpected keyword arguments: `tie`"),
     (
         lambda: trm.RecMetricCollection([trm.HR(5)], tie="x"),

@@ -112,6 +112,27 @@ def test_state_dict(metric, device):
     assert torch.equal(other["m"].compute(), metric.compute())
 
 
+def test_shared_tensors_are_not_written_to(metric, device):
+    """A state dict, a shallow copy or torchmetrics' compute groups may hold the state: updates replace it."""
+    metric.update(**batch(1, device=device))
+    metric.persistent(True)
+    saved = metric.state_dict()
+    other = fresh(metric).to(device)
+    other.load_state_dict(saved)
+    shallow = copy.copy(metric)
+    metric.update(**batch(2, device=device))
+    other.update(**batch(3, device=device))
+    assert shallow.compute().item() == pytest.approx(expected(metric, 1)[0], abs=1e-12)
+    assert metric.compute().item() == pytest.approx(expected(metric, 1, 2)[0], abs=1e-12)
+    assert other.compute().item() == pytest.approx(expected(metric, 1, 3)[0], abs=1e-12)
+    again = fresh(metric).to(device)
+    again.update(**batch(2, device=device))
+    again.compute()
+    again.load_state_dict({name: state.to(torch.float32) for name, state in saved.items()})
+    assert again.compute().item() == pytest.approx(expected(metric, 1)[0], abs=1e-6)
+    assert {state.dtype for state in again.metric_state.values()} == {torch.float64, torch.int64}
+
+
 def test_merge_state(metric, device):
     """Two halves merge to the whole, also after compute."""
     other = metric.clone()
@@ -122,6 +143,8 @@ def test_merge_state(metric, device):
     assert metric.compute().item() == pytest.approx(expected(metric, 1, 2)[0], abs=1e-12)
     with pytest.raises(ValueError, match="merges states named like its own"):
         metric.merge_state(trm.HR(99))
+    with pytest.raises(ValueError, match="merges states named like its own"):
+        metric.merge_state({name: state[:1] for name, state in metric.metric_state.items()})
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -249,7 +272,7 @@ def bad_batches():
         ),
         "gains": ({**good, "gains": torch.tensor([[1, math.inf], [1, 1]])}, "1 rows with a gain"),
         "weights": ({**good, "weights": torch.tensor([-1.0, 1.0])}, "1 rows with a weight"),
-        "ranks": ({"ranks": ranks}, "1 rows with a rank that is no place"),
+        "ranks": ({"ranks": ranks}, "1 rows with ranks that are no places"),
         "short": ({"ranking": short}, "1 rows known to fewer than k places"),
     }
 

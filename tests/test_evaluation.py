@@ -173,6 +173,15 @@ def test_works_on_a_clone():
     assert all(metric.sync_on_compute for metric in collection.values())
 
 
+def test_leaves_the_callers_metric_alone():
+    """A metric handed in is copied: it belongs to no collection afterwards and has seen no user."""
+    users, items, train, test = world()
+    metric = trm.HR(5)
+    assert trm.evaluate([metric], users, items, target=test, exclude=train)["HR@5"] > 0
+    assert "_collection" not in metric.__dict__
+    assert not metric.update_called
+
+
 def test_user_subset():
     """user_ids in any order pick whom to evaluate."""
     users, items, train, test = world()
@@ -275,6 +284,9 @@ def test_recommend_with_a_function():
         lambda users: scores[users * 0], k=2, user_ids=[5], num_items=3, exclude=torch.tensor([0, 1, 0]) > 0
     )
     assert ids.tolist() == [[2, 0]]
+    ids, values = trm.recommend(lambda users: scores.double()[users], k=1, num_users=1, num_items=3)
+    assert (ids.tolist(), values.dtype) == ([[1]], torch.float64)
+    assert [x.shape for x in trm.recommend(scores, scores, 2, user_ids=[])] == [(0, 2), (0, 2)]
     with pytest.raises(ValueError, match="needs num_items and num_users or user_ids"):
         trm.recommend(lambda users: scores[users], k=2)
 

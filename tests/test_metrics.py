@@ -205,6 +205,23 @@ def test_exponential_gain_equals_plain_python(batch, k, ties):
     assert got == pytest.approx(reference.mean(values)[0], abs=1e-12, nan_ok=True)
 
 
+@settings(max_examples=50, deadline=None)
+@given(batch=users(), k=st.sampled_from([1, 3, None]))
+def test_binary_relevance_gains_1_either_way(batch, k):
+    """Without gains, linear and exponential are equal: 2^1 - 1 = 1; ids, dense targets and ranks alike."""
+    scores, gains, history, _ = (torch.tensor(x) for x in batch)
+    ranking = trm.Ranking.from_scores(scores, gains > 0, exclude=history, overlap="miss")
+    linear, exponential = (functional.ndcg(ranking, k, gain=gain) for gain in ("linear", "exponential"))
+    assert exponential.tolist() == pytest.approx(linear.tolist(), abs=1e-12, nan_ok=True)
+
+
+def test_exponential_gain_of_small_gains():
+    """2^gain - 1 loses no digits for gains near 0."""
+    args = torch.tensor([[0.1, 0.2]]), torch.tensor([[0, 1]])
+    small = value(trm.NDCG(gain="exponential"), *args, gains=torch.tensor([[2e-14, 1e-14]]))
+    assert small == pytest.approx((1 + 2 * LOG[2]) / (2 + LOG[2]), rel=1e-12)
+
+
 def test_exponential_gain_does_not_overflow():
     """2^3000 is no number, but the ratio of two such gains is."""
     got = value(
@@ -247,8 +264,9 @@ def test_rows_without_a_relevant_item(name, action, expected, num_users):
     assert (metric.num_users, metric.num_skipped) == (num_users, 1)
 
 
-def test_rows_without_a_relevant_item_can_be_an_error():
-    metric = trm.HR(1, empty_target_action="error")
+@pytest.mark.parametrize("validate_args", [True, False])
+def test_rows_without_a_relevant_item_can_be_an_error(validate_args):
+    metric = trm.HR(1, empty_target_action="error", validate_args=validate_args)
     with pytest.raises(ValueError, match=r"1 of 2 rows without a relevant item .*: row 1"):
         metric.update(torch.tensor([[0.1, 0.9], [0.3, 0.2]]), torch.tensor([1, -1]))
 
@@ -275,6 +293,14 @@ def test_constant_scorer():
     for metric, number in expected.items():
         assert value(metric, *args) == number
         assert metric.num_tied == (3 if metric.k != 10 and metric.k != 50 else 0)
+
+
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_rows_without_weight_are_not_counted():
+    """AUROC weighted by R gives a row without relevant items no weight, so it is not averaged over."""
+    metric = trm.AUROC(weight="relevant", empty_target_action="pos")
+    assert math.isnan(value(metric, torch.tensor([[0.1, 0.2]]), torch.tensor([-1])))
+    assert metric.num_users == 0
 
 
 def test_four_counts():
@@ -402,6 +428,8 @@ def test_perfect_and_reversed(relevant, device):
         (trm.Recall(5, truncated=True), "Recall-truncated@5"),
         (trm.Recall(5, weighted=True), "Recall-weighted@5"),
         (trm.MAP(7, normalize="min"), "MAP-min@7"),
+        (trm.HR(3, score_threshold=3), "HR-t3@3"),
+        (trm.HR(3, score_threshold=1000000.1), "HR-t1000000_1@3"),
         (trm.MRR(), "MRR"),
         (trm.RPrecision(), "RPrecision"),
         (trm.AUROC(weight="relevant"), "AUROC-relevant"),
@@ -455,6 +483,7 @@ BAD_UPDATES = [
     ((TARGET,), {"ranks": TARGET}, ValueError, "ranks given twice"),
     ((TARGET, TARGET), {}, TypeError, r"Ranking.from_topk\(item_ids, target\)"),
     ((SCORES, TARGET), {"depth": 3}, ValueError, "depth belongs to ranks"),
+    ((), {"ranking": "x"}, TypeError, "ranking must be a Ranking, got str"),
     ((RANKING,), {"depth": 3}, ValueError, "a Ranking, which knows its own"),
     ((RANKING, TARGET), {}, ValueError, "target was given beside ranking, made already"),
     ((TARGET,), {"exclude": TARGET}, ValueError, "exclude was given beside ranks"),

@@ -413,9 +413,52 @@ def test_a_repeated_place_tells_the_depth():
     assert metric.compute() == 1
     with pytest.raises(ValueError, match=r"1 of 2 rows known to fewer than k places .*: row 0 to 10"):
         trm.HR(11).update(joined)
-    with pytest.raises(ValueError, match="one place twice"):
+    with pytest.raises(ValueError, match="a place twice"):
         trm.Ranking.from_ranks(torch.tensor([[1, 1]]), depth=5)
     assert trm.Ranking.from_ranks(torch.tensor([[2.5, 2.5]])).ranks.tolist() == [[2.5, 2.5]]  # the mean place of a tie
+
+
+@pytest.mark.parametrize("ranks", [[[1.0, 1.0, 1.0]], [[2.0, 5.0, 1.0, 1.0]]])
+def test_impossible_mean_places(ranks):
+    """i items cannot stand, on average, before the first i places."""
+    with pytest.raises(ValueError, match="ranks that are no places"):
+        trm.Ranking.from_ranks(torch.tensor(ranks))
+
+
+def test_ranks_beyond_the_ranked():
+    with pytest.raises(ValueError, match="beyond num_ranked"):
+        trm.Ranking.from_ranks(torch.tensor([[5]]), num_ranked=3)
+    with pytest.raises(ValueError, match="num_ranked must be at least 1, got -3"):
+        trm.Ranking.from_ranks(torch.tensor([[5]]), num_ranked=-3)
+    with pytest.raises(TypeError, match="num_ranked must be an integer"):
+        trm.Ranking.from_ranks(torch.tensor([[1]]), num_ranked=True)
+
+
+@pytest.mark.parametrize("history", [torch.zeros(2, 12, dtype=torch.int64), torch.eye(12)[:2].long()])
+def test_a_history_padded_with_0_is_no_matrix(history):
+    """With padding_idx=0 a history as wide as the catalogue may hold 0 and 1 alone."""
+    assert len(trm.Ranking.from_scores(torch.rand(2, 12), torch.tensor([3, 4]), exclude=history, padding_idx=0)) == 2
+
+
+def test_default_device_does_not_matter():
+    """What is made on the host stays there whatever the default device is (meta would raise)."""
+    with torch.device("meta"):
+        ranking = trm.Ranking.from_scores(SCORES, TARGET, score_threshold=0.2)
+    assert ranking.num_recommended.tolist() == [2, 2]
+
+
+def test_from_flat_nan_is_worst():
+    ranking = trm.Ranking.from_flat(
+        torch.tensor([math.nan, 0.5, 0.2]),
+        torch.tensor([0, 1, 0]),
+        torch.zeros(3, dtype=torch.int64),
+        validate_args=False,
+    )
+    assert ranking.ranks.tolist() == [[1]]
+
+
+def test_topk_ranks_of_no_targets():
+    assert trm.get_topk_ranks(SCORES, TARGET[:, :0], 2).shape == (2, 0)
 
 
 def test_repr():
@@ -518,6 +561,9 @@ BAD_SCORES = {
     "validate_args": ({"validate_args": "never"}, ValueError, "validate_args must be True, False or 'deferred'"),
     "max_relevant": ({"target": SCORES > 0, "max_relevant": 2}, ValueError, "more relevant items than max_relevant"),
     "depth": ({"depth": 0}, ValueError, "depth must be at least 1, got 0"),
+    "padding type": ({"padding_idx": "0"}, TypeError, "padding_idx must be an item id, got '0'"),
+    "threshold": ({"score_threshold": -INF}, ValueError, "score_threshold must be finite"),
+    "validate 1": ({"validate_args": 1}, ValueError, "validate_args must be True, False or 'deferred'"),
     "device": ({"target": TARGET.to("meta")}, ValueError, "target is on meta, but the scores .* are on cpu"),
 }
 
@@ -574,8 +620,8 @@ def test_bad_lists(name):
 @pytest.mark.parametrize(
     ("ranks", "error", "message"),
     [
-        (torch.tensor([[0.5, 1.0]]), ValueError, "a rank that is no place"),
-        (torch.tensor([[math.nan, 1.0]]), ValueError, "a rank that is no place"),
+        (torch.tensor([[0.5, 1.0]]), ValueError, "ranks that are no places"),
+        (torch.tensor([[math.nan, 1.0]]), ValueError, "ranks that are no places"),
         (torch.tensor([[kernel.INVALID_RANK, 1]]), ValueError, "marked invalid"),
         (torch.tensor([[True]]), TypeError, "ranks must be an integer or float tensor"),
         (torch.ones(1, 1, 1), ValueError, r"ranks must be \[B\] or \[B, T\]"),
@@ -590,7 +636,7 @@ def test_bad_ranks(ranks, error, message):
     ("change", "error", "message"),
     [
         ({"indexes": torch.zeros(2)}, TypeError, "indexes must hold"),
-        ({"indexes": torch.zeros(3, dtype=torch.int64)}, ValueError, "must have one shape"),
+        ({"indexes": torch.zeros(3, dtype=torch.int64)}, ValueError, "must be tensors of one shape"),
         ({"scores": torch.tensor([0.1, math.nan])}, ValueError, "NaN or .inf: query 4"),
         ({"target": torch.tensor([INF, 0])}, ValueError, "gain that is NaN or infinite: query 4"),
         ({"ties": "none"}, ValueError, "ties must be one of"),

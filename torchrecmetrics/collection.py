@@ -121,11 +121,15 @@ class RecMetricCollection(MetricCollection):
                 f"{key}: a RecMetricCollection holds instances of torchrecmetrics' metrics (names in its constructor "
                 f"only), got {what}; put others beside it in a torchmetrics.MetricCollection"
             )
-        if not key or "." in key:
-            raise ValueError(f"a key must not be empty or hold a '.' (ModuleDict refuses it), got {key!r}")
+        if not isinstance(key, str) or not key or "." in key:
+            raise ValueError(
+                f"a key must be a string that is not empty and holds no '.' (ModuleDict refuses it), got {key!r}"
+            )
         if key in self._modules:
             raise ValueError(f"two metrics have the key {key!r}; keys come from name and k, see key_format")
         members = self._members()
+        if any(member is module for member in members):
+            raise ValueError(f"{key}: {module.label} is in the collection already; add a clone")
         if members:
             _check_agreement(key, module, {name: getattr(members[0], name) for name in _SHARED})
             shared_threshold([*members, module])
@@ -135,7 +139,7 @@ class RecMetricCollection(MetricCollection):
     @torch.no_grad()
     def update(self, *args: Any, weights: Tensor | None = None, **kwargs: Any) -> None:
         """Add a batch to every member; takes what `RankingMetric.update` takes."""
-        members = self._members()
+        members = self._asked()
         ranking = make_ranking(members, *args, **kwargs)
         tallies = [metric.tally(ranking, weights) for metric in members]
         for metric, tally in zip(members, tallies, strict=True):
@@ -144,7 +148,7 @@ class RecMetricCollection(MetricCollection):
     @torch.no_grad()
     def forward(self, *args: Any, weights: Tensor | None = None, **kwargs: Any) -> dict[str, Tensor]:
         """Add a batch to every member and return the batch's own values; waits for the device."""
-        members = self._members()
+        members = self._asked()
         ranking = make_ranking(members, *args, **kwargs)
         tallies = [(metric, metric.tally(ranking, weights)) for metric in members]
         summaries = summarize(tallies, "dist_sync_on_step")
@@ -158,6 +162,11 @@ class RecMetricCollection(MetricCollection):
         members = self._members()
         compute_together(members)
         return {key: m._last_summary().value.clone() for key, m in zip(self.keys(), members, strict=True)}  # type: ignore[misc]
+
+    def _asked(self) -> list[RankingMetric]:
+        if not self._members():
+            raise ValueError("the collection holds no metric any more")
+        return self._members()
 
     def _members(self) -> list[RankingMetric]:
         return list(self._modules.values())  # type: ignore[arg-type]
@@ -178,9 +187,11 @@ def _members(
     options: dict[str, Any],
 ) -> list[RankingMetric]:
     """Cross the names with the cut-offs; ascending k, members without one last."""
-    cutoffs = [] if k is None else [k] if isinstance(k, (int, float)) else list(k)
+    cutoffs = [] if k is None else [k] if not isinstance(k, Iterable) or getattr(k, "ndim", 1) == 0 else list(k)
     cutoffs = [check_k(cutoff) for cutoff in cutoffs]
     members: list[RankingMetric] = []
+    if not isinstance(metrics, Iterable):
+        raise TypeError(f"metrics must be a name, a metric, a list of them or a dict of metrics, got {metrics!r}")
     for metric in [metrics] if isinstance(metrics, (str, Metric)) else metrics:
         if isinstance(metric, str):
             members += _from_name(metric, cutoffs, options)

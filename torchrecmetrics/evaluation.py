@@ -182,29 +182,32 @@ def recommend(
     if num_items is None or (num_users is None and user_ids is None):
         raise ValueError("with a score function, recommend needs num_items and num_users or user_ids")
     if num_users is None:
-        num_users = int(torch.as_tensor(user_ids).max()) + 1
+        num_users = int(torch.as_tensor(user_ids, device="cpu").max()) + 1
     scorer = _Scorer(users, items, num_users, num_items, item_bias, similarity, items_allowed, device, None)
     history = _History(exclude, scorer)
     ids = _ids(user_ids, num_users)
     lengths = history.lengths(num_users)[ids]
     order = lengths.argsort(stable=True)
     best = torch.full((len(ids), k), -1, device=scorer.device)
-    values = torch.full((len(ids), k), -torch.inf, dtype=scorer.dtype, device=scorer.device)
+    values: Tensor | None = None
     done = 0
 
     def keep(batch: Tensor, scores: Tensor) -> None:
+        nonlocal values
+        if values is None:
+            values = scores.new_full((len(ids), k), -torch.inf)
         rows = order[done : done + len(batch)].to(scorer.device)
         scores = history.masked(batch, scores)
         found = _topk(scores, min(k, num_items))
         top = scores.gather(1, found)
-        values[rows, : found.shape[1]] = top.to(values.dtype)
+        values[rows, : found.shape[1]] = top
         best[rows, : found.shape[1]] = found.where(top > -torch.inf, -1)
 
     with _Bar(progress, len(ids)) as bar:
         for batch in _run(scorer, ids[order], lengths[order], keep, batch_size, memory_budget):
             done += len(batch)
             bar.advance(batch, None)
-    return best, values
+    return best, best.new_empty((0, k), dtype=scorer.dtype) if values is None else values
 
 
 def _topk(scores: Tensor, k: int) -> Tensor:
@@ -344,7 +347,7 @@ class _History:
 
     def lengths(self, num_users: int) -> Tensor:
         """Excluded items of each user, on the host."""
-        total = torch.zeros(num_users, dtype=torch.int64)
+        total = torch.zeros(num_users, dtype=torch.int64, device="cpu")
         for part in self.parts:
             if part.num_users != num_users:
                 raise ValueError(f"exclude has {part.num_users} users, expected {num_users}")
@@ -433,7 +436,7 @@ def _fresh(
             given = ", ".join([*(["k"] if k is not None else []), *options])
             raise ValueError(f"{given} given beside a collection, which has its own")
     else:
-        metrics = RecMetricCollection(metrics, k, **options)
+        metrics = RecMetricCollection(deepcopy(metrics), k, **options)
     collection = deepcopy(metrics)
     collection.reset()
     for metric in collection._members():
@@ -444,8 +447,10 @@ def _fresh(
 def _ids(user_ids: Any, num_users: int) -> Tensor:
     """User ids on the host."""
     if user_ids is None:
-        return torch.arange(num_users)
-    ids = torch.as_tensor(user_ids).cpu()
+        return torch.arange(num_users, device="cpu")
+    ids = torch.as_tensor(user_ids, device="cpu")
+    if not len(ids):
+        return ids.long()
     if ids.dtype == torch.bool or ids.is_floating_point() or ids.dim() != 1:
         raise ValueError(f"user_ids must be whole numbers [n], got {ids.dtype} {list(ids.shape)}")
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_users):

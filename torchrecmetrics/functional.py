@@ -7,6 +7,7 @@ relevant items, h(k) the number of them in the first k places.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Literal, TypeAlias
 
 import torch
@@ -97,7 +98,7 @@ def ndcg(ranking: Ranking, k: int | None = None, *, gain: Gain = "linear") -> Te
     _check("gain", gain, ("linear", "exponential"))
     # DCG / IDCG does not change when both are divided by 2^(highest gain), and then no power of two overflows
     top = ranking.ideal_gains[:, :1]
-    transform = _linear if gain == "linear" else lambda gains: torch.exp2(gains - top) - torch.exp2(-top)
+    transform = _linear if gain == "linear" else partial(_exponential, top=top)
     gains, penalties = ranking.placed_gains(transform)
     dcg = (gains / torch.log2(1 + ranking.ranks)).where(ranking.hits(k), 0).sum(1)
     if penalties is not None and ranking.penalties is not None:
@@ -175,6 +176,13 @@ def _recommended(ranking: Ranking, score_threshold: float | None) -> Tensor:
 
 def _linear(gains: Tensor) -> Tensor:
     return gains
+
+
+def _exponential(gains: Tensor, top: Tensor) -> Tensor:
+    """(2^gain - 1) / 2^top, precise for small gains and large ones."""
+    ln2 = math.log(2)
+    wanted = torch.exp2(gains - top) * -torch.expm1(-gains * ln2)
+    return wanted.where(gains > 0, torch.expm1(gains * ln2) * torch.exp2(-top))
 
 
 def _check(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -92,8 +93,11 @@ class Interactions:
         if edge_index.dim() != 2 or len(edge_index) != 2:
             raise ValueError(f"edge_index must be [2, E], users above items, got {list(edge_index.shape)}")
         for name, size in (("num_users", num_users), ("num_items", num_items)):
-            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            if isinstance(size, bool) or not hasattr(size, "__index__") or size < 0:
                 raise ValueError(f"{name} must be a whole number >= 0, got {size!r}")
+        num_users, num_items = operator.index(num_users), operator.index(num_items)
+        if values is not None and not isinstance(values, Tensor):
+            raise TypeError(f"values must be a tensor, got {type(values).__name__}")
         users, items = edge_index.as_subclass(Tensor).long()
         _check_range("users (edge_index[0])", users, 0, num_users, "")
         hint = ""
@@ -271,10 +275,10 @@ class Interactions:
         Users with fewer than three events stay in train whole.
         """
         rows, columns, when, shape = _events(users, items, times, num_users, num_items)
-        order = torch.arange(len(rows)) if when is None else when.argsort(stable=True)
+        order = torch.arange(len(rows), device="cpu") if when is None else when.argsort(stable=True)
         order = order[rows[order].argsort(stable=True)]
         count = torch.bincount(rows, minlength=shape[0])
-        place_from_end = count.cumsum(0)[rows[order]] - torch.arange(len(order))
+        place_from_end = count.cumsum(0)[rows[order]] - torch.arange(len(order), device="cpu")
         part = torch.zeros_like(rows)
         part[order] = (3 - place_from_end).clamp(min=0) * (count[rows[order]] >= 3)
         return cls._split(rows, columns, part, shape)
@@ -360,7 +364,7 @@ class Interactions:
                 width is looked up with one host sync, unless `max_items` is at least the largest degree of all users.
             max_items: width; a user who has more is an error.
         """
-        ids = torch.as_tensor(users)
+        ids = users if isinstance(users, Tensor) else torch.as_tensor(users, device="cpu")
         if ids.dim() != 1 or (len(ids) and ids.dtype not in _ID_DTYPES):
             raise ValueError(f"users must be whole numbers [B], got a {ids.dtype} tensor of shape {list(ids.shape)}")
         ids = ids.long()
@@ -462,7 +466,7 @@ def _tensor(column: Any) -> Tensor:
         column = column.to_numpy()
     if hasattr(column, "flags") and not column.flags.writeable:  # a view into a data frame
         column = column.copy()
-    return torch.as_tensor(column)
+    return torch.as_tensor(column, device="cpu")
 
 
 def _codes(name: str, column: Any, vocabulary: Any, size: int | None) -> tuple[Tensor, Tensor, int]:
@@ -505,6 +509,8 @@ def _events(
     when = None if times is None else _tensor(times)
     if rows.shape != columns.shape or (when is not None and when.shape != rows.shape):
         raise ValueError("users, items and times must be equally long")
+    _check_range("users", rows, 0, num_users, "")
+    _check_range("items", columns, 0, num_items, "")
     return rows, columns, when, (num_users, num_items)
 
 

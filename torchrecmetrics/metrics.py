@@ -25,6 +25,8 @@ from torchrecmetrics.ranking import (
     Ties,
     Validation,
     check_k,
+    check_padding_idx,
+    check_score_threshold,
 )
 
 EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
@@ -61,7 +63,8 @@ class RankingMetric(Metric):
     - `update(ranking, *, weights=None)` with a `Ranking`.
 
     A call that raises leaves the metric as it was. Values are checked at once on the CPU; elsewhere nothing
-    waits and `compute` raises. `forward` returns the value of its batch, and for that waits for the device.
+    waits and `compute` raises. `forward` returns the value of its batch; for that it waits for the device, and raises
+    on its own process.
 
     Args:
         k: cut-off, >= 1: places of the ranking that count.
@@ -112,24 +115,19 @@ class RankingMetric(Metric):
             if value not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
         self.ties = ties
-        self.padding_idx = padding_idx
+        self.padding_idx = check_padding_idx(padding_idx)
         self.overlap = overlap
         self.empty_target_action = empty_target_action
         self.max_relevant = max_relevant
         self.validate_args = validate_args
-        if padding_idx is not None and (isinstance(padding_idx, bool) or not isinstance(padding_idx, int)):
-            raise TypeError(f"padding_idx must be an item id, got {padding_idx!r}")
-        if padding_idx is not None and padding_idx < 0:
-            raise ValueError(
-                f"padding_idx must be an item id >= 0 (negative ids are padding anyway), got {padding_idx}"
-            )
         if max_relevant is not None:
             check_k(max_relevant, "max_relevant")
-        threshold = self.options.get("score_threshold")
-        if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, (int, float))):
-            raise TypeError(f"score_threshold must be a number, got {threshold!r}")
+        if "score_threshold" in self.options:
+            self.options["score_threshold"] = check_score_threshold(self.options["score_threshold"])
         Checks(validate_args, torch.device("cpu"), 0)
-        self._values(_no_rows(threshold))  # the function itself refuses options it does not know
+        self._values(
+            _no_rows(self.options.get("score_threshold"))
+        )  # the function itself refuses options it does not know
 
         # MetricCollection takes metrics with equal state names and equal first values for one metric: names say it all
         shaped_by = [self.label, ties or "realistic", overlap or "error", empty_target_action]
@@ -178,7 +176,7 @@ class RankingMetric(Metric):
 
     def standard_error(self) -> Tensor:
         """Return the standard error of the mean that the last `compute` gave, scalar; NaN for fewer than two rows."""
-        return self._last_summary().standard_error
+        return self._last_summary().standard_error.clone()
 
     def _last_summary(self) -> Summary:
         if self._summary is None:
@@ -215,7 +213,7 @@ class RankingMetric(Metric):
         (summary,) = summarize([(self, tally)], "dist_sync_on_step")
         self.add(tally)
         self._forward_cache = summary.value
-        return summary.value
+        return summary.value.clone()
 
     def tally(self, ranking: Ranking, weights: Tensor | None = None) -> Tally:
         """Compute what `ranking` adds to the state, without touching it; raises if the metric cannot use it."""
@@ -228,11 +226,13 @@ class RankingMetric(Metric):
             raise ValueError(
                 f"{self.label} is on {device}, its input on {ranking.ranks.device}: move the metric with .to(device)"
             )
-        checks = Checks(self.validate_args, device, len(ranking))
+        # an error that was asked for is given even where values are not checked otherwise
+        validate = self.validate_args or self.empty_target_action == "error"
+        checks = Checks(validate, device, len(ranking))
         values = self._values(ranking).to(dtype)
         counted = torch.ones_like(ranking.tied) if ranking.rejected is None else ~ranking.rejected
         empty = (ranking.num_relevant == 0) & counted
-        if self.empty_target_action == "error" and checks.enabled:
+        if self.empty_target_action == "error":
             checks.reject("empty", empty, lambda row: f"row {row}")
         elif self.empty_target_action in ("neg", "pos"):
             values = values.where(~empty, 0.0 if self.empty_target_action == "neg" else 1.0)
@@ -247,6 +247,7 @@ class RankingMetric(Metric):
         used = counted & ~values.isnan()
         values = values.where(used, 0)
         weight = self._row_weights(ranking, used.to(dtype) if weights is None else weights.where(used, 0))
+        used = used & (weight > 0)
         weighted = weight * values
         sums = torch.stack(
             [weight.sum(), weighted.sum(), weight.square().sum(), (weight * weighted).sum(), weighted.square().sum()]
@@ -263,12 +264,9 @@ class RankingMetric(Metric):
 
     def add(self, tally: Tally) -> None:
         """Add a tally to the state."""
+        # not in place: torchmetrics lets metrics and checkpoints share one tensor
         for name, addend in ((self._sums_name, tally.sums), (self._counts_name, tally.counts)):
-            state = getattr(self, name)
-            if state.is_inference() and not torch.is_inference_mode_enabled():
-                state = state.clone()
-                setattr(self, name, state)
-            state.add_(addend)
+            setattr(self, name, getattr(self, name) + addend)
         self._computed = self._summary = None
         self._update_count += 1
 
@@ -299,7 +297,8 @@ class RankingMetric(Metric):
             ValueError: if updates held bad values that could not raise at once; says how many rows of what.
         """
         collection = self.__dict__.get("_collection")
-        compute_together([self] if collection is None else list(collection.values()))
+        members = [] if collection is None else list(collection.values())
+        compute_together(members if any(member is self for member in members) else [self])
         return self._last_summary().value.clone()
 
     def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
@@ -318,7 +317,8 @@ class RankingMetric(Metric):
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Add the state of another metric with the same label and options, or such a state as a dict."""
         state = incoming_state.metric_state if isinstance(incoming_state, Metric) else incoming_state
-        if set(state) != {self._sums_name, self._counts_name}:
+        expected = {name: getattr(self, name).shape for name in (self._sums_name, self._counts_name)}
+        if {name: getattr(value, "shape", None) for name, value in state.items()} != expected:
             raise ValueError(
                 f"{self.label} merges states named like its own {list(self.metric_state)}, got {list(state)}"
             )
@@ -353,6 +353,14 @@ class RankingMetric(Metric):
     def set_dtype(self, dst_type: str | torch.dtype) -> RankingMetric:
         """Return the metric as it is: sums stay float64 and counts int64."""
         return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        for name in (self._sums_name, self._counts_name):
+            default = self._defaults[name]
+            assert isinstance(default, Tensor)
+            setattr(self, name, getattr(self, name).to(default.dtype))
+        self._computed = self._summary = None
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy of the metric alone does not belong to its collection
@@ -689,6 +697,8 @@ def make_ranking(
                 "(get_topk_ranks, Ranking.from_scores, Ranking.from_topk)"
             )
     if ranking is not None:
+        if not isinstance(ranking, Ranking):
+            raise TypeError(f"ranking must be a Ranking, got {type(ranking).__name__}")
         if depth is not None:
             raise ValueError("depth was given beside a Ranking, which knows its own")
         return ranking
@@ -780,7 +790,7 @@ def _label_part(option: str, value: Any) -> str:
     if isinstance(value, bool):
         return option
     short = {"score_threshold": "t", "zero_division": "zero_division_"}[option]
-    return f"{short}{value:g}".replace(".", "_").replace("+", "")
+    return f"{short}{float(value)!r}".removesuffix(".0").replace(".", "_").replace("+", "")
 
 
 def _no_rows(score_threshold: float | None) -> Ranking:

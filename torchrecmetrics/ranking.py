@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ VIOLATIONS = {
     "scores": "with a score that is NaN or +inf",
     "list_repeat": "with an item recommended twice",
     "list_short": "known to fewer than k places (lists: recommend k + history; ranks: look at k places)",
-    "ranks": "with a rank that is no place (NaN, between 0 and 1, one place twice, or marked invalid)",
+    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid)",
     "weights": "with a weight that is negative, NaN or infinite",
     "empty": "without a relevant item (empty_target_action='error')",
 }
@@ -54,7 +55,7 @@ class Checks:
     """
 
     def __init__(self, validate_args: Validation, device: torch.device, num_rows: int) -> None:
-        if validate_args not in (True, False, "deferred"):
+        if not isinstance(validate_args, bool) and validate_args != "deferred":
             raise ValueError(f"validate_args must be True, False or 'deferred', got {validate_args!r}")
         self.enabled = validate_args is not False
         self.at_once = validate_args is True and device.type == "cpu"
@@ -178,7 +179,7 @@ class Ranking:
     def placed_gains(self, transform: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor | None]:
         """Return transformed gains at `ranks` and at the penalties' ranks; equal scores share their mean."""
         ones = self.ranks.isfinite().to(self.ranks.dtype)
-        gains = ones if self.gains is None else transform(self.gains)
+        gains = transform(ones if self.gains is None else self.gains)
         penalties = None if self.penalties is None else transform(self.penalties[1])
         if self.tie_groups is not None:
             gains = _group_mean(gains, self.tie_groups[0])
@@ -225,7 +226,8 @@ class Ranking:
             padding_idx: this id is padding in target and exclude, and its column is never a candidate.
             overlap: a relevant item that is also excluded is an "error", stays a candidate ("keep"), or is a "miss".
             score_threshold: count the candidates with score >= this in `num_recommended`.
-            max_relevant: width for dense targets, which then need no host sync; a row with more is an error.
+            max_relevant: width for dense targets, which then need no host sync; a row with more entries other than 0 is
+                an error.
             validate_args: True = check values at once on the CPU and count violations elsewhere; "deferred" = count
                 everywhere; False = no value checks.
 
@@ -279,6 +281,7 @@ class Ranking:
                     [1., inf]], dtype=torch.float64)
         """
         _check_choice("overlap", overlap, get_args(Overlap))
+        padding_idx = check_padding_idx(padding_idx)
         _check_ids("item_ids", item_ids)
         if item_ids.dim() != 2 or item_ids.shape[1] == 0:
             raise ValueError(f"item_ids must be [rows, places] with at least one place, got {list(item_ids.shape)}")
@@ -382,14 +385,27 @@ class Ranking:
         if ranks.shape[1] == 0:
             ranks = ranks.new_zeros(len(ranks), 1)
         device = ranks.device
+        if isinstance(num_ranked, Tensor):
+            _check_ids("num_ranked", num_ranked)
+            if num_ranked.shape != (len(ranks),) or num_ranked.device != device:
+                raise ValueError(
+                    f"num_ranked must be a number or [{len(ranks)}] on {device}, got {_describe(num_ranked)}"
+                )
+        elif num_ranked is not None and num_ranked != 0:
+            num_ranked = check_k(num_ranked, "num_ranked")
         checks = Checks(validate_args, device, len(ranks))
         values = ranks.to(_float_dtype(device))
         row_depth = None
         if checks.enabled:
             marked = ranks == INVALID_RANK if ranks.dtype == torch.int64 else torch.zeros_like(ranks, dtype=torch.bool)
             wrong = (marked | values.isnan() | ((values > 0) & (values < 1))).any(1)
-            if not ranks.is_floating_point():  # places among equal scores may be averages, and then repeat
-                ordered = values.sort(dim=1).values
+            ordered = values.sort(dim=1).values
+            if ranks.is_floating_point():  # places among equal scores may be averages; i of them add up to 1 + ... + i
+                kept = ordered.where(ordered > 0, 0)
+                number = (ordered > 0).cumsum(1).to(values.dtype)
+                least = number * (number + 1) / 2
+                wrong |= (kept.cumsum(1) < least * (1 - 1e-9)).any(1)
+            else:
                 again = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)
                 if depth_known:
                     wrong |= (again & (ordered[:, 1:] <= (torch.inf if depth is None else depth))).any(1)
@@ -397,18 +413,15 @@ class Ranking:
                     # a place taken twice is the k + 1 of somebody's "not in the top k"
                     repeated = ordered[:, 1:].where(again, torch.inf).amin(1)
                     row_depth = (repeated - 1).nan_to_num(posinf=2**53).to(torch.int64)
+            if num_ranked is not None:
+                beyond = values > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
+                wrong |= (beyond & values.isfinite() & (values <= (torch.inf if depth is None else depth))).any(1)
             checks.reject("ranks", wrong, lambda row: f"row {row} is {_shown(ranks[row])}")
         relevant = values > 0
         if checks.rejected is not None:
             relevant &= ~checks.rejected[:, None]
-        if isinstance(num_ranked, int):
+        if num_ranked is not None and not isinstance(num_ranked, Tensor):
             num_ranked = torch.full((len(ranks),), num_ranked, dtype=torch.int64, device=device)
-        elif num_ranked is not None:
-            _check_ids("num_ranked", num_ranked)
-            if num_ranked.shape != (len(ranks),) or num_ranked.device != device:
-                raise ValueError(
-                    f"num_ranked must be a number or [{len(ranks)}] on {device}, got {_describe(num_ranked)}"
-                )
         none = torch.zeros(len(ranks), dtype=torch.bool, device=device)
         return cls(
             ranks=_cut(values.where(relevant, torch.inf).sort(dim=1).values, depth),
@@ -455,10 +468,10 @@ class Ranking:
         """
         _check_scores(scores, dims=1)
         _check_ids("indexes", indexes)
-        if target.shape != scores.shape or indexes.shape != scores.shape:
+        if not isinstance(target, Tensor) or not (target.shape == indexes.shape == scores.shape):
             raise ValueError(
-                f"scores, target and indexes must have one shape, got {list(scores.shape)}, {list(target.shape)} "
-                f"and {list(indexes.shape)}"
+                f"scores, target and indexes must be tensors of one shape, got {_describe(scores)}, {_describe(target)} "
+                f"and {_describe(indexes)}"
             )
         _check_choice("ties", ties, get_args(Ties))
         for name, tensor in (("target", target), ("indexes", indexes)):
@@ -467,7 +480,7 @@ class Ranking:
         queries, query = torch.unique(indexes, return_inverse=True)
         rows = len(queries)
         checks = Checks(validate_args, scores.device, rows)
-        order = scores.argsort(descending=True, stable=True)
+        order = scores.where(~scores.isnan(), -torch.inf).argsort(descending=True, stable=True)
         order = order[query[order].argsort(stable=True)]
         query, scores, target = query[order], scores[order], target[order]
         if checks.enabled:
@@ -609,6 +622,8 @@ def get_topk_ranks(
     ranks = ranks.where(located.listed, 0)
     if located.checks.rejected is not None:
         ranks = ranks.where(~located.checks.rejected[:, None], INVALID_RANK)
+    if target.dim() == 2:
+        ranks = ranks[:, : target.shape[1]]
     ranks.depth = k  # type: ignore[attr-defined]
     return ranks
 
@@ -624,6 +639,28 @@ def check_k(k: Any, name: str = "k") -> int:
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
     return value
+
+
+def check_padding_idx(padding_idx: Any) -> int | None:
+    """Return an item id >= 0 or None, or raise."""
+    if padding_idx is None:
+        return None
+    if isinstance(padding_idx, bool) or not hasattr(padding_idx, "__index__"):
+        raise TypeError(f"padding_idx must be an item id, got {padding_idx!r}")
+    if operator.index(padding_idx) < 0:
+        raise ValueError(f"padding_idx must be an item id >= 0 (negative ids are padding anyway), got {padding_idx}")
+    return operator.index(padding_idx)
+
+
+def check_score_threshold(threshold: Any) -> float | None:
+    """Return a finite number or None, or raise."""
+    if threshold is None:
+        return None
+    if isinstance(threshold, (bool, str)) or not hasattr(threshold, "__float__"):
+        raise TypeError(f"score_threshold must be a number, got {threshold!r}")
+    if not math.isfinite(threshold):
+        raise ValueError(f"score_threshold must be finite, got {threshold!r}")
+    return float(threshold)
 
 
 # ---------------------------------------------------------------------------------------------------------- the kernel
@@ -671,8 +708,10 @@ def _locate(
     _check_scores(scores, dims=2)
     rows, items = scores.shape
     device = scores.device
-    if padding_idx is not None and not 0 <= padding_idx < items:
+    padding_idx = check_padding_idx(padding_idx)
+    if padding_idx is not None and padding_idx >= items:
         raise ValueError(f"padding_idx must be an item id in 0..{items - 1}, got {padding_idx}")
+    score_threshold = check_score_threshold(score_threshold)
     checks = Checks(validate_args, device, rows)
     ids, listed, gain = _entries(target, gains, (rows, items), device, padding_idx, max_relevant, checks)
     relevant = listed if gain is None else listed & (gain > 0)
@@ -782,9 +821,9 @@ def _higher_or_equal(ascending: Tensor, thresholds: Tensor) -> Tensor:
 
 def _round_up(threshold: float, dtype: torch.dtype) -> float:
     """Return the smallest number of `dtype` >= `threshold`: comparing with it is comparing with `threshold`."""
-    near = torch.tensor(threshold, dtype=dtype)
+    near = torch.tensor(threshold, dtype=dtype, device="cpu")
     if float(near) < threshold:
-        near = torch.nextafter(near, torch.tensor(torch.inf, dtype=dtype))
+        near = torch.nextafter(near, torch.tensor(torch.inf, dtype=dtype, device="cpu"))
     return float(near)
 
 
@@ -863,7 +902,7 @@ class _Excluded:
                 if ids.dim() != 2 or len(ids) != rows:
                     raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(part.shape)}")
                 _check_strided("exclude", part)
-                if items is not None and items >= 10 and ids.shape[1] == items and checks.enabled:
+                if items is not None and 10 <= items == ids.shape[1] and padding_idx not in (0, 1) and checks.enabled:
                     # no history lists the items 0 and 1 alone, as many times as there are items
                     binary = ((ids == 0) | (ids == 1)).all(1)
                     checks.reject("exclude_matrix", binary & binary.all(), lambda row: f"row {row} holds 0 and 1 alone")
@@ -988,7 +1027,7 @@ def _entries(
 
 def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
     """Column numbers of each row's non-zero entries, padded with -1: int64 [B, T]."""
-    rows, items = dense.shape
+    rows = len(dense)
     if max_relevant is None:
         found = [
             torch.stack([row + here[0].start, column + here[1].start])
@@ -1008,7 +1047,7 @@ def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
     for (row, columns), tile in _tiles(dense, 4):
         nonzero = tile != 0
         slot = nonzero.cumsum(1) + size[row]
-        number = torch.arange(items, device=dense.device)[columns].expand(slot.shape)
+        number = torch.arange(columns.start, columns.start + tile.shape[1], device=dense.device).expand(slot.shape)
         ids[row] = ids[row].scatter(1, (slot - 1).where(nonzero & (slot <= width), width), number)
         size[row] = slot[:, -1:]
     if checks.enabled:
