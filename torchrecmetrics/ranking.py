@@ -470,8 +470,8 @@ class Ranking:
         _check_ids("indexes", indexes)
         if not isinstance(target, Tensor) or not (target.shape == indexes.shape == scores.shape):
             raise ValueError(
-                f"scores, target and indexes must be tensors of one shape, got {_describe(scores)}, {_describe(target)} "
-                f"and {_describe(indexes)}"
+                f"scores, target and indexes must be tensors of one shape, got {_describe(scores)}, "
+                f"{_describe(target)} and {_describe(indexes)}"
             )
         _check_choice("ties", ties, get_args(Ties))
         for name, tensor in (("target", target), ("indexes", indexes)):

@@ -1,0 +1,277 @@
+"""SASRec in Lightning, evaluated over the full catalogue with torchrecmetrics.
+
+    python examples/sasrec_lightning.py                         # generated data: no download, about a minute
+    python examples/sasrec_lightning.py --data ml-100k/u.data   # MovieLens: user, item, rating, timestamp
+    python examples/sasrec_lightning.py --data Beauty.txt       # a user a line, "user item item ...", oldest item first
+
+Leave-one-out: a user's last item is the test target, the one before it the validation target. All items compete except
+the user's whole history (for the test with the validation item), however little of it the model reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import tempfile
+import warnings
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from pytorch_lightning.callbacks import ModelCheckpoint
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader
+
+import torchrecmetrics as trm
+
+PAD = 0  # items are numbered from 1
+pad = partial(pad_sequence, batch_first=True, padding_value=PAD)
+
+
+# ---------------------------------------------------------------------------------------------------------- the models
+
+
+class NextItemModule(pl.LightningModule):
+    """Validates and tests whatever can score the catalogue; a subclass says how."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # padding_idx: row 0 of the item embeddings pads sequences, so column 0 of the scores is never a candidate.
+        # overlap: a target that the user had before stays a candidate, though the rest of the history does not ("keep",
+        # as in SASRec and RecBole). It matters where users repeat items, so not on MovieLens or the generated data.
+        options = {"padding_idx": PAD, "overlap": "keep"}
+        self.val_metrics = trm.RecMetricCollection(["HR", "NDCG"], k=10, prefix="val/", **options)
+        self.test_metrics = trm.RecMetricCollection(["HR", "NDCG", "MRR"], k=[5, 10, 20], prefix="test/", **options)
+
+    def score(self, window: Tensor) -> Tensor:
+        """Score all items after `window`, int64 [B, L]: float [B, 1 + num_items]."""
+        raise NotImplementedError
+
+    def validation_step(self, batch: Batch) -> None:
+        self.val_metrics.update(self.score(batch.window), batch.target, exclude=batch.history)
+        self.log_dict(self.val_metrics, prog_bar=True)
+
+    def test_step(self, batch: Batch) -> None:
+        self.test_metrics.update(self.score(batch.window), batch.target, exclude=batch.history)
+        self.log_dict(self.test_metrics)
+
+
+class SASRec(NextItemModule):
+    """Causal self-attention over the user's last items (Kang and McAuley, 2018).
+
+    The item embeddings are both input and output layer, and the loss is the cross entropy over the whole catalogue; for
+    millions of items sample the negatives instead.
+    """
+
+    def __init__(
+        self, num_items: int, max_len: int, dim: int, lr: float, layers: int = 2, dropout: float = 0.2
+    ) -> None:
+        super().__init__()
+        self.lr = lr
+        self.items = nn.Embedding(1 + num_items, dim, padding_idx=PAD)
+        self.positions = nn.Embedding(max_len, dim)
+        nn.init.normal_(self.items.weight[1:], std=0.02)
+        nn.init.normal_(self.positions.weight, std=0.02)
+        self.dropout = nn.Dropout(dropout)
+        layer = nn.TransformerEncoderLayer(dim, 1, dim, dropout, "gelu", batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, layers, nn.LayerNorm(dim), enable_nested_tensor=False)
+
+    def forward(self, window: Tensor) -> Tensor:
+        """Encode [B, L] items as [B, L, dim]. They are padded on the right, where a causal model does not look."""
+        length = window.shape[1]
+        causal = nn.Transformer.generate_square_subsequent_mask(length, device=window.device)
+        return self.encoder(self.dropout(self.items(window) + self.positions.weight[:length]), causal, is_causal=True)
+
+    def score(self, window: Tensor) -> Tensor:
+        last = (window != PAD).sum(1) - 1
+        return self(window)[torch.arange(len(window), device=window.device), last] @ self.items.weight.T
+
+    def training_step(self, sequence: Tensor) -> Tensor:
+        window, target = sequence[:, :-1], sequence[:, 1:]
+        real = target != PAD
+        loss = F.cross_entropy(self(window)[real] @ self.items.weight.T, target[real])
+        self.log("train/loss", loss, prog_bar=True, batch_size=len(sequence))
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), lr=self.lr, weight_decay=0.1)
+
+
+class Popularity(NextItemModule):
+    """The same items for everybody: those with the most training events."""
+
+    def __init__(self, data: LeaveOneOut) -> None:
+        super().__init__()
+        self.register_buffer("counts", torch.cat(data.train).bincount(minlength=1 + data.num_items).float())
+
+    def score(self, window: Tensor) -> Tensor:
+        return self.counts.expand(len(window), -1)
+
+
+class Random(NextItemModule):
+    """What chance gives."""
+
+    def __init__(self, data: LeaveOneOut) -> None:
+        super().__init__()
+        self.num_items = data.num_items
+
+    def score(self, window: Tensor) -> Tensor:
+        return torch.rand(len(window), 1 + self.num_items, device=window.device)
+
+
+# ------------------------------------------------------------------------------------------------------------ the data
+
+
+class LeaveOneOut(NamedTuple):
+    """Item sequences split by time; users with fewer than 3 events are in the training data only."""
+
+    train: list[Tensor]
+    validation: list[tuple[Tensor, Tensor]]  # a user's whole history and the item that follows
+    test: list[tuple[Tensor, Tensor]]
+    num_items: int
+
+    @classmethod
+    def split(cls, sequences: list[list[int]]) -> LeaveOneOut:
+        numbers = {item: n for n, item in enumerate(sorted({i for items in sequences for i in items}), start=1)}
+        users = [torch.tensor([numbers[item] for item in items], dtype=torch.int64) for items in sequences]
+        tested = [items for items in users if len(items) >= 3]
+        return cls(
+            train=[items[:-2] if len(items) >= 3 else items for items in users],
+            validation=[(items[:-2], items[-2]) for items in tested],
+            test=[(items[:-1], items[-1]) for items in tested],
+            num_items=len(numbers),
+        )
+
+
+class Batch(NamedTuple):
+    """Users to recommend to."""
+
+    window: Tensor  # [B, L] their last items, at most max_len: what the model reads
+    history: Tensor  # [B, H] all of their items: what is not recommended again
+    target: Tensor  # [B]
+
+
+def collate(users: list[tuple[Tensor, Tensor]], max_len: int) -> Batch:
+    histories, targets = zip(*users, strict=True)
+    return Batch(pad([items[-max_len:] for items in histories]), pad(histories), torch.stack(targets))
+
+
+def cut(items: Tensor, max_len: int) -> list[Tensor]:
+    """Cut a training sequence into inputs of at most `max_len`, such that every item but the first is a target once."""
+    return [items[max(0, end - max_len - 1) : end] for end in range(len(items), 1, -max_len)]
+
+
+def read(path: Path) -> list[list[int]]:
+    """Read every user's items in time order; events at the same time keep the file's order."""
+    lines = [line.strip() for line in path.read_text().splitlines() if line.strip()]
+    sequences = defaultdict(list)
+    if all(re.fullmatch(r"\d+\t\d+\t\S+\t\d+", line) for line in lines):
+        for user, item, _, _ in sorted((line.split("\t") for line in lines), key=lambda event: int(event[3])):
+            sequences[user].append(int(item))
+    elif all(re.fullmatch(r"\d+( \d+)*", line) for line in lines):
+        for user, *items in map(str.split, lines):
+            if user in sequences:
+                raise ValueError(f"{path}: user {user} has several lines; a line must hold all of a user's items")
+            sequences[user] = [int(item) for item in items]
+    else:
+        raise ValueError(
+            f"{path}: neither lines of user, item, rating, timestamp with tabs nor of 'user item item ...'"
+        )
+    if not any(len(items) >= 3 for items in sequences.values()):
+        raise ValueError(f"{path}: no user has 3 events, one each to train, validate and test")
+    return list(sequences.values())
+
+
+def generate(num_users: int = 2000, num_items: int = 1000, length: int = 20, num_genres: int = 20) -> list[list[int]]:
+    """Let users walk through a catalogue: often to an item's sequel, else within its genre, popular items first.
+
+    Nobody takes an item twice.
+    """
+    popularity = torch.arange(1, num_items + 1).pow(-0.8)[torch.randperm(num_items)]
+    genre, sequel = torch.randint(num_genres, (num_items,)), torch.randperm(num_items)
+    unseen = torch.ones(num_users, num_items)
+    walk = [popularity.expand(num_users, -1).multinomial(1)]
+    for _ in range(length - 1):
+        last = walk[-1]
+        unseen.scatter_(1, last, 0)
+        weights = popularity * torch.where(genre[last] == genre, 20, 1)
+        weights /= weights.sum(1, keepdim=True)
+        weights.scatter_add_(1, sequel[last], torch.full(last.shape, 0.5))
+        walk.append((weights * unseen).multinomial(1))
+    return torch.cat(walk, 1).tolist()
+
+
+# --------------------------------------------------------------------------------------------------------- the program
+
+
+def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
+    """Train, test beside two baselines, print a table; return the test values by model and metric."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="u.data or a sequence file; without it data are generated")
+    parser.add_argument("--out", type=Path, help="folder for the best checkpoint; without it none is kept")
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--max-len", type=int, default=50, help="items that the model reads")
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1, help="on the CPU; a model this small gains little from more")
+    args = parser.parse_args(argv)
+
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*does not have many workers")  # batches are cheap to make
+    warnings.filterwarnings("ignore", message=".*LeafSpec", module="pytorch_lightning")  # Lightning 2.6 on torch 2.13
+    torch.set_num_threads(args.threads)
+    pl.seed_everything(args.seed)
+
+    try:
+        sequences = read(args.data) if args.data else generate()
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    data = LeaveOneOut.split(sequences)
+    source, events = args.data or "generated data", sum(map(len, sequences))
+    print(f"{source}: {len(sequences):,} users, {data.num_items:,} items, {events:,} events", flush=True)
+
+    pieces = [piece for items in data.train for piece in cut(items, args.max_len)]
+    train = DataLoader(pieces, args.batch_size, shuffle=True, collate_fn=pad)
+    for_evaluation = partial(DataLoader, batch_size=args.batch_size, collate_fn=partial(collate, max_len=args.max_len))
+    test = for_evaluation(data.test)
+
+    model = SASRec(data.num_items, args.max_len, args.dim, args.lr)
+    results, errors = {}, {}
+    with tempfile.TemporaryDirectory() as temporary:
+        best = ModelCheckpoint(
+            args.out or temporary,
+            filename="epoch{epoch}-ndcg{val/NDCG@10:.4f}",
+            auto_insert_metric_name=False,
+            monitor="val/NDCG@10",
+            mode="max",
+        )
+        # one device: over several, Lightning's sampler would repeat users to make the shares equal
+        trainer = pl.Trainer(
+            max_epochs=args.epochs, devices=1, callbacks=[best], logger=False, enable_model_summary=False
+        )
+        trainer.fit(model, train, for_evaluation(data.validation))
+        for name, module in {"random": Random(data), "popularity": Popularity(data), "SASRec": model}.items():
+            (logged,) = trainer.test(module, test, ckpt_path="best" if module is model else None, verbose=False)
+            results[name] = {key.removeprefix("test/"): value for key, value in logged.items()}
+            errors[name] = {key: module.test_metrics[key].standard_error().item() for key in results[name]}
+
+    num_users = model.test_metrics["HR@10"].num_users
+    print(f"\nTest, {num_users:,} users, all items but their history; ± standard error")
+    print(" " * 8 + "".join(f"{name:>18}" for name in results))
+    for key in results["SASRec"]:
+        cells = (f"{results[name][key]:.4f} ± {errors[name][key]:.4f}" for name in results)
+        print(f"{key:8}" + "".join(f"{cell:>18}" for cell in cells))
+    return results
+
+
+if __name__ == "__main__":
+    main()
