@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import distributed
+import hypothesis.strategies as st
 import pytest
 import torch
+from hypothesis import given, settings
 
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions
@@ -63,6 +65,32 @@ def test_batches_do_not_show(batch_size, history, device):
     assert numbers(got) == by_hand(users, items, train, test)
     assert got.num_users == int((test.degree > 0).sum())
     assert got.num_skipped == int((test.degree == 0).sum())
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), users=st.integers(1, 6), items=st.integers(1, 7), batch_size=st.integers(1, 6))
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_random_graphs(data, users, items, batch_size):
+    """Isolated users, users who have everything, repeated and shuffled edges: as with the matrix made by hand."""
+    cells = st.lists(st.tuples(st.integers(0, users - 1), st.integers(0, items - 1)), max_size=30)
+    seen, wanted = data.draw(cells), data.draw(cells.filter(len))
+    seen += [(0, item) for item in range(items)] if data.draw(st.booleans()) else []
+    train, test = (
+        Interactions.from_edge_index(torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T, users, items)
+        for edges in (data.draw(st.permutations(seen + seen[:3])), wanted)
+    )
+    value = st.integers(-2, 2)
+    u, v = (
+        torch.tensor(data.draw(st.lists(st.lists(value, min_size=2, max_size=2), min_size=n, max_size=n))).double()
+        for n in (users, items)
+    )
+    overlap = data.draw(st.sampled_from(["keep", "miss"]))
+    collection = trm.RecMetricCollection(NAMES, k=[1, 3], overlap=overlap)
+    collection.update(u @ v.T, test.select(range(users)).items, exclude=train.select(range(users)).items)
+    got = trm.evaluate(NAMES, u, v, target=test, exclude=train, k=[1, 3], batch_size=batch_size, overlap=overlap)
+    assert numbers(got) == {
+        key: pytest.approx(x.item(), abs=1e-12, nan_ok=True) for key, x in collection.compute().items()
+    }
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
@@ -247,6 +275,14 @@ def test_progress(capsys):
     shown = capsys.readouterr().err
     assert "user/s" in shown
     assert "NDCG@10=0." in shown
+
+
+def test_progress_without_tqdm(monkeypatch):
+    """The error names the extra."""
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    users, items, train, test = world()
+    with pytest.raises(ImportError, match=r"progress=True needs tqdm: pip install 'torchrecmetrics\[progress\]'"):
+        trm.evaluate("HR@5", users, items, target=test, exclude=train, progress=True)
 
 
 # ------------------------------------------------------------------------------------------------- recommend

@@ -36,6 +36,19 @@ def adjacency(edges):
     return torch.sparse_coo_tensor(edges.flip(0), torch.ones(edges.shape[1]), size).coalesce()
 
 
+class Transposed:
+    """What we use of torch_sparse.SparseTensor, which is not installed here: rows are the targets."""
+
+    def __init__(self, edges):
+        self.edges = edges
+
+    def sparse_sizes(self):
+        return (USERS + ITEMS,) * 2
+
+    def coo(self):
+        return self.edges[1], self.edges[0], None
+
+
 FORMS = {
     "both directions": lambda e: e,
     "shuffled, repeated": lambda e: torch.cat([e, e[:, :5]], 1)[:, torch.randperm(e.shape[1] + 5)],
@@ -43,6 +56,7 @@ FORMS = {
     "coo": adjacency,
     "csr": lambda e: adjacency(e).to_sparse_csr(),
     "csc": lambda e: adjacency(e).to_sparse_csc(),
+    "SparseTensor": Transposed,
     "self loops": lambda e: torch.cat([e, torch.arange(5).repeat(2, 1)], 1),
 }
 
