@@ -221,7 +221,7 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=1, help="on the CPU; a model this small gains little from more")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads; keep to the cores that are free")
     args = parser.parse_args(argv)
 
     for name in ("pytorch_lightning", "lightning_fabric"):

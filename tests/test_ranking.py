@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 
 import torchrecmetrics as trm
+from torchrecmetrics import inputs
 from torchrecmetrics import ranking as kernel
 
 TIES = ("optimistic", "realistic", "pessimistic")
@@ -170,7 +171,8 @@ def test_tiles_do_not_show(height, max_relevant, monkeypatch, generator):
                 here = slice(top, top + height), slice(left, left + width)
                 yield here, matrix[here]
 
-    monkeypatch.setattr(kernel, "_tiles", tiny)
+    monkeypatch.setattr(kernel, "tiles", tiny)
+    monkeypatch.setattr(inputs, "tiles", tiny)
     got = trm.Ranking.from_scores(scores, dense, exclude=exclude, overlap="miss", max_relevant=max_relevant)
     assert torch.equal(got.ranks[:, : expected.ranks.shape[1]], expected.ranks)
     assert torch.equal(got.num_ranked, expected.num_ranked)
@@ -184,7 +186,7 @@ def test_bad_scores_in_any_tile(monkeypatch):
             here = slice(0, len(matrix)), slice(left, left + 1)
             yield here, matrix[here]
 
-    monkeypatch.setattr(kernel, "_tiles", single_columns)
+    monkeypatch.setattr(kernel, "tiles", single_columns)
     for column in range(3):
         scores = SCORES.clone()
         scores[1, column] = math.nan
@@ -200,7 +202,7 @@ def test_more_items_than_int32(monkeypatch):
         here = slice(0, 1), slice(items - 100, items)
         yield here, matrix[here]
 
-    monkeypatch.setattr(kernel, "_tiles", last_tile)
+    monkeypatch.setattr(kernel, "tiles", last_tile)
     scores = torch.zeros(1, 1).expand(1, items)
     ranking = trm.Ranking.from_scores(scores, torch.tensor([2**31 + 5]), exclude=torch.tensor([[2**31 + 6]]))
     assert ranking.num_ranked.tolist() == [99]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
+from torchrecmetrics.inputs import check_k
 from torchrecmetrics.metrics import (
     AUROC,
     F1,
@@ -28,7 +29,6 @@ from torchrecmetrics.metrics import (
     shared_threshold,
     summarize,
 )
-from torchrecmetrics.ranking import check_k
 
 KeyFormat: TypeAlias = str | Callable[[str, int | None], str]
 Metrics: TypeAlias = Sequence[str | RankingMetric] | Mapping[str, RankingMetric] | str | RankingMetric

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.collection import Metrics, RecMetricCollection
+from torchrecmetrics.inputs import Exclude, check_k
 from torchrecmetrics.interactions import Interactions
 from torchrecmetrics.metrics import RankingMetric, shared_threshold, summarize
-from torchrecmetrics.ranking import Exclude, Ranking, check_k
+from torchrecmetrics.ranking import Ranking
 
 ScoreFunction: TypeAlias = Callable[[Tensor], Tensor]
 Excluded: TypeAlias = Interactions | Tensor | tuple[Interactions | Tensor, ...]

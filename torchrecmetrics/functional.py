@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from torchrecmetrics.inputs import check_choice
 from torchrecmetrics.ranking import DEPTH_UNKNOWN, Ranking
 
 Denominator: TypeAlias = Literal["k", "min", "recommended"]
@@ -87,7 +88,7 @@ def r_precision(ranking: Ranking) -> Tensor:
 
 def average_precision(ranking: Ranking, k: int | None = None, *, normalize: Normalization = "relevant") -> Tensor:
     """(1/R) sum over the hits of i / r_i: precision at each hit's place, averaged over all relevant items."""
-    _check("normalize", normalize, ("relevant", "min"))
+    check_choice("normalize", normalize, ("relevant", "min"))
     at_hits = (ranking.hit_number / ranking.ranks).where(ranking.hits(k), 0).sum(1)
     relevant = _relevant(ranking)
     return _defined(ranking, at_hits / (relevant.clamp(max=k) if normalize == "min" and k else relevant))
@@ -95,7 +96,7 @@ def average_precision(ranking: Ranking, k: int | None = None, *, normalize: Norm
 
 def ndcg(ranking: Ranking, k: int | None = None, *, gain: Gain = "linear") -> Tensor:
     """DCG / IDCG with DCG = sum over the hits of gain_i / log2(1 + r_i); IDCG orders all the row's gains best first."""
-    _check("gain", gain, ("linear", "exponential"))
+    check_choice("gain", gain, ("linear", "exponential"))
     # DCG / IDCG does not change when both are divided by 2^(highest gain), and then no power of two overflows
     top = ranking.ideal_gains[:, :1]
     transform = _linear if gain == "linear" else partial(_exponential, top=top)
@@ -143,7 +144,7 @@ def _found(ranking: Ranking, k: int, score_threshold: float | None) -> Tensor:
 
 
 def _denominator(ranking: Ranking, k: int, denominator: Denominator, score_threshold: float | None) -> Tensor:
-    _check("denominator", denominator, ("k", "min", "recommended"))
+    check_choice("denominator", denominator, ("k", "min", "recommended"))
     if denominator == "min":
         return _relevant(ranking).clamp(max=k)
     if denominator == "recommended":
@@ -183,8 +184,3 @@ def _exponential(gains: Tensor, top: Tensor) -> Tensor:
     ln2 = math.log(2)
     wanted = torch.exp2(gains - top) * -torch.expm1(-gains * ln2)
     return wanted.where(gains > 0, torch.expm1(gains * ln2) * torch.exp2(-top))
-
-
-def _check(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")

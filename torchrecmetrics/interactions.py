@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from torchrecmetrics.inputs import check_choice
+
 Duplicates: TypeAlias = Literal["merge", "error"]
 Reduce: TypeAlias = Literal["sum", "max", "last"]
 Unknown: TypeAlias = Literal["error", "drop"]
@@ -126,8 +128,8 @@ class Interactions:
         values_reduce: Reduce = "sum",
     ) -> Interactions:
         """Build from user * num_items + item, unsorted."""
-        _check_choice("duplicates", duplicates, ("merge", "error"))
-        _check_choice("values_reduce", values_reduce, ("sum", "max", "last"))
+        check_choice("duplicates", duplicates, ("merge", "error"))
+        check_choice("values_reduce", values_reduce, ("sum", "max", "last"))
         if values is not None and values.shape != keys.shape:
             raise ValueError(f"values must be [{len(keys)}], one for each edge, got {list(values.shape)}")
         if values is not None and values.device != keys.device:
@@ -186,7 +188,7 @@ class Interactions:
             duplicates: as in `from_edge_index`.
             values_reduce: as in `from_edge_index`.
         """
-        _check_choice("unknown", unknown, ("error", "drop"))
+        check_choice("unknown", unknown, ("error", "drop"))
         rows, users_known, num_users = _codes("users", users, user_ids, num_users)
         columns, items_known, num_items = _codes("items", items, item_ids, num_items)
         if rows.shape != columns.shape:
@@ -525,8 +527,3 @@ def _check_range(name: str, ids: Tensor, first: int, size: int, hint: str) -> No
         raise ValueError(
             f"{name} hold ids {int(ids.min())}..{int(ids.max())}, expected {first}..{first + size - 1}{hint}"
         )
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")

@@ -16,18 +16,18 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrecmetrics import functional
 from torchrecmetrics.functional import Denominator, Gain, Normalization
-from torchrecmetrics.ranking import (
+from torchrecmetrics.inputs import (
     VIOLATIONS,
     Checks,
     Exclude,
-    Overlap,
-    Ranking,
-    Ties,
     Validation,
+    check_choice,
     check_k,
     check_padding_idx,
     check_score_threshold,
+    float_dtype,
 )
+from torchrecmetrics.ranking import Overlap, Ranking, Ties
 
 EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
 
@@ -112,8 +112,7 @@ class RankingMetric(Metric):
             ("overlap", overlap, (None, *get_args(Overlap))),
             ("empty_target_action", empty_target_action, get_args(EmptyTargetAction)),
         ):
-            if value not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+            check_choice(name, value, choices)
         self.ties = ties
         self.padding_idx = check_padding_idx(padding_idx)
         self.overlap = overlap
@@ -134,7 +133,7 @@ class RankingMetric(Metric):
         shaped_by += [] if padding_idx is None else [f"padding{padding_idx}"]
         self._sums_name = "-".join([*shaped_by, "sums"])
         self._counts_name = "-".join([*shaped_by, "counts"])
-        sums = torch.zeros(5, dtype=_state_dtype(self._device), device=self._device)
+        sums = torch.zeros(5, dtype=float_dtype(self._device), device=self._device)
         counts = torch.zeros(4 + len(VIOLATIONS), dtype=torch.int64, device=self._device)
         self.add_state(self._sums_name, sums, dist_reduce_fx="sum")
         self.add_state(self._counts_name, counts, dist_reduce_fx="sum")
@@ -335,7 +334,7 @@ class RankingMetric(Metric):
         def moved(state: Tensor) -> Tensor:
             if state.is_meta and self._device.type != "meta":  # to_empty(): there is nothing to move
                 return torch.zeros(state.shape, dtype=state.dtype, device=self._device)
-            return state.to(self._device, _state_dtype(self._device) if state.is_floating_point() else state.dtype)
+            return state.to(self._device, float_dtype(self._device) if state.is_floating_point() else state.dtype)
 
         for name in (self._sums_name, self._counts_name):
             default = self._defaults[name]
@@ -805,7 +804,3 @@ def _no_rows(score_threshold: float | None) -> Ranking:
         num_recommended=none,
         score_threshold=score_threshold,
     )
-
-
-def _state_dtype(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "mps" else torch.float64

@@ -5,85 +5,51 @@
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
+from torchrecmetrics.inputs import (
+    ID_DTYPES,
+    SCORE_DTYPES,
+    Checks,
+    Exclude,
+    Excluded,
+    Validation,
+    check_choice,
+    check_device,
+    check_ids,
+    check_integer_target,
+    check_k,
+    check_padding_idx,
+    check_score_threshold,
+    check_scores,
+    count_above,
+    count_at_least,
+    describe,
+    entries,
+    float_dtype,
+    overlap_detail,
+    search,
+    shown,
+    tiles,
+)
+
 Ties: TypeAlias = Literal["optimistic", "realistic", "pessimistic"]
 Overlap: TypeAlias = Literal["error", "keep", "miss"]
-Validation: TypeAlias = bool | Literal["deferred"]
-Exclude: TypeAlias = Tensor | tuple[Tensor, ...]
 
-#: What a value can do wrong. `Ranking.invalid` counts the offending rows in this order.
-VIOLATIONS = {
-    "target_range": "with a target id beyond the last item",
-    "target_repeat": "with an item listed twice in target",
-    "target_width": "with more relevant items than max_relevant",
-    "gains": "with a gain that is NaN or infinite",
-    "exclude_range": "with an excluded id beyond the last item",
-    "exclude_matrix": "whose exclude looks like a 0/1 matrix (pass exclude.bool())",
-    "overlap": "with a target that is also excluded",
-    "scores": "with a score that is NaN or +inf",
-    "list_repeat": "with an item recommended twice",
-    "list_short": "known to fewer than k places (lists: recommend k + history; ranks: look at k places)",
-    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid)",
-    "weights": "with a weight that is negative, NaN or infinite",
-    "empty": "without a relevant item (empty_target_action='error')",
-}
 #: `get_topk_ranks` writes this where a row is invalid and its device cannot raise without waiting.
 INVALID_RANK = torch.iinfo(torch.int64).min
 
 DEPTH_UNKNOWN = "depth unknown: pass update(ranks, depth=...), or scores, or a Ranking"
 
-_SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-_ID_DTYPES = (torch.int64, torch.int32, torch.int16)
+
 # Beyond this many thresholds a row, sorting a tile is cheaper than comparing it with each of them.
 _SORT_FROM = 64
-
-
-class Checks:
-    """Collects what is wrong with the values of one batch, row by row.
-
-    On the CPU (`validate_args=True`) a violation raises where it is found. Elsewhere, or with "deferred", nothing waits
-    for the device: the row is marked in `rejected` and counted in `invalid`, and the metric raises in `compute`.
-    """
-
-    def __init__(self, validate_args: Validation, device: torch.device, num_rows: int) -> None:
-        if not isinstance(validate_args, bool) and validate_args != "deferred":
-            raise ValueError(f"validate_args must be True, False or 'deferred', got {validate_args!r}")
-        self.enabled = validate_args is not False
-        self.at_once = validate_args is True and device.type == "cpu"
-        self._zero = torch.zeros((), dtype=torch.int64, device=device)
-        self._counts: dict[str, Tensor] = {}
-        self._rejected = torch.zeros(num_rows, dtype=torch.bool, device=device)
-
-    def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:
-        """Reject the rows where `rows` [B] is true; `detail` describes the first of them."""
-        if self.at_once:
-            if rows.any():
-                first = int(rows.nonzero()[0])
-                raise ValueError(f"{int(rows.sum())} of {len(rows)} rows {VIOLATIONS[kind]}: {detail(first)}")
-        else:
-            self._counts[kind] = self._counts.get(kind, self._zero) + rows.sum()
-            self._rejected |= rows
-
-    @property
-    def rejected(self) -> Tensor | None:
-        """Rows to leave out, bool [B]; None where there cannot be any."""
-        return self._rejected if self.enabled and not self.at_once else None
-
-    @property
-    def invalid(self) -> Tensor | None:
-        """Offending rows by kind, int64 [len(VIOLATIONS)]; None where values were checked at once or not at all."""
-        if self.rejected is None:
-            return None
-        return torch.stack([self._counts.get(kind, self._zero) for kind in VIOLATIONS])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -280,12 +246,12 @@ class Ranking:
             tensor([[3., inf],
                     [1., inf]], dtype=torch.float64)
         """
-        _check_choice("overlap", overlap, get_args(Overlap))
+        check_choice("overlap", overlap, get_args(Overlap))
         padding_idx = check_padding_idx(padding_idx)
-        _check_ids("item_ids", item_ids)
+        check_ids("item_ids", item_ids)
         if item_ids.dim() != 2 or item_ids.shape[1] == 0:
             raise ValueError(f"item_ids must be [rows, places] with at least one place, got {list(item_ids.shape)}")
-        _check_integer_target(target, "from_topk")
+        check_integer_target(target, "from_topk")
         rows, depth = item_ids.shape
         if target.dim() == 2 and len(target) == 2 != rows:
             raise ValueError(
@@ -294,8 +260,8 @@ class Ranking:
             )
         device = item_ids.device
         checks = Checks(validate_args, device, rows)
-        ids, listed, gain = _entries(target, gains, (rows, None), device, padding_idx, None, checks)
-        excluded = _Excluded(exclude, (rows, None), device, padding_idx, checks)
+        ids, listed, gain = entries(target, gains, (rows, None), device, padding_idx, None, checks)
+        excluded = Excluded(exclude, (rows, None), device, padding_idx, checks)
 
         item_ids = item_ids.long()
         given = item_ids >= 0
@@ -305,14 +271,14 @@ class Ranking:
         relevant = listed if gain is None else listed & (gain > 0)
         shared = relevant & excluded.contains(ids, listed)
         if overlap == "error" and checks.enabled:
-            checks.reject("overlap", shared.any(1), lambda row: _overlap_detail(row, ids, shared))
+            checks.reject("overlap", shared.any(1), lambda row: overlap_detail(row, ids, shared))
         by_id, slot = item_ids.where(given, -1).sort(dim=1)
         if checks.enabled:
             again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
             if padding_idx is not None:
                 again &= by_id[:, 1:] != padding_idx
-            checks.reject("list_repeat", again.any(1), lambda row: f"row {row} is {_shown(item_ids[row])}")
-        found = _search(by_id, ids).clamp(max=depth - 1)
+            checks.reject("list_repeat", again.any(1), lambda row: f"row {row} is {shown(item_ids[row])}")
+        found = search(by_id, ids).clamp(max=depth - 1)
         at = slot.gather(1, found)
         present = listed & (by_id.gather(1, found) == ids)
         if overlap == "keep":
@@ -323,7 +289,7 @@ class Ranking:
         kept_target = present & stays.gather(1, at)
         if checks.rejected is not None:
             relevant = relevant & ~checks.rejected[:, None]
-        values = place.gather(1, at).to(_float_dtype(device))
+        values = place.gather(1, at).to(float_dtype(device))
         ranks, order = values.where(kept_target & relevant, torch.inf).sort(dim=1, stable=True)
         penalties = None
         if gain is not None:
@@ -371,13 +337,14 @@ class Ranking:
             depth_known: False if the ranks may have been cut at a depth nobody told: metrics without a cut-off refuse.
             validate_args: as in `from_scores`.
         """
-        if not isinstance(ranks, Tensor) or ranks.dtype not in (*_ID_DTYPES, *_SCORE_DTYPES):
-            raise TypeError(f"ranks must be an integer or float tensor, got {_describe(ranks)}")
+        if not isinstance(ranks, Tensor) or ranks.dtype not in (*ID_DTYPES, *SCORE_DTYPES):
+            raise TypeError(f"ranks must be an integer or float tensor, got {describe(ranks)}")
         cut_at = getattr(ranks, "depth", None)
         if depth is None:
             depth = cut_at
         elif check_k(depth, "depth") > (cut_at or depth):
             raise ValueError(f"depth={depth} was given for ranks that were cut at {cut_at}")
+        depth_known = depth_known or depth is not None
         if ranks.dim() == 1:
             ranks = ranks[:, None]
         if ranks.dim() != 2:
@@ -386,15 +353,15 @@ class Ranking:
             ranks = ranks.new_zeros(len(ranks), 1)
         device = ranks.device
         if isinstance(num_ranked, Tensor):
-            _check_ids("num_ranked", num_ranked)
+            check_ids("num_ranked", num_ranked)
             if num_ranked.shape != (len(ranks),) or num_ranked.device != device:
                 raise ValueError(
-                    f"num_ranked must be a number or [{len(ranks)}] on {device}, got {_describe(num_ranked)}"
+                    f"num_ranked must be a number or [{len(ranks)}] on {device}, got {describe(num_ranked)}"
                 )
         elif num_ranked is not None and num_ranked != 0:
             num_ranked = check_k(num_ranked, "num_ranked")
         checks = Checks(validate_args, device, len(ranks))
-        values = ranks.to(_float_dtype(device))
+        values = ranks.to(float_dtype(device))
         row_depth = None
         if checks.enabled:
             marked = ranks == INVALID_RANK if ranks.dtype == torch.int64 else torch.zeros_like(ranks, dtype=torch.bool)
@@ -416,7 +383,7 @@ class Ranking:
             if num_ranked is not None:
                 beyond = values > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
                 wrong |= (beyond & values.isfinite() & (values <= (torch.inf if depth is None else depth))).any(1)
-            checks.reject("ranks", wrong, lambda row: f"row {row} is {_shown(ranks[row])}")
+            checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(ranks[row])}")
         relevant = values > 0
         if checks.rejected is not None:
             relevant &= ~checks.rejected[:, None]
@@ -430,7 +397,7 @@ class Ranking:
             unreachable=none,
             num_ranked=num_ranked,
             depth=depth,
-            depth_known=depth_known or depth is not None,
+            depth_known=depth_known,
             row_depth=row_depth,
             rejected=checks.rejected,
             invalid=checks.invalid,
@@ -466,16 +433,16 @@ class Ranking:
             >>> trm.Ranking.from_flat(scores, target, torch.tensor([0, 0, 0])).ranks
             tensor([[2.]], dtype=torch.float64)
         """
-        _check_scores(scores, dims=1)
-        _check_ids("indexes", indexes)
+        check_scores(scores, dims=1)
+        check_ids("indexes", indexes)
         if not isinstance(target, Tensor) or not (target.shape == indexes.shape == scores.shape):
             raise ValueError(
-                f"scores, target and indexes must be tensors of one shape, got {_describe(scores)}, "
-                f"{_describe(target)} and {_describe(indexes)}"
+                f"scores, target and indexes must be tensors of one shape, got {describe(scores)}, "
+                f"{describe(target)} and {describe(indexes)}"
             )
-        _check_choice("ties", ties, get_args(Ties))
+        check_choice("ties", ties, get_args(Ties))
         for name, tensor in (("target", target), ("indexes", indexes)):
-            _check_device(name, tensor, scores.device)
+            check_device(name, tensor, scores.device)
         # entries by query, best first; where a run of equal scores begins and how long it is
         queries, query = torch.unique(indexes, return_inverse=True)
         rows = len(queries)
@@ -491,7 +458,7 @@ class Ranking:
         start = _run_starts(query)
         run = torch.maximum(start, _run_starts(scores))
         run_length = torch.bincount(run, minlength=len(run))[run]
-        gain = target.to(_float_dtype(scores.device))
+        gain = target.to(float_dtype(scores.device))
         if checks.enabled:
             odd = torch.zeros(rows, dtype=torch.bool, device=scores.device)
             odd[query[~gain.isfinite()]] = True
@@ -614,7 +581,7 @@ def get_topk_ranks(
                 [1, 0]])
     """
     k = check_k(k)
-    _check_integer_target(target, "get_topk_ranks")
+    check_integer_target(target, "get_topk_ranks")
     located = _locate(scores, target, None, exclude, ties, padding_idx, overlap, None, None, validate_args)
     placed = _place(located, located.relevant & located.candidate, ties, located.ids)
     places = _cut(placed.ranks, k).ceil().nan_to_num(posinf=k + 1).to(torch.int64)
@@ -626,41 +593,6 @@ def get_topk_ranks(
         ranks = ranks[:, : target.shape[1]]
     ranks.depth = k  # type: ignore[attr-defined]
     return ranks
-
-
-def check_k(k: Any, name: str = "k") -> int:
-    """Return `k` as an int >= 1, or raise."""
-    if isinstance(k, bool):
-        raise TypeError(f"{name} must be an integer >= 1, got {k!r}")
-    try:
-        value = operator.index(k)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer >= 1, got {k!r} ({type(k).__name__})") from None
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return value
-
-
-def check_padding_idx(padding_idx: Any) -> int | None:
-    """Return an item id >= 0 or None, or raise."""
-    if padding_idx is None:
-        return None
-    if isinstance(padding_idx, bool) or not hasattr(padding_idx, "__index__"):
-        raise TypeError(f"padding_idx must be an item id, got {padding_idx!r}")
-    if operator.index(padding_idx) < 0:
-        raise ValueError(f"padding_idx must be an item id >= 0 (negative ids are padding anyway), got {padding_idx}")
-    return operator.index(padding_idx)
-
-
-def check_score_threshold(threshold: Any) -> float | None:
-    """Return a finite number or None, or raise."""
-    if threshold is None:
-        return None
-    if isinstance(threshold, (bool, str)) or not hasattr(threshold, "__float__"):
-        raise TypeError(f"score_threshold must be a number, got {threshold!r}")
-    if not math.isfinite(threshold):
-        raise ValueError(f"score_threshold must be finite, got {threshold!r}")
-    return float(threshold)
 
 
 # ---------------------------------------------------------------------------------------------------------- the kernel
@@ -703,9 +635,9 @@ def _locate(
     validate_args: Validation,
 ) -> _Located:
     """Count, for every target, the candidates that score higher and those that score the same."""
-    _check_choice("ties", ties, get_args(Ties))
-    _check_choice("overlap", overlap, get_args(Overlap))
-    _check_scores(scores, dims=2)
+    check_choice("ties", ties, get_args(Ties))
+    check_choice("overlap", overlap, get_args(Overlap))
+    check_scores(scores, dims=2)
     rows, items = scores.shape
     device = scores.device
     padding_idx = check_padding_idx(padding_idx)
@@ -713,13 +645,13 @@ def _locate(
         raise ValueError(f"padding_idx must be an item id in 0..{items - 1}, got {padding_idx}")
     score_threshold = check_score_threshold(score_threshold)
     checks = Checks(validate_args, device, rows)
-    ids, listed, gain = _entries(target, gains, (rows, items), device, padding_idx, max_relevant, checks)
+    ids, listed, gain = entries(target, gains, (rows, items), device, padding_idx, max_relevant, checks)
     relevant = listed if gain is None else listed & (gain > 0)
-    excluded = _Excluded(exclude, (rows, items), device, padding_idx, checks)
+    excluded = Excluded(exclude, (rows, items), device, padding_idx, checks)
     out_of_play = excluded.contains(ids, listed)
     shared = relevant & out_of_play
     if overlap == "error" and checks.enabled:
-        checks.reject("overlap", shared.any(1), lambda row: _overlap_detail(row, ids, shared))
+        checks.reject("overlap", shared.any(1), lambda row: overlap_detail(row, ids, shared))
     own = scores.gather(1, ids)
 
     # one pass over the scores: `higher` than each target and than -inf; `equal or higher` for each target
@@ -733,12 +665,12 @@ def _locate(
     # excluded ids and the padding column were counted: take them out; targets kept despite exclusion: put them back
     out = excluded.subtracted(scores)
     if out is not None:
-        above = above - _higher(out, torch.cat([own, floor], 1))
-        at_least = at_least - _higher_or_equal(out, least)
+        above = above - count_above(out, torch.cat([own, floor], 1))
+        at_least = at_least - count_at_least(out, least)
     if overlap == "keep":
         kept = own.where(shared, -torch.inf).sort(dim=1).values
-        above = above + _higher(kept, torch.cat([own, floor], 1))
-        at_least = at_least + _higher_or_equal(kept, least)
+        above = above + count_above(kept, torch.cat([own, floor], 1))
+        at_least = at_least + count_at_least(kept, least)
         out_of_play = out_of_play & ~shared
     width = ids.shape[1]
     if checks.rejected is not None:
@@ -770,15 +702,15 @@ def _count(scores: Tensor, above: Tensor, at_least: Tensor, masks: list[Tensor])
     num_above = torch.zeros(above.shape, dtype=torch.int64, device=scores.device)
     num_at_least = torch.zeros(at_least.shape, dtype=torch.int64, device=scores.device)
     highest = scores.new_full((rows,), -torch.inf)
-    for here, tile in _tiles(scores, 1 if by_sorting else wide):
+    for here, tile in tiles(scores, 1 if by_sorting else wide):
         row, column = here
         highest[row] = torch.maximum(highest[row], tile.amax(1))
         for mask in masks:
             tile = tile.masked_fill(mask[here] if mask.dim() == 2 else mask[column], -torch.inf)
         if by_sorting:
             ordered = tile.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).sort(dim=1).values
-            num_above[row] += _higher(ordered, above[row])
-            num_at_least[row] += _higher_or_equal(ordered, at_least[row])
+            num_above[row] += count_above(ordered, above[row])
+            num_at_least[row] += count_at_least(ordered, at_least[row])
         else:
             # comparing into floats and summing those is several times faster than summing bools; exact below 2^24
             hits = torch.empty((len(tile), wide, tile.shape[1]), dtype=torch.float32, device=tile.device)
@@ -792,33 +724,6 @@ def _count(scores: Tensor, above: Tensor, at_least: Tensor, masks: list[Tensor])
     return num_above, num_at_least, highest
 
 
-def _tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tensor]]:
-    """Cut [B, I] into pieces of at most 2^21 / wide elements (2^24 / wide off the CPU): some rows, or a part of one."""
-    budget = max(1, 2 ** (21 if matrix.device.type == "cpu" else 24) // wide)
-    rows, items = matrix.shape
-    wide_piece = min(items, budget)
-    tall_piece = max(1, budget // wide_piece)
-    for top in range(0, rows, tall_piece):
-        for left in range(0, items, wide_piece):
-            here = slice(top, top + tall_piece), slice(left, left + wide_piece)
-            yield here, matrix[here]
-
-
-def _search(ascending: Tensor, values: Tensor, right: bool = False) -> Tensor:
-    """Where each value would be inserted into its sorted row; `searchsorted` warns of layouts it has to copy."""
-    return torch.searchsorted(ascending.contiguous(), values.contiguous(), right=right)
-
-
-def _higher(ascending: Tensor, thresholds: Tensor) -> Tensor:
-    """How many of a sorted row are > each threshold, [B, W]."""
-    return ascending.shape[1] - _search(ascending, thresholds, right=True)
-
-
-def _higher_or_equal(ascending: Tensor, thresholds: Tensor) -> Tensor:
-    """How many of a sorted row are >= each threshold, [B, W]."""
-    return ascending.shape[1] - _search(ascending, thresholds)
-
-
 def _round_up(threshold: float, dtype: torch.dtype) -> float:
     """Return the smallest number of `dtype` >= `threshold`: comparing with it is comparing with `threshold`."""
     near = torch.tensor(threshold, dtype=dtype, device="cpu")
@@ -829,7 +734,7 @@ def _round_up(threshold: float, dtype: torch.dtype) -> float:
 
 def _place(located: _Located, member: Tensor, ties: Ties, secondary: Tensor | None) -> _Placed:
     """Sort members by score, best first, and give each its place; `secondary` orders the members of a tie group."""
-    dtype = _float_dtype(member.device)
+    dtype = float_dtype(member.device)
     key = located.scores.to(dtype).where(member, -torch.inf)
     if secondary is None:
         key, order = key.sort(dim=1, descending=True, stable=True)
@@ -837,8 +742,8 @@ def _place(located: _Located, member: Tensor, ties: Ties, secondary: Tensor | No
         first = secondary.argsort(dim=1, stable=True)
         key, second = key.gather(1, first).sort(dim=1, descending=True, stable=True)
         order = first.gather(1, second)
-    group = _search(-key, -key)
-    members = (_search(-key, -key, right=True) - group).to(dtype)
+    group = search(-key, -key)
+    members = (search(-key, -key, right=True) - group).to(dtype)
     number = (torch.arange(1, key.shape[1] + 1, device=key.device) - group).to(dtype)
     better = located.better.gather(1, order).to(dtype)
     size = located.group_size.gather(1, order).to(dtype)
@@ -867,272 +772,3 @@ def _group_mean(values: Tensor, group: Tensor) -> Tensor:
     total = torch.zeros_like(values).scatter_add(1, group, values)
     count = torch.zeros_like(values).scatter_add(1, group, torch.ones_like(values))
     return (total / count).gather(1, group)
-
-
-# --------------------------------------------------------------------------------------------- reading the arguments
-
-
-class _Excluded:
-    """The items that leave each row's candidates: a set, given as ids, as masks, or as both."""
-
-    def __init__(
-        self,
-        exclude: Exclude | None,
-        shape: tuple[int, int | None],
-        device: torch.device,
-        padding_idx: int | None,
-        checks: Checks,
-    ) -> None:
-        rows, items = shape
-        self.masks: list[Tensor] = []
-        self.padding_idx = padding_idx
-        columns = []
-        for part in () if exclude is None else exclude if isinstance(exclude, tuple) else (exclude,):
-            if isinstance(part, Tensor) and part.dtype == torch.bool:
-                fits = part.dim() in (1, 2) and (items is None or part.shape[-1] == items)
-                if not fits or (part.dim() == 2 and len(part) != rows):
-                    width = "items" if items is None else items
-                    raise ValueError(
-                        f"a bool exclude must be [{width}] or [{rows}, {width}] to fit, got {list(part.shape)}"
-                    )
-                self.masks.append(part)
-            else:
-                _check_ids("exclude", part)
-                ids = part[:, None] if part.dim() == 1 else part
-                if ids.dim() != 2 or len(ids) != rows:
-                    raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(part.shape)}")
-                _check_strided("exclude", part)
-                if items is not None and 10 <= items == ids.shape[1] and padding_idx not in (0, 1) and checks.enabled:
-                    # no history lists the items 0 and 1 alone, as many times as there are items
-                    binary = ((ids == 0) | (ids == 1)).all(1)
-                    checks.reject("exclude_matrix", binary & binary.all(), lambda row: f"row {row} holds 0 and 1 alone")
-                columns.append(ids.long())
-            _check_device("exclude", part, device)
-        ids = torch.cat(columns, 1) if columns else torch.empty((rows, 0), dtype=torch.int64, device=device)
-        ids = ids.clamp(min=-1)
-        if padding_idx is not None:
-            ids = ids.where(ids != padding_idx, -1)
-        if items is not None and ids.shape[1]:
-            if checks.enabled:
-                beyond = (ids >= items).any(1)
-                checks.reject(
-                    "exclude_range", beyond, lambda row: f"row {row} excludes {int(ids[row].max())} of {items} items"
-                )
-            ids = ids.where(ids < items, -1)
-        self.ids = ids.sort(dim=1).values  # ascending, -1 = padding
-
-    def contains(self, ids: Tensor, listed: Tensor) -> Tensor:
-        """Whether each of `ids` [B, N] is excluded in its row; False where not `listed`."""
-        found = torch.zeros_like(listed)
-        if self.ids.shape[1]:
-            at = _search(self.ids, ids).clamp(max=self.ids.shape[1] - 1)
-            found = self.ids.gather(1, at) == ids
-        for mask in self.masks:
-            found = found | self._masked(mask, ids)
-        return found & listed
-
-    def subtracted(self, scores: Tensor) -> Tensor | None:
-        """Scores, ascending, of what `ids` and `padding_idx` exclude beyond the masks; -inf for the rest."""
-        ids = self.ids
-        if self.padding_idx is not None:
-            ids = (
-                torch.cat([ids, torch.full_like(ids[:, :1], self.padding_idx)], 1)
-                if ids.shape[1]
-                else torch.full((len(scores), 1), self.padding_idx, dtype=torch.int64, device=scores.device)
-            )
-        if not ids.shape[1]:
-            return None
-        counted = ids >= 0
-        counted[:, 1:] &= ids[:, 1:] != ids[:, :-1]
-        for mask in self.masks:
-            counted = counted & ~self._masked(mask, ids)
-        values = scores.gather(1, ids.clamp(min=0))
-        return values.where(counted & (values > -torch.inf), -torch.inf).sort(dim=1).values
-
-    @staticmethod
-    def _masked(mask: Tensor, ids: Tensor) -> Tensor:
-        inside = (ids >= 0) & (ids < mask.shape[-1])
-        ids = ids.where(inside, 0)
-        return inside & (mask.gather(1, ids) if mask.dim() == 2 else mask[ids])
-
-
-def _entries(
-    target: Tensor,
-    gains: Tensor | None,
-    shape: tuple[int, int | None],
-    device: torch.device,
-    padding_idx: int | None,
-    max_relevant: int | None,
-    checks: Checks,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Bring target to ids [B, T] inside the catalogue, `listed` (not padding) and gains beside them."""
-    rows, items = shape
-    if not isinstance(target, Tensor):
-        raise TypeError(f"target must be a tensor, got {_describe(target)}")
-    _check_strided("target", target)
-    _check_device("target", target, device)
-    gain: Tensor | None = None
-    if target.dtype == torch.bool or target.is_floating_point():
-        if target.shape != (rows, items):
-            raise ValueError(
-                f"a {target.dtype} target is dense and must have the scores' shape {[rows, items]}, "
-                f"got {list(target.shape)}; item ids are integers (target.long())"
-            )
-        if gains is not None:
-            raise ValueError("gains belong beside id targets; a dense float target holds its own gains")
-        ids = _columns(target, max_relevant, checks)
-        if target.is_floating_point():
-            gain = target.gather(1, ids.clamp(min=0)).to(_float_dtype(device))
-    else:
-        if target.shape == (rows, items) and target.dtype not in _ID_DTYPES:
-            raise TypeError(
-                f"target is {_describe(target)}: pass target.bool(), target.float() for grades, or int64 ids"
-            )
-        _check_ids("target", target)
-        ids = (target[:, None] if target.dim() == 1 else target).long()
-        if ids.dim() != 2 or len(ids) != rows:
-            raise ValueError(f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}")
-        if gains is not None:
-            if (
-                not isinstance(gains, Tensor)
-                or gains.shape != target.shape
-                or gains.dtype in (torch.bool, torch.complex64)
-            ):
-                raise ValueError(
-                    f"gains must be numbers in the shape of target {list(target.shape)}, got {_describe(gains)}"
-                )
-            _check_device("gains", gains, device)
-            gain = (gains[:, None] if gains.dim() == 1 else gains).to(_float_dtype(device))
-        if ids.shape[1] == 0:
-            ids = ids.new_full((rows, 1), -1)
-            gain = None if gain is None else gain.new_zeros((rows, 1))
-    listed = ids >= 0
-    if padding_idx is not None:
-        listed &= ids != padding_idx
-    if checks.enabled:
-        ordered = ids.where(listed, -1).sort(dim=1).values
-        twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
-        checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
-        if items is not None:
-            beyond = (listed & (ids >= items)).any(1)
-            checks.reject("target_range", beyond, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items")
-        if gain is not None:
-            odd = (listed & ~gain.isfinite()).any(1)
-            checks.reject("gains", odd, lambda row: f"row {row} is {_shown(gain[row])}")
-    if items is not None:
-        listed &= ids < items
-        ids = ids.clamp(0, items - 1)
-    return ids, listed, gain
-
-
-def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
-    """Column numbers of each row's non-zero entries, padded with -1: int64 [B, T]."""
-    rows = len(dense)
-    if max_relevant is None:
-        found = [
-            torch.stack([row + here[0].start, column + here[1].start])
-            for here, tile in _tiles(dense, 1)
-            for row, column in [tile.nonzero(as_tuple=True)]
-        ]
-        row, column = torch.cat(found, 1) if found else dense.new_empty((2, 0), dtype=torch.int64)
-        size = torch.bincount(row, minlength=rows)
-        width = max(1, int(size.max())) if rows else 1
-        ids = torch.full((rows, width), -1, dtype=torch.int64, device=dense.device)
-        ids[row, torch.arange(len(row), device=row.device) - (size.cumsum(0) - size)[row]] = column
-        return ids
-    width = check_k(max_relevant, "max_relevant")
-    size = torch.zeros((rows, 1), dtype=torch.int64, device=dense.device)
-    # one slot more than asked for: what does not fit, and every zero, lands there
-    ids = torch.full((rows, width + 1), -1, dtype=torch.int64, device=dense.device)
-    for (row, columns), tile in _tiles(dense, 4):
-        nonzero = tile != 0
-        slot = nonzero.cumsum(1) + size[row]
-        number = torch.arange(columns.start, columns.start + tile.shape[1], device=dense.device).expand(slot.shape)
-        ids[row] = ids[row].scatter(1, (slot - 1).where(nonzero & (slot <= width), width), number)
-        size[row] = slot[:, -1:]
-    if checks.enabled:
-        checks.reject("target_width", size[:, 0] > width, lambda row: f"row {row} has {int(size[row])} > {width}")
-    return ids[:, :width]
-
-
-def _check_scores(scores: Tensor, dims: int) -> None:
-    if not isinstance(scores, Tensor):
-        raise TypeError(f"scores must be a tensor, got {_describe(scores)}")
-    if scores.dtype not in _SCORE_DTYPES:
-        cure = ""
-        if dims == 2 and not scores.is_floating_point():
-            cure = "; for lists of recommended item ids use Ranking.from_topk(item_ids, target)"
-        raise TypeError(f"scores must be float64, float32, float16 or bfloat16, got {_describe(scores)}{cure}")
-    _check_strided("scores", scores)
-    if scores.dim() != dims or (dims == 2 and scores.shape[1] == 0):
-        wanted = "[rows, items] with at least one item" if dims == 2 else "[entries]"
-        hints = {1: "; flat (scores, target, indexes): Ranking.from_flat", 3: "; one position of each: scores[:, -1]"}
-        hint = hints.get(scores.dim(), "") if dims == 2 else ""
-        raise ValueError(f"scores must be {wanted}, got shape {list(scores.shape)}{hint}")
-
-
-def _check_ids(name: str, ids: Any) -> None:
-    if not isinstance(ids, Tensor):
-        raise TypeError(
-            f"{name} must be a tensor, got {_describe(ids)}: torch.as_tensor({name}), or for lists of uneven length "
-            "torch.nn.utils.rnn.pad_sequence(..., batch_first=True, padding_value=-1)"
-        )
-    if ids.dtype not in _ID_DTYPES:
-        raise TypeError(f"{name} must hold int64, int32 or int16, got {_describe(ids)}")
-
-
-def _check_strided(name: str, tensor: Tensor) -> None:
-    if tensor.layout != torch.strided:
-        raise TypeError(f"{name} is sparse ({tensor.layout}): pass this batch's item ids, or {name}.to_dense()")
-
-
-def _check_integer_target(target: Any, name: str) -> None:
-    if isinstance(target, Tensor) and (target.dtype == torch.bool or target.is_floating_point()):
-        raise TypeError(
-            f"{name} takes integer item ids as target, got {_describe(target)}; dense targets: Ranking.from_scores"
-        )
-    _check_ids("target", target)
-
-
-def _check_device(name: str, tensor: Tensor, device: torch.device) -> None:
-    if tensor.device != device:
-        raise ValueError(f"{name} is on {tensor.device}, but the scores (or lists) are on {device}")
-
-
-def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
-
-
-def _describe(value: object) -> str:
-    if isinstance(value, Tensor):
-        return f"a {value.dtype} tensor of shape {list(value.shape)}"
-    return f"{type(value).__name__}"
-
-
-def _repeat_detail(row: int, ids: Tensor, target: Tensor, items: int | None) -> str:
-    held = ids[row][ids[row] >= 0]
-    if target.dim() == 2 and target.shape[1] == items and bool((held <= 1).all()):
-        return f"target of shape {list(target.shape)} looks like a 0/1 matrix: pass target.bool()"
-    values, counts = torch.unique(held, return_counts=True)
-    hint = ""
-    if target.dim() == 2 and target.shape[1] == items:
-        hint = " (integers are item ids; for grades in the scores' shape pass target.float())"
-    return f"row {row} holds item {int(values[counts > 1][0])} more than once{hint}"
-
-
-def _shown(values: Tensor) -> str:
-    """Write a few entries of a row, for a message."""
-    return str(values[:8].tolist()) + ("" if len(values) <= 8 else f" and {len(values) - 8} more")
-
-
-def _overlap_detail(row: int, ids: Tensor, shared: Tensor) -> str:
-    return (
-        f"{int(shared.sum())} pairs, in row {row} item {int(ids[row][shared[row]][0])}. Take them out of the target, "
-        "or say what they mean: overlap='keep' (they stay candidates: repeat consumption), overlap='miss' (they "
-        "cannot be hit) or overlap='error' (this)"
-    )
-
-
-def _float_dtype(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "mps" else torch.float64
