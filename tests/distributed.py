@@ -1,5 +1,6 @@
 """Run a function on several gloo processes over loopback, bounded by a timeout."""
 
+import multiprocessing
 import os
 import tempfile
 import time
@@ -7,6 +8,9 @@ import time
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+
+# processes fork from one that has imported these, which takes longer than most of the tests
+multiprocessing.set_forkserver_preload(["torch", "torch.distributed", "torchrecmetrics", "hypothesis", "pytest"])
 
 
 def _child(rank, world_size, path, function, arguments, results):
@@ -21,10 +25,15 @@ def _child(rank, world_size, path, function, arguments, results):
 
 def run(function, world_size, *arguments, timeout=120):
     """Return [function(rank, world_size, *arguments)] of all processes; `function` lives at the top of a module."""
-    with tempfile.TemporaryDirectory() as path, mp.get_context("spawn").Manager() as manager:
+    with tempfile.TemporaryDirectory() as path, mp.get_context("forkserver").Manager() as manager:
         results = manager.dict()
-        context = mp.spawn(
-            _child, (world_size, path, function, arguments, results), nprocs=world_size, join=False, daemon=True
+        context = mp.start_processes(
+            _child,
+            (world_size, path, function, arguments, results),
+            nprocs=world_size,
+            join=False,
+            daemon=True,
+            start_method="forkserver",
         )
         deadline = time.monotonic() + timeout
         while not context.join(1):
