@@ -157,6 +157,7 @@ def test_key_formats():
     assert function.clone(prefix="test/")["test/hr:5"].label == "HR@5"
     assert list(trm.RecMetricCollection({"mine": trm.HR(3)}).keys()) == ["mine"]
     assert list(trm.RecMetricCollection("HR@3").keys()) == ["HR@3"]
+    assert list(trm.RecMetricCollection(trm.HR(4)).keys()) == ["HR@4"]
     assert list(trm.RecMetricCollection("HR", k=torch.tensor(3)).keys()) == ["HR@3"]
 
 

@@ -140,6 +140,26 @@ def test_score_function(device):
     assert sorted(asked) == (test.degree > 0).nonzero()[:, 0].tolist()
 
 
+def test_modules_are_evaluated_in_eval_mode():
+    """A module that scores is put into eval mode and back, also when it fails."""
+    users, items, train, test = world()
+
+    class Model(torch.nn.Module):
+        def forward(self, ids):
+            assert not self.training
+            return (users @ items.T)[ids][:, : ITEMS if len(ids) < 99 else 1]
+
+    model = Model()
+    assert numbers(trm.evaluate(NAMES, model, target=test, exclude=train, k=[5, 10])) == by_hand(
+        users, items, train, test
+    )
+    assert model.training
+    with pytest.raises(ValueError, match="the score function must return"):
+        trm.evaluate(NAMES, lambda ids: model(ids)[:, :1], target=test, k=5)
+    trm.recommend(model.eval(), k=3, exclude=train)
+    assert not model.training
+
+
 def test_bias_cosine_allowed(device):
     """Item bias, cosine similarity, and items that are not for sale."""
     users, items, train, test = world(dtype=torch.float64)
@@ -239,7 +259,7 @@ def test_batches_follow_the_budget():
     seen = []
 
     class Counter:
-        device, dtype, num_items = torch.device("cpu"), torch.float32, 1000
+        device, dtype, num_items, function = torch.device("cpu"), torch.float32, 1000, None
 
         def __call__(self, ids):
             seen.append(len(ids))
@@ -354,25 +374,44 @@ def test_shard_by_users(world_size):
 U, V, TRAIN, TEST = world()
 BOTH = {"target": TEST, "exclude": TRAIN, "k": 5}
 BAD = [
+    (
+        lambda: trm.evaluate("HR", U, V.numpy(), **BOTH),
+        TypeError,
+        r"items must be a tensor \[I, d\], got ndarray: torch.as_tensor",
+    ),
+    (lambda: trm.evaluate("HR", torch.nn.Embedding(3, 2), V, **BOTH), TypeError, "got Embedding: pass its .weight"),
+    (lambda: trm.evaluate("HR", U, V, user_ids=[1, 1], **BOTH), ValueError, "user_ids hold a user twice"),
+    (lambda: trm.evaluate("HR", U, V, user_ids=["a"], **BOTH), TypeError, "row numbers .*, not strings"),
+    (
+        lambda: trm.evaluate("HR", U, V, items_allowed=[True], **BOTH),
+        TypeError,
+        "items_allowed must be a tensor, got list",
+    ),
+    (lambda: trm.evaluate("HR", U, V, target=(TRAIN, TEST), k=5), TypeError, "target must be Interactions, got tuple"),
+    (
+        lambda: trm.recommend(lambda ids: U, 5, num_users=3, num_items=4),
+        ValueError,
+        "leave items out .k and others go by name",
+    ),
     (lambda: trm.evaluate("HR", U, V[:, :4], **BOTH), ValueError, "embedding widths differ: users 8, items 4"),
     (lambda: trm.evaluate("HR", U[:3], V, **BOTH), ValueError, "3 users have embeddings, but target has 40 users"),
     (lambda: trm.evaluate("HR", U, V[:3], **BOTH), ValueError, "3 items have embeddings, but target has 60 items"),
     (lambda: trm.evaluate("HR", U, **BOTH), ValueError, "user embeddings need item embeddings"),
     (lambda: trm.evaluate("HR", U.long(), V, **BOTH), ValueError, "users must be float"),
-    (lambda: trm.evaluate("HR", 3, **BOTH), TypeError, "embeddings .* or a function of user ids, got int"),
+    (lambda: trm.evaluate("HR", 3, **BOTH), TypeError, r"a tensor \[U, d\] or a function of user ids, got int"),
     (lambda: trm.evaluate("HR", lambda ids: U[ids], **BOTH), ValueError, r"must return \[\d+, 60\], got \[\d+, 8\]"),
     (lambda: trm.evaluate("HR", lambda ids: None, **BOTH), ValueError, "got NoneType"),
     (lambda: trm.evaluate("HR", U.to("meta"), V, **BOTH), ValueError, "items is on cpu, the scores are made on meta"),
     (
         lambda: trm.evaluate("HR", U, V, target=TEST.select([0]).items, k=5),
         TypeError,
-        "target must be Interactions, got Tensor",
+        "target must be Interactions, got a torch.int64 tensor",
     ),
     (lambda: trm.evaluate("HR", U, V, target=TEST.without(TEST), k=5), ValueError, "target holds no interactions"),
     (
         lambda: trm.evaluate("HR", U, V, target=TEST, exclude=TEST, k=5),
         ValueError,
-        r"\d+ \(user, item\) pairs of target .*without\(train\).*'keep'.*'miss'",
+        r"\d+ \(user, item\) pairs of target .*without\(exclude\).*'keep'.*'miss'",
     ),
     (
         lambda: trm.evaluate("HR", U, V, target=TEST, exclude=torch.eye(3) > 0, k=5),

@@ -1,5 +1,7 @@
 """Interactions against Python sets: in, out, splits, set operations, and what they refuse."""
 
+import math
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -150,6 +152,47 @@ def test_leave_last_out():
     assert (pairs(in_order.valid), pairs(in_order.test)) == ([(0, 7), (2, 2)], [(0, 8), (2, 3)])
 
 
+def test_splits_take_logs_as_they_are():
+    """Strings with a vocabulary, pandas' datetimes, bounds as text: a log needs no preparation."""
+    pd = pytest.importorskip("pandas")
+    log = pd.DataFrame(
+        {
+            "user": ["bo", "al", "bo", "bo", "al"],
+            "item": ["x", "x", "y", "z", "z"],
+            "time": pd.to_datetime(["2024-01-02", "2024-01-01", "2024-02-01", "2024-03-01", "2024-03-05"]),
+        }
+    )
+    vocabulary = {"user_ids": sorted(set(log["user"])), "item_ids": sorted(set(log["item"]))}
+    split = Interactions.leave_last_out(log["user"], log["item"], log["time"], **vocabulary)
+    assert [pairs(part) for part in split[:3]] == [[(0, 0), (0, 2), (1, 0)], [(1, 1)], [(1, 2)]]
+    for bounds in (("2024-02-01", "2024-03-01"), (pd.Timestamp("2024-02-01"), pd.Timestamp("2024-03-01"))):
+        split = Interactions.split_by_time(log["user"], log["item"], log["time"], *bounds, **vocabulary)
+        assert [pairs(part) for part in split[:3]] == [[(0, 0), (1, 0)], [(1, 1)], [(0, 2), (1, 2)]]
+    with pytest.raises(
+        TypeError, match=r"users must be whole numbers \[E\], or come with a vocabulary such as user_ids="
+    ):
+        Interactions.leave_last_out(log["user"], log["item"], log["time"])
+    with pytest.raises(ValueError, match="users hold 'bo' in row 0, which is not in user_ids"):
+        Interactions.leave_last_out(log["user"], log["item"], user_ids=["al"], item_ids=["x", "y", "z"])
+
+
+def test_large_whole_times_are_not_rounded():
+    """Nanoseconds do not fit into float32, nor all of them into float64."""
+    base = 1_700_000_000_000_000_000
+    split = Interactions.split_by_time([0, 0, 0], [0, 1, 2], [base, base + 1, base + 2], base + 1, base + 2)
+    assert [pairs(part) for part in split[:3]] == [[(0, 0)], [(0, 1)], [(0, 2)]]
+    halves = Interactions.split_by_time([0, 0, 0], [0, 1, 2], [1, 2, 3], 1.5, 2.5)
+    assert [pairs(part) for part in halves[:3]] == [[(0, 0)], [(0, 1)], [(0, 2)]]
+
+
+def test_missing_ids_are_unknown():
+    """None and NaN are in no vocabulary."""
+    graph = Interactions.from_columns(["a", None, "b"], [0, 1, 2], user_ids=["a", "b"], unknown="drop")
+    assert (pairs(graph), graph.num_dropped) == ([(0, 0), (1, 2)], 1)
+    with pytest.raises(ValueError, match="first in row 1: user None"):
+        Interactions.from_columns(["a", None, "b"], [0, 1, 2], user_ids=["a", "b"])
+
+
 def test_split_by_time():
     """Bounds belong to the later part; users and items that train has never seen are counted."""
     split = Interactions.split_by_time([0, 0, 1, 2], [0, 1, 1, 0], [1, 2, 3, 3.5], valid_from=2, test_from=3)
@@ -157,6 +200,12 @@ def test_split_by_time():
     assert (split.num_unseen_users, split.num_unseen_items) == (2, 1)
     with pytest.raises(ValueError, match="valid_from must not be later"):
         Interactions.split_by_time([0], [0], [1], valid_from=3, test_from=2)
+    with pytest.raises(ValueError, match="no event is left for test, from test_from=9 on; times run from 1 to 5"):
+        Interactions.split_by_time([0, 0], [0, 1], [1, 5], valid_from=3, test_from=9)
+    with pytest.raises(ValueError, match="no event is left for train, before valid_from=0.5"):
+        Interactions.split_by_time([0, 0], [0, 1], [1, 5], valid_from=0.5, test_from=2)
+    with pytest.raises(ValueError, match="1 of 2 times are missing, the first in row 1"):
+        Interactions.leave_last_out([0, 0], [0, 1], [1.0, math.nan])
 
 
 def test_ten_million_edges():
@@ -209,9 +258,21 @@ BAD = [
     (
         lambda: Interactions.from_columns([0.5], [1]),
         TypeError,
-        r"users must be whole numbers, or come with a vocabulary",
+        r"users must be whole numbers \[E\], or come with a vocabulary",
     ),
     (lambda: Interactions.from_columns([0, 1], [1]), ValueError, "equally long, got 2 and 1"),
+    (
+        lambda: Interactions.from_columns(["a"], [1], user_ids={"a"}),
+        TypeError,
+        "user_ids must be a list or an array, got set",
+    ),
+    (lambda: Interactions.from_columns(["5"], [1], user_ids=[5]), TypeError, "they cannot be compared"),
+    (lambda: Interactions.from_columns([1, 2], [1, 2], num_users=2), ValueError, "ids seem to start at 1; subtract 1"),
+    (lambda: Interactions.from_edge_index(torch.ones(5, 2).long(), 3, 5), ValueError, "pass edges.T"),
+    (lambda: Interactions.from_dense([[0, 1]]), TypeError, "dense must be a bool tensor"),
+    (lambda: Interactions.leave_last_out([0], [0], ["noon"]), TypeError, "times must be numbers or datetimes"),
+    (lambda: Interactions.leave_last_out([0, 1], [0, 1], [1]), ValueError, "equally long, got 2 and"),
+    (lambda: Interactions.leave_last_out([-1, 1], [0, 1]), ValueError, "users hold ids -1..1"),
     (lambda: Interactions.from_text(), ValueError, "at least one path"),
     (lambda: Interactions.from_dense(torch.ones(2, 2)), TypeError, "bool"),
     (lambda: GRAPH.select([3]), ValueError, "users hold ids 3..3, expected 0..2"),

@@ -127,8 +127,10 @@ def test_hetero_data_and_two_towers(graph):
     )
     expected = trm.evaluate("HR", towers["user"].weight, towers["movie"].weight, exclude=train, **options)
     assert dict(got) == numbers(expected)
-    with pytest.raises(ValueError, match="HeteroData needs edge_type, one of"):
-        pyg.evaluate("HR", towers, data, **options)
+    both = lambda m: (m["user"].weight, m["movie"].weight)  # noqa: E731
+    assert dict(pyg.evaluate("HR", towers, data, embed=both, **options)) == numbers(expected)  # the only type there is
+    with pytest.raises(ValueError, match=r"HeteroData needs edge_type, .*, one of .*'rates'"):
+        pyg.evaluate("HR", towers, data, edge_type=("movie", "rated_by", "user"), embed=both, **options)
 
 
 def test_link_pred_arguments(generator):
@@ -173,6 +175,7 @@ def test_bad_input(graph):
         ({"model": LightGCN(40, 4, 1)}, ValueError, "embeds 40 nodes, target has 12 users . 20 items"),
         ({"exclude": "train"}, ValueError, "exclude must be 'message_passing', None"),
         ({"edge_type": ("a", "b", "c")}, ValueError, "edge_type is for HeteroData"),
+        ({"target": edges}, TypeError, "target must be Interactions, got a torch.int64 tensor"),
         ({"target": train}, ValueError, "pairs of target are also in exclude"),
     ):
         with pytest.raises(error, match=message):

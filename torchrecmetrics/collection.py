@@ -190,7 +190,7 @@ def _members(
     cutoffs = [] if k is None else [k] if not isinstance(k, Iterable) or getattr(k, "ndim", 1) == 0 else list(k)
     cutoffs = [check_k(cutoff) for cutoff in cutoffs]
     members: list[RankingMetric] = []
-    if not isinstance(metrics, Iterable):
+    if not isinstance(metrics, (Iterable, Metric)):
         raise TypeError(f"metrics must be a name, a metric, a list of them or a dict of metrics, got {metrics!r}")
     for metric in [metrics] if isinstance(metrics, (str, Metric)) else metrics:
         if isinstance(metric, str):

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchrecmetrics.collection import Metrics, RecMetricCollection
-from torchrecmetrics.inputs import Exclude, check_k
+from torchrecmetrics.inputs import Exclude, check_k, describe
 from torchrecmetrics.interactions import Interactions
 from torchrecmetrics.metrics import RankingMetric, shared_threshold, summarize
 from torchrecmetrics.ranking import Ranking
 
 ScoreFunction: TypeAlias = Callable[[Tensor], Tensor]
-Excluded: TypeAlias = Interactions | Tensor | tuple[Interactions | Tensor, ...]
+Excluded: TypeAlias = Interactions | Tensor | Sequence[Interactions | Tensor]
 
 _CPU_BUDGET = 256 * 2**20
 # bytes that one target or history entry of a row takes on its way through the kernel, generously
@@ -54,6 +54,17 @@ class Evaluation(dict[str, Tensor]):
         return "\n".join([*lines, counts])
 
 
+def check_target(target: Any) -> None:
+    """Refuse a ground truth that is not `Interactions`."""
+    if not isinstance(target, Interactions):
+        hint = (
+            "pass split.test"
+            if hasattr(target, "test")
+            else "Interactions.from_edge_index(edges, num_users, num_items)"
+        )
+        raise TypeError(f"target must be Interactions, got {describe(target)}: {hint}")
+
+
 @torch.no_grad()
 def evaluate(
     metrics: Metrics | RecMetricCollection,
@@ -78,12 +89,13 @@ def evaluate(
 
     Args:
         metrics: what `RecMetricCollection` takes, or such a collection: a fresh clone is used.
-        users: embeddings [U, d], or a function of user ids (int64 [b] on `device`) that returns scores [b, I].
+        users: embeddings [U, d], or a function of user ids (int64 [b] on `device`) that returns scores [b, I]; a
+            module is put into eval mode meanwhile.
         items: embeddings [I, d]; None with a function.
         target: ground truth [U, I].
         exclude: what leaves a user's candidates: `Interactions` (train items), bool [I], or a tuple of these.
         k: cut-offs, where `metrics` are names.
-        user_ids: evaluate only these users.
+        user_ids: evaluate only these users (row numbers, each once).
         item_bias: float [I], added to the scores.
         similarity: "dot" or "cosine" of the embeddings.
         items_allowed: bool [I]: only these items are candidates (released, in stock). A relevant item among the others
@@ -111,8 +123,7 @@ def evaluate(
         2 users
     """
     collection = _fresh(metrics, k, options, sync=shard is not None)
-    if not isinstance(target, Interactions):
-        raise TypeError(f"target must be Interactions, got {type(target).__name__}")
+    check_target(target)
     if not len(target):
         raise ValueError(f"target holds no interactions, there is nothing to evaluate: {target}")
     scorer = _Scorer(
@@ -121,6 +132,8 @@ def evaluate(
     target = scorer.bring("target", target)
     history = _History(exclude, scorer)
     ids = _ids(user_ids, target.num_users)
+    if len(torch.unique(ids)) < len(ids):
+        raise ValueError("user_ids hold a user twice")
     member = collection._members()[0]
     if member.overlap in (None, "error"):
         history.check_overlap(target, ids)
@@ -178,8 +191,10 @@ def recommend(
         candidates exist. Both on the scores' device, rows in the order of `user_ids`.
     """
     k = check_k(k)
-    if isinstance(users, Tensor) and items is not None:
+    if isinstance(users, Tensor) and isinstance(items, Tensor):
         num_users, num_items = len(users), len(items)
+    elif isinstance(exclude, Interactions):
+        num_users, num_items = num_users or exclude.num_users, num_items or exclude.num_items
     if num_items is None or (num_users is None and user_ids is None):
         raise ValueError("with a score function, recommend needs num_items and num_users or user_ids")
     if num_users is None:
@@ -201,8 +216,9 @@ def recommend(
         scores = history.masked(batch, scores)
         found = _topk(scores, min(k, num_items))
         top = scores.gather(1, found)
-        values[rows, : found.shape[1]] = top
-        best[rows, : found.shape[1]] = found.where(top > -torch.inf, -1)
+        real = top > -torch.inf
+        values[rows, : found.shape[1]] = top.where(real, -torch.inf)
+        best[rows, : found.shape[1]] = found.where(real, -1)
 
     with _Bar(progress, len(ids)) as bar:
         for batch in _run(scorer, ids[order], lengths[order], keep, batch_size, memory_budget):
@@ -246,8 +262,13 @@ class _Scorer:
         self.function: ScoreFunction | None = None
         self.dtype = torch.float32
         if isinstance(users, Tensor):
+            if items is None:
+                raise ValueError(
+                    "user embeddings need item embeddings, evaluate(metrics, users, items, ...); a score matrix is "
+                    "passed as a function: lambda ids: scores[ids]"
+                )
             if not isinstance(items, Tensor):
-                raise ValueError("user embeddings need item embeddings: evaluate(metrics, users, items, ...)")
+                raise TypeError(f"items must be a tensor [I, d], got {_weight_hint(items)}")
             for name, tensor in (("users", users), ("items", items)):
                 if tensor.dim() != 2 or not tensor.is_floating_point():
                     raise ValueError(f"{name} must be float [n, d], got {tensor.dtype} {list(tensor.shape)}")
@@ -268,15 +289,15 @@ class _Scorer:
                 raise ValueError(f"similarity must be 'dot' or 'cosine', got {similarity!r}")
             self.items = items.T
             self.buffer = torch.empty((0, num_items), dtype=self.dtype, device=self.device)
-        elif callable(users):
+        elif callable(users) and not isinstance(users, nn.Embedding):
             if items is not None:
-                raise ValueError("a score function scores the items itself: leave items out")
+                raise ValueError("a score function scores the items itself: leave items out (k and others go by name)")
             if similarity != "dot":
-                raise ValueError("similarity is for embeddings; the score function decides for itself")
+                raise ValueError("similarity is for embeddings; a score function normalises by itself")
             self.function = users
             self.device = torch.device(device or (fallback.device if fallback is not None else "cpu"))
         else:
-            raise TypeError(f"users must be embeddings [U, d] or a function of user ids, got {type(users).__name__}")
+            raise TypeError(f"users must be a tensor [U, d] or a function of user ids, got {_weight_hint(users)}")
         self.bias = self._vector("item_bias", item_bias, floating=True)
         self.allowed = self._vector("items_allowed", items_allowed, floating=False)
 
@@ -291,6 +312,8 @@ class _Scorer:
     def _vector(self, name: str, vector: Tensor | None, floating: bool) -> Tensor | None:
         if vector is None:
             return None
+        if not isinstance(vector, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {_weight_hint(vector)}")
         fits = vector.is_floating_point() if floating else vector.dtype == torch.bool
         if vector.shape != (self.num_items,) or not fits:
             kind = "float" if floating else "bool"
@@ -327,13 +350,19 @@ class _Scorer:
         return out[: len(ids)]
 
 
+def _weight_hint(thing: Any) -> str:
+    """Say what was given instead of a tensor, and how to make it one."""
+    cure = "pass its .weight" if isinstance(thing, nn.Embedding) else "torch.as_tensor(...)"
+    return f"{type(thing).__name__}: {cure}"
+
+
 class _History:
     """What leaves the candidates of each user."""
 
     def __init__(self, exclude: Excluded | None, scorer: _Scorer) -> None:
         self.parts: list[Interactions] = []
         self.masks: list[Tensor] = []
-        for part in () if exclude is None else exclude if isinstance(exclude, tuple) else (exclude,):
+        for part in () if exclude is None else exclude if isinstance(exclude, (tuple, list)) else (exclude,):
             if isinstance(part, Interactions):
                 if part.num_items != scorer.num_items:
                     raise ValueError(f"exclude has {part.num_items} items, the scores have {scorer.num_items}")
@@ -388,7 +417,7 @@ class _History:
             pairs = torch.stack([target.users[shared][:3], target.items[shared][:3]], 1).tolist()
             raise ValueError(
                 f"{count} (user, item) pairs of target are also in exclude, such as {pairs}. "
-                "target.without(train) takes them out of the test; overlap='keep' lets them compete all the same "
+                "target.without(exclude) takes them out of the test; overlap='keep' lets them compete all the same "
                 "(repeat consumption); overlap='miss' counts them as not found"
             )
 
@@ -407,6 +436,24 @@ def _run(
         on_gpu = scorer.device.type == "cuda"
         memory_budget = torch.cuda.mem_get_info(scorer.device)[0] // 2 if on_gpu else _CPU_BUDGET
     row_bytes = scorer.num_items * (8 if scorer.dtype == torch.float64 else 4)
+    model = scorer.function if isinstance(scorer.function, nn.Module) else nn.Module()
+    training = model.training
+    model.eval()
+    try:
+        yield from _batches(scorer, ids, sizes, use, limit, memory_budget, row_bytes)
+    finally:
+        model.train(training)
+
+
+def _batches(
+    scorer: _Scorer,
+    ids: Tensor,
+    sizes: Tensor,
+    use: Callable[[Tensor, Tensor], None],
+    limit: int,
+    memory_budget: int,
+    row_bytes: int,
+) -> Iterator[Tensor]:
     done = 0
     while done < len(ids):
         # the largest batch whose scores and padded lists fit: its last user has the longest list
@@ -449,7 +496,10 @@ def _ids(user_ids: Any, num_users: int) -> Tensor:
     """User ids on the host."""
     if user_ids is None:
         return torch.arange(num_users, device="cpu")
-    ids = torch.as_tensor(user_ids, device="cpu")
+    try:
+        ids = torch.as_tensor(user_ids, device="cpu")
+    except (TypeError, ValueError) as error:
+        raise TypeError("user_ids must be row numbers (the position in a vocabulary), not strings") from error
     if not len(ids):
         return ids.long()
     if ids.dtype == torch.bool or ids.is_floating_point() or ids.dim() != 1:

@@ -230,7 +230,7 @@ def entries(
     """Bring target to ids [B, T] inside the catalogue, `listed` (not padding) and gains beside them."""
     rows, items = shape
     if not isinstance(target, Tensor):
-        raise TypeError(f"target must be a tensor, got {describe(target)}")
+        check_ids("target", target)
     check_strided("target", target)
     check_device("target", target, device)
     gain: Tensor | None = None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import operator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.inputs import check_choice
+from torchrecmetrics.inputs import check_choice, describe
 
 Duplicates: TypeAlias = Literal["merge", "error"]
 Reduce: TypeAlias = Literal["sum", "max", "last"]
@@ -93,7 +95,8 @@ class Interactions:
         """
         _check_integers("edge_index", edge_index)
         if edge_index.dim() != 2 or len(edge_index) != 2:
-            raise ValueError(f"edge_index must be [2, E], users above items, got {list(edge_index.shape)}")
+            hint = "; pass edges.T" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
+            raise ValueError(f"edge_index must be [2, E], users above items, got {list(edge_index.shape)}{hint}")
         for name, size in (("num_users", num_users), ("num_items", num_items)):
             if isinstance(size, bool) or not hasattr(size, "__index__") or size < 0:
                 raise ValueError(f"{name} must be a whole number >= 0, got {size!r}")
@@ -255,29 +258,41 @@ class Interactions:
     @classmethod
     def from_dense(cls, dense: Tensor) -> Interactions:
         """Build from a bool matrix [U, I]."""
-        if dense.dtype != torch.bool or dense.dim() != 2:
-            raise TypeError(f"dense must be a bool [users, items] tensor, got {dense.dtype} {list(dense.shape)}")
+        if not isinstance(dense, Tensor) or dense.dtype != torch.bool or dense.dim() != 2:
+            raise TypeError(f"dense must be a bool tensor [users, items], got {describe(dense)}")
         return cls.from_edge_index(dense.nonzero().T, *dense.shape)
 
     # ------------------------------------------------------------------------------------------------------- splits
 
     @classmethod
     def leave_last_out(
-        cls, users: Any, items: Any, times: Any = None, *, num_users: int | None = None, num_items: int | None = None
+        cls,
+        users: Any,
+        items: Any,
+        times: Any = None,
+        *,
+        user_ids: Any = None,
+        item_ids: Any = None,
+        num_users: int | None = None,
+        num_items: int | None = None,
     ) -> Split:
         """Put each user's last event into test, the one before into validation, the rest into train.
 
         Args:
-            users: [E] whole numbers from 0.
-            items: [E] whole numbers from 0.
-            times: [E]; None = events are in order. Equal times keep the order of the input.
-            num_users: default: the largest user + 1.
-            num_items: default: the largest item + 1.
+            users: [E], whole numbers from 0, or anything that `user_ids` lists.
+            items: [E], whole numbers from 0, or anything that `item_ids` lists.
+            times: [E], numbers or datetimes; None = events are in order. Equal times keep the order of the input.
+            user_ids: vocabulary, as in `from_columns`.
+            item_ids: vocabulary, as in `from_columns`.
+            num_users: without a vocabulary; default: the largest user + 1.
+            num_items: without a vocabulary; default: the largest item + 1.
 
         Users with fewer than three events stay in train whole.
         """
-        rows, columns, when, shape = _events(users, items, times, num_users, num_items)
-        order = torch.arange(len(rows), device="cpu") if when is None else when.argsort(stable=True)
+        rows, columns, shape = _events(users, items, user_ids, item_ids, num_users, num_items)
+        order = torch.arange(len(rows), device="cpu")
+        if times is not None:
+            order = _times(times, len(rows))[0].argsort(stable=True)
         order = order[rows[order].argsort(stable=True)]
         count = torch.bincount(rows, minlength=shape[0])
         place_from_end = count.cumsum(0)[rows[order]] - torch.arange(len(order), device="cpu")
@@ -291,22 +306,32 @@ class Interactions:
         users: Any,
         items: Any,
         times: Any,
-        valid_from: float,
-        test_from: float,
+        valid_from: Any,
+        test_from: Any,
         *,
+        user_ids: Any = None,
+        item_ids: Any = None,
         num_users: int | None = None,
         num_items: int | None = None,
     ) -> Split:
         """Put events before `valid_from` into train, those before `test_from` into validation, the rest into test.
 
+        The other arguments are those of `leave_last_out`; the bounds are numbers, or what numpy takes for a datetime.
         The result counts the users and items of validation and test that train has never seen.
+
+        Raises:
+            ValueError: also if no event is left for train or for test.
         """
-        if not valid_from <= test_from:
+        rows, columns, shape = _events(users, items, user_ids, item_ids, num_users, num_items)
+        when, bound = _times(times, len(rows))
+        first, second = bound(valid_from), bound(test_from)
+        if not first <= second:
             raise ValueError(f"valid_from must not be later than test_from, got {valid_from} and {test_from}")
-        rows, columns, when, shape = _events(users, items, times, num_users, num_items)
-        if when is None:
-            raise ValueError("split_by_time needs times")
-        return cls._split(rows, columns, (when >= valid_from).long() + (when >= test_from).long(), shape)
+        part = (when >= first).long() + (when >= second).long()
+        for which, name in ((0, f"train, before valid_from={valid_from}"), (2, f"test, from test_from={test_from} on")):
+            if len(rows) and not (part == which).any():
+                raise ValueError(f"no event is left for {name}; times run from {when.min()} to {when.max()}")
+        return cls._split(rows, columns, part, shape)
 
     @classmethod
     def _split(cls, users: Tensor, items: Tensor, part: Tensor, shape: tuple[int, int]) -> Split:
@@ -474,46 +499,107 @@ def _tensor(column: Any) -> Tensor:
 def _codes(name: str, column: Any, vocabulary: Any, size: int | None) -> tuple[Tensor, Tensor, int]:
     """Row numbers of a column, which of them are known, and how many rows there are."""
     if vocabulary is None:
-        codes = _tensor(column)
-        if len(codes) and codes.dtype not in _ID_DTYPES:
+        try:
+            codes = _tensor(column)
+        except (TypeError, ValueError):
+            codes = torch.zeros(1, dtype=torch.bool, device="cpu")  # strings and the like
+        if codes.dim() != 1 or (len(codes) and codes.dtype not in _ID_DTYPES):
             raise TypeError(
-                f"{name} must be whole numbers, or come with a vocabulary ({name[:-1]}_ids), got {codes.dtype}"
+                f"{name} must be whole numbers [E], or come with a vocabulary such as "
+                f"{name[:-1]}_ids=sorted(set({name}))"
             )
         codes = codes.long()
         size = (int(codes.max()) + 1 if len(codes) else 0) if size is None else size
+        _check_range(name, codes, 0, size, "")
         return codes, torch.ones_like(codes, dtype=torch.bool), size
     if size is not None:
         raise ValueError(f"num_{name} follows from {name[:-1]}_ids: give one of the two")
+    if isinstance(vocabulary, (dict, set, frozenset, str)) or not hasattr(vocabulary, "__len__"):
+        raise TypeError(f"{name[:-1]}_ids must be a list or an array, got {type(vocabulary).__name__}: list(...)")
     import numpy as np
 
-    words, known_words = np.asarray(column), np.asarray(vocabulary)
-    order = np.argsort(known_words, kind="stable")
-    ascending = known_words[order]
-    if (ascending[1:] == ascending[:-1]).any():
-        raise ValueError(f"{name[:-1]}_ids lists {ascending[1:][ascending[1:] == ascending[:-1]][0].item()!r} twice")
-    at = np.minimum(np.searchsorted(ascending, words), max(len(ascending) - 1, 0))
-    known = ascending[at] == words if len(ascending) else np.zeros(len(words), dtype=bool)
-    rows = order[at] if len(ascending) else np.zeros(len(words), dtype=np.int64)
-    return torch.from_numpy(rows).long(), torch.from_numpy(np.asarray(known)), len(known_words)
+    words, missing = _words(column)
+    entries, empty = _words(vocabulary)
+    if empty.any():
+        raise ValueError(f"{name[:-1]}_ids holds a missing value")
+    if len(words) and len(entries) and (words.dtype.kind in "US") != (entries.dtype.kind in "US"):
+        raise TypeError(f"{name} are {words.dtype}, {name[:-1]}_ids are {entries.dtype}: they cannot be compared")
+    order = np.argsort(entries, kind="stable")
+    ascending = entries[order]
+    twice = ascending[1:][ascending[1:] == ascending[:-1]]
+    if len(twice):
+        raise ValueError(f"{name[:-1]}_ids lists {twice[0].item()!r} twice")
+    known = np.zeros(len(missing), dtype=bool)
+    rows = np.zeros(len(missing), dtype=np.int64)
+    if len(entries):
+        at = np.minimum(np.searchsorted(ascending, words), len(entries) - 1)
+        known[~missing] = ascending[at] == words
+        rows[~missing] = order[at]
+    return torch.from_numpy(rows), torch.from_numpy(known), len(entries)
+
+
+def _words(column: Any) -> tuple[Any, Any]:
+    """Return the values that are there, as a numpy array of one type, and which are missing (None, NaN)."""
+    import numpy as np
+
+    values = np.asarray(column.cpu() if isinstance(column, Tensor) else column)
+    if values.ndim != 1:
+        raise ValueError(f"a column must be one-dimensional, got shape {list(values.shape)}")
+    if values.dtype.kind == "O":
+        missing = np.array([value is None or value != value for value in values], dtype=bool)
+        return np.asarray(values[~missing].tolist()), missing
+    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
+    return values[~missing], missing
 
 
 def _listed(column: Any, row: int) -> Any:
     import numpy as np
 
-    return np.asarray(column)[row].item()
+    value = np.asarray(column)[row]
+    return value.item() if hasattr(value, "item") else value
+
+
+def _times(column: Any, rows: int) -> tuple[Tensor, Callable[[Any], Any]]:
+    """Return times as numbers [E] (datetimes: nanoseconds), and the function that makes a bound such a number."""
+    import numpy as np
+
+    values = np.asarray(column.cpu() if isinstance(column, Tensor) else column)
+    bound: Callable[[Any], Any] = float if values.dtype.kind == "f" else math.ceil  # of whole numbers, >= 2.5 is >= 3
+    if values.dtype.kind in "OMU":
+        try:
+            values = values.astype("datetime64[ns]")
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"times must be numbers or datetimes without a time zone, got {values.dtype}") from error
+        missing, values = np.isnat(values), values.astype(np.int64)
+
+        def bound(value: Any) -> Any:
+            return int(np.datetime64(value, "ns").astype(np.int64))
+
+    elif values.dtype.kind in "iuf":
+        missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
+    else:
+        raise TypeError(f"times must be numbers or datetimes, got {values.dtype}")
+    if values.shape != (rows,):
+        raise ValueError(
+            f"users, items and times must be equally long, got {rows} users and times {list(values.shape)}"
+        )
+    if missing.any():
+        raise ValueError(f"{int(missing.sum())} of {rows} times are missing, the first in row {int(missing.argmax())}")
+    return torch.from_numpy(values.astype(np.float64 if values.dtype.kind == "f" else np.int64)), bound
 
 
 def _events(
-    users: Any, items: Any, times: Any, num_users: int | None, num_items: int | None
-) -> tuple[Tensor, Tensor, Tensor | None, tuple[int, int]]:
-    rows, _, num_users = _codes("users", users, None, num_users)
-    columns, _, num_items = _codes("items", items, None, num_items)
-    when = None if times is None else _tensor(times)
-    if rows.shape != columns.shape or (when is not None and when.shape != rows.shape):
-        raise ValueError("users, items and times must be equally long")
-    _check_range("users", rows, 0, num_users, "")
-    _check_range("items", columns, 0, num_items, "")
-    return rows, columns, when, (num_users, num_items)
+    users: Any, items: Any, user_ids: Any, item_ids: Any, num_users: int | None, num_items: int | None
+) -> tuple[Tensor, Tensor, tuple[int, int]]:
+    rows, users_known, num_users = _codes("users", users, user_ids, num_users)
+    columns, items_known, num_items = _codes("items", items, item_ids, num_items)
+    if rows.shape != columns.shape:
+        raise ValueError(f"users and items must be equally long, got {len(rows)} and {len(columns)}")
+    for name, known, column in (("users", users_known, users), ("items", items_known, items)):
+        if not known.all():
+            at = int((~known).nonzero()[0])
+            raise ValueError(f"{name} hold {_listed(column, at)!r} in row {at}, which is not in {name[:-1]}_ids")
+    return rows, columns, (num_users, num_items)
 
 
 def _check_integers(name: str, ids: Any) -> None:
@@ -524,6 +610,8 @@ def _check_integers(name: str, ids: Any) -> None:
 
 def _check_range(name: str, ids: Tensor, first: int, size: int, hint: str) -> None:
     if len(ids) and (int(ids.min()) < first or int(ids.max()) >= first + size):
+        if not hint and first == 0 and int(ids.min()) == 1 and int(ids.max()) == size:
+            hint = ": ids seem to start at 1; subtract 1"
         raise ValueError(
             f"{name} hold ids {int(ids.min())}..{int(ids.max())}, expected {first}..{first + size - 1}{hint}"
         )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from torchrecmetrics.collection import Metrics, RecMetricCollection
-from torchrecmetrics.evaluation import Evaluation, Excluded
+from torchrecmetrics.evaluation import Evaluation, Excluded, check_target
 from torchrecmetrics.evaluation import evaluate as evaluate_embeddings
 from torchrecmetrics.interactions import Interactions
 from torchrecmetrics.ranking import Ranking
@@ -46,8 +46,8 @@ def evaluate(
         exclude: what leaves a user's candidates: the "message_passing" edges (default), None = nothing, or as in
             `torchrecmetrics.evaluate`.
         edge_weight: passed on to `get_embedding`.
-        embed: a function of the model that returns (users [U, d], items [I, d]), or both in one [U + I, d].
-        edge_type: (user type, relation, item type) of the edges in `HeteroData`.
+        embed: a function of the model (alone) that returns (users [U, d], items [I, d]), or both in one [U + I, d].
+        edge_type: (user type, relation, item type) of the edges in `HeteroData`; not needed if there is one type only.
         options: as in `torchrecmetrics.evaluate` (`k`, `user_ids`, `batch_size`, `item_bias`, `progress`, ...).
 
     Example:
@@ -60,6 +60,7 @@ def evaluate(
         >>> pyg.evaluate("Recall@2", model, edges, target=test)["Recall@2"]
         tensor(1., dtype=torch.float64)
     """
+    check_target(target)
     if isinstance(exclude, str):
         if exclude != "message_passing":
             raise ValueError(f"exclude must be 'message_passing', None or what evaluate takes, got {exclude!r}")
@@ -102,10 +103,11 @@ def message_passing_interactions(
             are edges but none from a user to an item.
     """
     if isinstance(edge_index, HeteroData):
-        if edge_type is None:
-            raise ValueError(f"HeteroData needs edge_type, one of {edge_index.edge_types}")
-        edges = edge_index[edge_type].edge_index
-        return Interactions.from_edge_index(edges, num_users, num_items)
+        types = edge_index.edge_types
+        edge_type = types[0] if edge_type is None and len(types) == 1 else edge_type
+        if edge_type not in types:
+            raise ValueError(f"HeteroData needs edge_type, (user type, relation, item type), one of {types}")
+        return Interactions.from_edge_index(edge_index[edge_type].edge_index, num_users, num_items)
     if edge_type is not None:
         raise ValueError("edge_type is for HeteroData")
     edges = _edges(edge_index)
@@ -150,8 +152,9 @@ class LinkPredCollection(RecMetricCollection):
     """`RecMetricCollection` with the arguments of PyG's `LinkPredMetric.update`.
 
     Takes what `RecMetricCollection` takes, so a `LinkPredMetricCollection` is exchanged by changing its constructor.
-    What is different then: rows without a label are left out, MAP divides by R (`MAP(k, normalize="min")` is PyG's), a
-    k beyond the list's length is refused, an item listed twice is an error, -1 means that there are no more items.
+    What is different then: MAP divides by R (`MAP(k, normalize="min")` is PyG's), NDCG reads `edge_label_weight` (PyG's
+    with `weighted=True` only), a k beyond the list's length is refused, an item listed twice is an error, -1 means that
+    there are no more items.
 
     Example:
         >>> import torch
