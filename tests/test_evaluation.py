@@ -145,19 +145,38 @@ def test_modules_are_evaluated_in_eval_mode():
     users, items, train, test = world()
 
     class Model(torch.nn.Module):
+        width = ITEMS
+
+        def __init__(self):
+            super().__init__()
+            self.frozen, self.drop = torch.nn.Dropout().eval(), torch.nn.Dropout()
+
         def forward(self, ids):
             assert not self.training
-            return (users @ items.T)[ids][:, : ITEMS if len(ids) < 99 else 1]
+            assert not self.drop.training
+            return (users @ items.T)[ids, : self.width]
 
     model = Model()
-    assert numbers(trm.evaluate(NAMES, model, target=test, exclude=train, k=[5, 10])) == by_hand(
-        users, items, train, test
-    )
-    assert model.training
+    expected = by_hand(users, items, train, test)
+    assert numbers(trm.evaluate(NAMES, model, target=test, exclude=train, k=[5, 10])) == expected
+    assert [m.training for m in (model, model.frozen, model.drop)] == [True, False, True]
+    model.width = 3
     with pytest.raises(ValueError, match="the score function must return"):
-        trm.evaluate(NAMES, lambda ids: model(ids)[:, :1], target=test, k=5)
+        trm.evaluate(NAMES, model, target=test, k=5)
+    assert [m.training for m in (model, model.frozen, model.drop)] == [True, False, True]
+    model.width = ITEMS
     trm.recommend(model.eval(), k=3, exclude=train)
     assert not model.training
+
+
+def test_functions_may_change_their_ids():
+    """The ids a score function gets are its own."""
+    users, items, train, test = world()
+    scores = (users @ items.T).roll(1, 0)
+    got = trm.evaluate(
+        NAMES, lambda ids: scores[ids.add_(1) % USERS], target=test, exclude=train, k=[5, 10], batch_size=7
+    )
+    assert numbers(got) == by_hand(users, items, train, test)
 
 
 def test_bias_cosine_allowed(device):
@@ -340,6 +359,9 @@ def test_recommend_with_a_function():
         lambda users: scores[users * 0], k=2, user_ids=[5], num_items=3, exclude=torch.tensor([0, 1, 0]) > 0
     )
     assert ids.tolist() == [[2, 0]]
+    three = Interactions.from_edge_index(torch.tensor([[0, 2], [1, 0]]), 3, 3)
+    ids, _ = trm.recommend(lambda users: scores[users * 0], k=1, user_ids=[2, 0], exclude=(three,))
+    assert ids.tolist() == [[1], [2]]
     ids, values = trm.recommend(lambda users: scores.double()[users], k=1, num_users=1, num_items=3)
     assert (ids.tolist(), values.dtype) == ([[1]], torch.float64)
     assert [x.shape for x in trm.recommend(scores, scores, 2, user_ids=[])] == [(0, 2), (0, 2)]
@@ -348,6 +370,18 @@ def test_recommend_with_a_function():
 
 
 # ------------------------------------------------------------------------------------------------- several processes
+
+
+def empty_is_an_error(rank, world_size):
+    users, items, train, test = world()
+    with pytest.raises(ValueError, match="rows without a relevant item"):
+        trm.evaluate("HR@5", users, items, target=test, exclude=train, shard="users", empty_target_action="error")
+    return True
+
+
+def test_shard_raises_everywhere():
+    """A user without ground truth who is an error is one on every process: none waits for another."""
+    assert distributed.run(empty_is_an_error, 2) == [True, True]
 
 
 def sharded(rank, world_size):
@@ -377,7 +411,7 @@ BAD = [
     (
         lambda: trm.evaluate("HR", U, V.numpy(), **BOTH),
         TypeError,
-        r"items must be a tensor \[I, d\], got ndarray: torch.as_tensor",
+        r"got ndarray: torch.as_tensor",
     ),
     (lambda: trm.evaluate("HR", torch.nn.Embedding(3, 2), V, **BOTH), TypeError, "got Embedding: pass its .weight"),
     (lambda: trm.evaluate("HR", U, V, user_ids=[1, 1], **BOTH), ValueError, "user_ids hold a user twice"),
@@ -391,7 +425,7 @@ BAD = [
     (
         lambda: trm.recommend(lambda ids: U, 5, num_users=3, num_items=4),
         ValueError,
-        "leave items out .k and others go by name",
+        "k and others go by name",
     ),
     (lambda: trm.evaluate("HR", U, V[:, :4], **BOTH), ValueError, "embedding widths differ: users 8, items 4"),
     (lambda: trm.evaluate("HR", U[:3], V, **BOTH), ValueError, "3 users have embeddings, but target has 40 users"),
@@ -399,7 +433,7 @@ BAD = [
     (lambda: trm.evaluate("HR", U, **BOTH), ValueError, "user embeddings need item embeddings"),
     (lambda: trm.evaluate("HR", U.long(), V, **BOTH), ValueError, "users must be float"),
     (lambda: trm.evaluate("HR", 3, **BOTH), TypeError, r"a tensor \[U, d\] or a function of user ids, got int"),
-    (lambda: trm.evaluate("HR", lambda ids: U[ids], **BOTH), ValueError, r"must return \[\d+, 60\], got \[\d+, 8\]"),
+    (lambda: trm.evaluate("HR", lambda ids: U[ids], **BOTH), ValueError, r"must return float \[\d+, 60\], got .*, 8\]"),
     (lambda: trm.evaluate("HR", lambda ids: None, **BOTH), ValueError, "got NoneType"),
     (lambda: trm.evaluate("HR", U.to("meta"), V, **BOTH), ValueError, "items is on cpu, the scores are made on meta"),
     (

@@ -76,6 +76,24 @@ def test_any_signed_dtype(dtype):
     assert pairs(Interactions.from_edge_index(EDGES.to(dtype), 3, 5)) == [(0, 0), (0, 4), (2, 1), (2, 3)]
 
 
+def test_scipy_matrices_are_copies():
+    """What a caller does to the matrix does not reach the interactions."""
+    graph = Interactions.from_edge_index(EDGES, 3, 5, torch.arange(4.0, requires_grad=True))
+    matrix = graph.to_scipy()
+    matrix.data[:] = matrix.indices[:] = matrix.indptr[:] = 0
+    assert pairs(graph) == [(0, 0), (0, 4), (2, 1), (2, 3)]
+    assert graph.values.tolist() == [3, 1, 0, 2]
+    assert graph.degree.tolist() == [2, 0, 2]
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.bool])
+def test_small_integers_do_not_wrap(dtype):
+    """Values are summed in int64."""
+    edges = torch.tensor([[0, 0, 0], [1, 1, 1]])
+    graph = Interactions.from_edge_index(edges, 1, 2, torch.tensor([100, 100, 100]).to(dtype))
+    assert graph.values.tolist() == [3 if dtype == torch.bool else 300]
+
+
 def test_repr_and_device(device):
     graph = Interactions.from_edge_index(EDGES, 3, 5).to(device)
     assert repr(graph) == f"Interactions(3 users x 5 items, 4 edges, density 0.27, {device})"
@@ -111,6 +129,8 @@ def test_text_files_share_one_shape(tmp_path):
     assert pairs(test) == [(3, 0)]
     assert (train.num_users, train.num_items) == (test.num_users, test.num_items) == (4, 6)
     assert len(Interactions.from_text(tmp_path / "test.txt")) == 1
+    (tmp_path / "empty.txt").write_text("0 1\n5\n")
+    assert Interactions.from_text(tmp_path / "empty.txt").num_users == 6
     (tmp_path / "bad.txt").write_text("0 1\n0 x\n")
     with pytest.raises(ValueError, match=r"bad.txt, line 2: expected whole numbers .*'0 x'"):
         Interactions.from_text(tmp_path / "bad.txt")
@@ -168,9 +188,7 @@ def test_splits_take_logs_as_they_are():
     for bounds in (("2024-02-01", "2024-03-01"), (pd.Timestamp("2024-02-01"), pd.Timestamp("2024-03-01"))):
         split = Interactions.split_by_time(log["user"], log["item"], log["time"], *bounds, **vocabulary)
         assert [pairs(part) for part in split[:3]] == [[(0, 0), (1, 0)], [(1, 1)], [(0, 2), (1, 2)]]
-    with pytest.raises(
-        TypeError, match=r"users must be whole numbers \[E\], or come with a vocabulary such as user_ids="
-    ):
+    with pytest.raises(TypeError, match=r"users must be whole numbers \[E\], or .* such as user_ids="):
         Interactions.leave_last_out(log["user"], log["item"], log["time"])
     with pytest.raises(ValueError, match="users hold 'bo' in row 0, which is not in user_ids"):
         Interactions.leave_last_out(log["user"], log["item"], user_ids=["al"], item_ids=["x", "y", "z"])
@@ -181,6 +199,11 @@ def test_large_whole_times_are_not_rounded():
     base = 1_700_000_000_000_000_000
     split = Interactions.split_by_time([0, 0, 0], [0, 1, 2], [base, base + 1, base + 2], base + 1, base + 2)
     assert [pairs(part) for part in split[:3]] == [[(0, 0)], [(0, 1)], [(0, 2)]]
+    unix = list(range(1_600_000_000, 1_600_001_000))
+    for times in (unix, [float(t) for t in unix], torch.tensor(unix)):
+        for bounds in ((1_600_000_800, 1_600_000_900), (1_600_000_799.5, 1_600_000_900.0)):
+            split = Interactions.split_by_time(range(1000), range(1000), times, *bounds)
+            assert [len(part) for part in split[:3]] == [800, 100, 100]
     halves = Interactions.split_by_time([0, 0, 0], [0, 1, 2], [1, 2, 3], 1.5, 2.5)
     assert [pairs(part) for part in halves[:3]] == [[(0, 0)], [(0, 1)], [(0, 2)]]
 
@@ -200,9 +223,9 @@ def test_split_by_time():
     assert (split.num_unseen_users, split.num_unseen_items) == (2, 1)
     with pytest.raises(ValueError, match="valid_from must not be later"):
         Interactions.split_by_time([0], [0], [1], valid_from=3, test_from=2)
-    with pytest.raises(ValueError, match="no event is left for test, from test_from=9 on; times run from 1 to 5"):
+    with pytest.raises(ValueError, match=r"no event is left for test, from test_from=9 on; times run from 1 to 5"):
         Interactions.split_by_time([0, 0], [0, 1], [1, 5], valid_from=3, test_from=9)
-    with pytest.raises(ValueError, match="no event is left for train, before valid_from=0.5"):
+    with pytest.raises(ValueError, match=r"no event is left for train, before valid_from=0\.5"):
         Interactions.split_by_time([0, 0], [0, 1], [1, 5], valid_from=0.5, test_from=2)
     with pytest.raises(ValueError, match="1 of 2 times are missing, the first in row 1"):
         Interactions.leave_last_out([0, 0], [0, 1], [1.0, math.nan])
@@ -271,8 +294,12 @@ BAD = [
     (lambda: Interactions.from_edge_index(torch.ones(5, 2).long(), 3, 5), ValueError, "pass edges.T"),
     (lambda: Interactions.from_dense([[0, 1]]), TypeError, "dense must be a bool tensor"),
     (lambda: Interactions.leave_last_out([0], [0], ["noon"]), TypeError, "times must be numbers or datetimes"),
-    (lambda: Interactions.leave_last_out([0, 1], [0, 1], [1]), ValueError, "equally long, got 2 and"),
+    (lambda: Interactions.leave_last_out([0, 1], [0, 1], [1]), ValueError, "equally long, got 2 users"),
     (lambda: Interactions.leave_last_out([-1, 1], [0, 1]), ValueError, "users hold ids -1..1"),
+    (lambda: Interactions.from_edge_index(EDGES, 3, 2**62), ValueError, "more cells than int64 can number"),
+    (lambda: Interactions.from_edge_index(EDGES, 3, 5, torch.ones(4) * 1j), TypeError, "values must be real numbers"),
+    (lambda: Interactions.from_columns([2.0**53], [0], user_ids=[2**53 + 1, 7]), TypeError, "they cannot be compared"),
+    (lambda: Interactions.from_columns([b"a"], [0], user_ids=["a"]), TypeError, "they cannot be compared"),
     (lambda: Interactions.from_text(), ValueError, "at least one path"),
     (lambda: Interactions.from_dense(torch.ones(2, 2)), TypeError, "bool"),
     (lambda: GRAPH.select([3]), ValueError, "users hold ids 3..3, expected 0..2"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
@@ -151,7 +152,7 @@ def evaluate(
             rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
     ids = ids[rank::world]
     collection.to(scorer.device)
-    if len(empty) and rank == 0:
+    if len(empty) and (rank == 0 or member.empty_target_action == "error"):
         collection.update(_without_relevant(len(empty), scorer.device, shared_threshold(collection._members())))
 
     def update(batch: Tensor, scores: Tensor) -> None:
@@ -193,10 +194,13 @@ def recommend(
     k = check_k(k)
     if isinstance(users, Tensor) and isinstance(items, Tensor):
         num_users, num_items = len(users), len(items)
-    elif isinstance(exclude, Interactions):
-        num_users, num_items = num_users or exclude.num_users, num_items or exclude.num_items
+    for part in exclude if isinstance(exclude, (tuple, list)) else (exclude,):
+        if isinstance(part, Interactions):
+            num_users, num_items = num_users or part.num_users, num_items or part.num_items
     if num_items is None or (num_users is None and user_ids is None):
         raise ValueError("with a score function, recommend needs num_items and num_users or user_ids")
+    if num_users is None and not len(user_ids):
+        num_users = 0
     if num_users is None:
         num_users = int(torch.as_tensor(user_ids, device="cpu").max()) + 1
     scorer = _Scorer(users, items, num_users, num_items, item_bias, similarity, items_allowed, device, None)
@@ -323,12 +327,13 @@ class _Scorer:
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Scores [b, I] of users on the host's list; valid until the next call."""
-        at = ids.to(self.device)
+        at = ids.to(self.device, copy=True)  # the function may do with it as it likes
         if self.function is not None:
             scores = self.function(at)
-            if not isinstance(scores, Tensor) or scores.shape != (len(ids), self.num_items):
-                what = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-                raise ValueError(f"the score function must return [{len(ids)}, {self.num_items}], got {what}")
+            fits = isinstance(scores, Tensor) and scores.is_floating_point()
+            if not fits or scores.shape != (len(ids), self.num_items):
+                wanted = f"float [{len(ids)}, {self.num_items}]"
+                raise ValueError(f"the score function must return {wanted}, got {describe(scores)}")
             if scores.device != self.device:
                 raise ValueError(f"the score function returned {scores.device}, everything else is on {self.device}")
             scores = scores if self.bias is None else scores + self.bias
@@ -436,13 +441,21 @@ def _run(
         on_gpu = scorer.device.type == "cuda"
         memory_budget = torch.cuda.mem_get_info(scorer.device)[0] // 2 if on_gpu else _CPU_BUDGET
     row_bytes = scorer.num_items * (8 if scorer.dtype == torch.float64 else 4)
-    model = scorer.function if isinstance(scorer.function, nn.Module) else nn.Module()
-    training = model.training
-    model.eval()
-    try:
+    with evaluating(scorer.function):
         yield from _batches(scorer, ids, sizes, use, limit, memory_budget, row_bytes)
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Put a module, if it is one, into eval mode, and each of its parts back into its own."""
+    before = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
+    if before:
+        model.eval()
+    try:
+        yield
     finally:
-        model.train(training)
+        for part, training in before.items():
+            part.training = training
 
 
 def _batches(

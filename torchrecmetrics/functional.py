@@ -115,7 +115,7 @@ def reciprocal_rank(ranking: Ranking, k: int | None = None) -> Tensor:
 
 
 def auroc(ranking: Ranking) -> Tensor:
-    """Share of (relevant, other) pairs in the right order, ties counting half; NaN too where every item is relevant."""
+    """Share of (relevant, other) pairs in the right order (realistic ties: half); NaN too if every item is relevant."""
     if ranking.num_ranked is None:
         raise ValueError(
             "AUROC needs to know how many items were ranked: pass scores, or Ranking.from_ranks(..., num_ranked=...)"

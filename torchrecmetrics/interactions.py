@@ -103,6 +103,11 @@ class Interactions:
         num_users, num_items = operator.index(num_users), operator.index(num_items)
         if values is not None and not isinstance(values, Tensor):
             raise TypeError(f"values must be a tensor, got {type(values).__name__}")
+        if num_users * num_items >= 2**63:
+            raise ValueError(
+                f"{num_users} users x {num_items} items are more cells than int64 can number; hashed ids need a "
+                "vocabulary: from_columns(..., user_ids=, item_ids=)"
+            )
         users, items = edge_index.as_subclass(Tensor).long()
         _check_range("users (edge_index[0])", users, 0, num_users, "")
         hint = ""
@@ -137,6 +142,10 @@ class Interactions:
             raise ValueError(f"values must be [{len(keys)}], one for each edge, got {list(values.shape)}")
         if values is not None and values.device != keys.device:
             raise ValueError(f"values are on {values.device}, the edges on {keys.device}")
+        if values is not None:
+            if values.is_complex():
+                raise TypeError(f"values must be real numbers, got {values.dtype}")
+            values = values.detach() if values.is_floating_point() else values.long()
         keys, order = keys.sort(stable=True)
         values = None if values is None else values[order]
         first = torch.ones_like(keys, dtype=torch.bool)
@@ -233,10 +242,9 @@ class Interactions:
         if not paths:
             raise ValueError("from_text needs at least one path")
         read = [_read_lines(Path(path)) for path in paths]
-        num_users, num_items = (
-            max((int(edges[side].max()) + 1 for edges in read if edges.shape[1]), default=0) for side in (0, 1)
-        )
-        built = tuple(cls.from_edge_index(edges, num_users, num_items) for edges in read)
+        num_users = max(users for _, users in read)
+        num_items = max((int(edges[1].max()) + 1 for edges, _ in read if edges.shape[1]), default=0)
+        built = tuple(cls.from_edge_index(edges, num_users, num_items) for edges, _ in read)
         return built[0] if len(built) == 1 else built
 
     @classmethod
@@ -379,9 +387,10 @@ class Interactions:
         """Return a scipy.sparse.csr_array [users, items]; 1.0 where there are no values."""
         from scipy.sparse import csr_array
 
-        values = torch.ones(len(self)) if self.values is None else self.values.cpu()
-        shape = (self.num_users, self.num_items)
-        return csr_array((values.numpy(), self.items.cpu().numpy(), self._host_offsets.numpy()), shape=shape)
+        values = torch.ones(len(self), device="cpu") if self.values is None else self.values.cpu()
+        values = values.float() if values.dtype == torch.bfloat16 else values  # numpy has none
+        parts = (values.numpy(), self.items.cpu().numpy(), self._host_offsets.numpy())
+        return csr_array(parts, shape=(self.num_users, self.num_items), copy=True)
 
     def select(self, users: Any, *, max_items: int | None = None) -> Batch:
         """Return the items (and values) of some users, padded with -1.
@@ -463,26 +472,21 @@ class Interactions:
 # ---------------------------------------------------------------------------------------------------------- columns
 
 
-def _read_lines(path: Path) -> Tensor:
-    """Edges [2, E] of a file of `user item item ...` lines."""
+def _read_lines(path: Path) -> tuple[Tensor, int]:
+    """Read the edges [2, E] of a file of `user item item ...` lines, and how many users its lines name."""
     users, counts, items = [], [], []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
-        try:
-            user, *rest = map(int, line.split())
-        except ValueError:
-            if not line.strip():
-                continue
-            raise ValueError(
-                f"{path}, line {number}: expected whole numbers 'user item item ...', got {line[:60]!r}"
-            ) from None
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
+        words = line.split()
+        if not words:
+            continue
+        if not all(word.isdecimal() and len(word) < 19 for word in words):
+            raise ValueError(f"{path}, line {number}: expected whole numbers 'user item item ...', got {line[:60]!r}")
+        user, *rest = map(int, words)
         users.append(user)
         counts.append(len(rest))
         items += rest
-    return (
-        torch.stack([torch.tensor(users).repeat_interleave(torch.tensor(counts)), torch.tensor(items)])
-        if items
-        else torch.empty((2, 0), dtype=torch.int64)
-    )
+    columns = tuple(torch.tensor(x, dtype=torch.int64, device="cpu") for x in (users, counts, items))
+    return torch.stack([columns[0].repeat_interleave(columns[1]), columns[2]]), max(users, default=-1) + 1
 
 
 def _tensor(column: Any) -> Tensor:
@@ -522,7 +526,11 @@ def _codes(name: str, column: Any, vocabulary: Any, size: int | None) -> tuple[T
     entries, empty = _words(vocabulary)
     if empty.any():
         raise ValueError(f"{name[:-1]}_ids holds a missing value")
-    if len(words) and len(entries) and (words.dtype.kind in "US") != (entries.dtype.kind in "US"):
+    kinds = {"i": "whole", "u": "whole"}
+    kind, expected = (kinds.get(array.dtype.kind, array.dtype.kind) for array in (words, entries))
+    if kind == "f" and expected == "whole" and (np.abs(words) < 2**53).all() and (words % 1 == 0).all():
+        words, kind = words.astype(np.int64), expected  # pandas makes floats of whole numbers where some are missing
+    if len(words) and len(entries) and kind != expected:
         raise TypeError(f"{name} are {words.dtype}, {name[:-1]}_ids are {entries.dtype}: they cannot be compared")
     order = np.argsort(entries, kind="stable")
     ascending = entries[order]

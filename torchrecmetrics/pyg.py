@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from torchrecmetrics.collection import Metrics, RecMetricCollection
-from torchrecmetrics.evaluation import Evaluation, Excluded, check_target
+from torchrecmetrics.evaluation import Evaluation, Excluded, check_target, evaluating
 from torchrecmetrics.evaluation import evaluate as evaluate_embeddings
+from torchrecmetrics.inputs import describe
 from torchrecmetrics.interactions import Interactions
 from torchrecmetrics.ranking import Ranking
 
@@ -65,9 +66,9 @@ def evaluate(
         if exclude != "message_passing":
             raise ValueError(f"exclude must be 'message_passing', None or what evaluate takes, got {exclude!r}")
         exclude = message_passing_interactions(edge_index, target.num_users, target.num_items, edge_type=edge_type)
-    training = model.training
-    model.eval()
-    try:
+    if edge_weight is not None and embed is not None:
+        raise ValueError("edge_weight is for get_embedding; embed= is a function of the model alone")
+    with evaluating(model):
         if embed is not None:
             embedded = embed(model)
         elif not hasattr(model, "get_embedding"):
@@ -77,8 +78,6 @@ def evaluate(
         else:
             get_embedding: Any = model.get_embedding
             embedded = get_embedding(edge_index, *([] if edge_weight is None else [edge_weight]))
-    finally:
-        model.train(training)
     if isinstance(embedded, Tensor):
         nodes = target.num_users + target.num_items
         if len(embedded) != nodes:
@@ -87,6 +86,8 @@ def evaluate(
                 f"target has {target.num_users} users + {target.num_items} items"
             )
         embedded = embedded[: target.num_users], embedded[target.num_users :]
+    if not isinstance(embedded, (tuple, list)) or len(embedded) != 2:
+        raise TypeError(f"embed must return (users, items) or one tensor of both, got {describe(embedded)}")
     users, items = embedded
     return evaluate_embeddings(metrics, users, items, target=target, exclude=exclude, **options)
 
@@ -190,7 +191,7 @@ class LinkPredCollection(RecMetricCollection):
         return super().forward(self._ranking(pred_index_mat, edge_label_index, edge_label_weight))
 
     def _ranking(self, lists: Tensor, labels: Tensor | tuple[Tensor, Tensor], weights: Tensor | None) -> Ranking:
-        edges = torch.stack(labels) if isinstance(labels, tuple) else labels
+        edges = torch.stack(list(labels)) if isinstance(labels, (tuple, list)) else labels
         num_items = int(edges[1].max()) + 1 if edges.numel() else 0
         relevant = Interactions.from_edge_index(edges, len(lists), num_items, weights, duplicates="error")
         batch = relevant.select(torch.arange(len(lists)))
