@@ -603,8 +603,8 @@ class AUROC(RankingMetric):
     """Area under the ROC curve, averaged over rows: share of (relevant, other) pairs in the right order.
 
     Range 0 to 1; a tie counts half under `ties="realistic"`. Needs the whole ranking and the number of candidates. Rows
-    in which every candidate is relevant are left out; a relevant item that is no candidate loses to every other one. The
-    mean over users is also called GAUC; `weight="relevant"` weighs each row by its number of relevant items.
+    in which every candidate is relevant are left out; a relevant item that is no candidate loses to every other one.
+    The mean over users is also called GAUC; `weight="relevant"` weighs each row by its number of relevant items.
 
     Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
 
