@@ -123,10 +123,9 @@ class RankingMetric(Metric):
             check_k(max_relevant, "max_relevant")
         if "score_threshold" in self.options:
             self.options["score_threshold"] = check_score_threshold(self.options["score_threshold"])
+        # those who work with these refuse what they do not know; better now than at the first batch
         Checks(validate_args, torch.device("cpu"), 0)
-        self._values(
-            _no_rows(self.options.get("score_threshold"))
-        )  # the function itself refuses options it does not know
+        self._values(_no_rows(self.options.get("score_threshold")))
 
         # MetricCollection takes metrics with equal state names and equal first values for one metric: names say it all
         shaped_by = [self.label, ties or "realistic", overlap or "error", empty_target_action]
