@@ -96,7 +96,7 @@ def test_random_graphs(data, users, items, batch_size):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 def test_low_precision_embeddings_score_in_float32(dtype, device):
     """Half embeddings, autocast and inference mode change nothing: scores are made and kept in float32."""
-    users, items, train, test = world(dtype=dtype)
+    users, items, train, test = world(integer=False, dtype=dtype)
     expected = by_hand(users.double(), items.double(), train, test)
     with torch.inference_mode(), torch.autocast(device.type, dtype=torch.bfloat16):
         got = trm.evaluate(

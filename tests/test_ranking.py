@@ -45,7 +45,7 @@ def close(expected):
 
 
 @pytest.mark.parametrize("ties", TIES)
-@pytest.mark.parametrize("sort_from", [0, 64])
+@pytest.mark.parametrize("sort_from", [0, 128])
 @settings(max_examples=150, deadline=None)
 @given(batch=batches(), padding=st.booleans(), overlap=st.sampled_from(["keep", "miss"]), form=st.integers(0, 3))
 def test_equals_sorting(ties, sort_from, batch, padding, overlap, form):
@@ -257,7 +257,7 @@ def test_minus_infinity_is_no_candidate(device):
     assert (ranking.num_ranked.item(), ranking.num_relevant.item(), ranking.unreachable.item()) == (2, 2, True)
 
 
-@pytest.mark.parametrize("sort_from", [0, 64])
+@pytest.mark.parametrize("sort_from", [0, 128])
 def test_nan_is_worse_than_every_number(sort_from, monkeypatch, device):
     """Unchecked, NaN takes no place, and on the target it is never a hit (torch.topk ranks it first)."""
     monkeypatch.setattr(kernel, "_SORT_FROM", sort_from)
