@@ -1,3 +1,7 @@
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported: its threads then wait without a core
+
 import pytest
 import torch
 

@@ -66,6 +66,7 @@ def test_ci_runs_the_readme():
 
 EXAMPLES = {  # arguments for a short run, and what must be printed
     "sasrec_lightning.py": (["--epochs", "1"], ["generated data: 2,000 users", "popularity", "NDCG@10"]),
+    "lightgcn_pyg.py": (["--epochs", "1", "--out", "{folder}/curve.png"], ["popularity", "LightGCN", "RPrecision"]),
 }
 
 
@@ -82,10 +83,22 @@ def run_example(name, arguments, folder):
 def test_examples(name, tmp_path):
     """Every example runs without arguments that need data, prints its table and leaves nothing behind."""
     arguments, printed = EXAMPLES[name]
-    done = run_example(name, arguments, tmp_path)
+    work, out = tmp_path / "work", tmp_path / "out"
+    work.mkdir(), out.mkdir()
+    done = run_example(name, [argument.format(folder=out) for argument in arguments], work)
     assert done.returncode == 0, done.stderr
     assert not [text for text in printed if text not in done.stdout]
-    assert not list(tmp_path.iterdir())
+    assert not list(work.iterdir())
+
+
+def test_lightgcn_reads_a_folder(tmp_path):
+    """train.txt and test.txt of "user item item ..." lines; the learning curve is drawn where asked."""
+    pytest.importorskip("torch_geometric")
+    (tmp_path / "train.txt").write_text("".join(f"{u} {u % 5} {(u + 1) % 5}\n" for u in range(20)))
+    (tmp_path / "test.txt").write_text("".join(f"{u} {(u + 2) % 5}\n" for u in range(20)))
+    done = run_example("lightgcn_pyg.py", ["--data", tmp_path, "--epochs", "1", "--out", tmp_path / "c.png"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("form", ["u.data", "sequences", "neither"])

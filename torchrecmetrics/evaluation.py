@@ -346,8 +346,7 @@ class _Scorer:
         batch[: len(ids)] = self.users[at].to(self.dtype)
         if self.cosine:
             batch = torch.nn.functional.normalize(batch, dim=1)
-        with torch.autocast(self.device.type, enabled=False):
-            torch.mm(batch, self.items, out=out)
+        torch.mm(batch, self.items, out=out)  # with out=, autocast keeps its hands off
         if self.bias is not None:
             out += self.bias
         if self.allowed is not None:

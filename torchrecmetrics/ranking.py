@@ -48,7 +48,7 @@ INVALID_RANK = torch.iinfo(torch.int64).min
 DEPTH_UNKNOWN = "depth unknown: pass update(ranks, depth=...), or scores, or a Ranking"
 
 
-# Beyond this many thresholds a row, sorting a tile is cheaper than comparing it with each of them (64 x 20,000 floats on
+# Beyond this many thresholds a row, sorting a tile is cheaper than comparing it with each (64 x 20,000 floats on
 # one core: 128 thresholds 86 ms by comparing, 90 ms by sorting).
 _SORT_FROM = 128
 
