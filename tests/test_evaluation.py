@@ -261,6 +261,9 @@ def test_user_subset():
     )
     expected = trm.evaluate(NAMES, users[rows], items, target=part[0], exclude=part[1], k=[5, 10])
     assert numbers(got) == {k: pytest.approx(v.item(), abs=1e-12) for k, v in expected.items()}
+    others = (test.degree > 0).nonzero()[:, 0][~torch.isin((test.degree > 0).nonzero()[:, 0], rows)]
+    seen_by_others = Interactions.from_edge_index(test.to_edge_index()[:, torch.isin(test.users, others)], USERS, ITEMS)
+    trm.evaluate("HR@5", users, items, target=test, exclude=seen_by_others, user_ids=picked)  # no overlap of theirs
 
 
 def test_table():
