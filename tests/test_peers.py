@@ -4,7 +4,9 @@ The shared data are free of ties and all scores are positive, because several pe
 installed says is skipped.
 """
 
+import contextlib
 import math
+import warnings
 from functools import partial
 
 import numpy as np
@@ -39,11 +41,11 @@ def peer(module):
     return pytest.importorskip(module, reason=f"{module} is not installed")
 
 
-def ranx():
-    """ranx as plain Python: to compile it takes longer than all the tests here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NUMBA_DISABLE_JIT", "1")
-        return peer("ranx")
+with pytest.MonkeyPatch.context() as patch:
+    # ranx as plain Python: compiling it takes longer than all the tests here; who imports numba first has the say
+    patch.setenv("NUMBA_DISABLE_JIT", "1")
+    with contextlib.suppress(ImportError):
+        import ranx  # noqa: F401
 
 
 def as_dict(matrix):
@@ -55,9 +57,16 @@ def as_dict(matrix):
 # ------------------------------------------------------------- what each peer says: the value of every user for a name
 
 
+def ranx_evaluate(gains, scores, name, **options):
+    ranx = peer("ranx")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numba's, where it compiles after all
+        return ranx.evaluate(ranx.Qrels(as_dict(gains)), ranx.Run(as_dict(scores)), name, **options)
+
+
 def ranx_values(name):
     """AP is divided by R, gains are linear in "ndcg" and 2^gain - 1 in "ndcg_burges"."""
-    return ranx().evaluate(ranx().Qrels(as_dict(GAINS)), ranx().Run(as_dict(SCORES)), name, return_mean=False)
+    return ranx_evaluate(GAINS, SCORES, name, return_mean=False)
 
 
 def trec_eval_values(name):
@@ -391,7 +400,7 @@ def test_users_without_a_relevant_item():
     scores, gains = tensor([[0.9, 0.8], [0.9, 0.8]]), tensor([[1, 0], [0, 0]])
     lists = tensor([[0, 1], [0, 1]])
     assert tm.RetrievalMRR()(scores, gains, indexes=tensor([[0, 0], [1, 1]])) == 0.5
-    assert ranx().evaluate(ranx().Qrels(as_dict(gains)), ranx().Run(as_dict(scores)), "mrr") == 0.5
+    assert ranx_evaluate(gains, scores, "mrr") == 0.5
     assert peer("torch_geometric.metrics").LinkPredMRR(2)(lists, tensor([[0], [0]])) == 1.0
     assert recometrics_values("RR@1", scores, gains) == pytest.approx([1.0, nan], nan_ok=True)
     assert trm.MRR()(scores, gains > 0) == 1.0
@@ -414,7 +423,7 @@ def test_negative_gains():
 def test_ranx_cuts_gains_to_integers():
     """ranx stores a gain of 1.9 as 1, and one of 0.5 as not relevant; here every gain > 0 is, at its value."""
     scores, gains = [0.9, 0.8, 0.7], [0.5, 1.9, 1.0]
-    theirs = ranx().evaluate(ranx().Qrels(as_dict(tensor([gains]))), ranx().Run(as_dict(tensor([scores]))), "ndcg")
+    theirs = ranx_evaluate(tensor([gains]), tensor([scores]), "ndcg")
     assert theirs == pytest.approx((1 / LOG3 + 1 / 2) / (1 + 1 / LOG3))
     ideal = 1.9 + 1.0 / LOG3 + 0.5 / 2
     assert ours(trm.NDCG(), scores, gains) == pytest.approx((0.5 + 1.9 / LOG3 + 1.0 / 2) / ideal)
