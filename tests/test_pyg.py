@@ -50,7 +50,7 @@ class Transposed:
 
 
 FORMS = {
-    "both directions": lambda e: e,
+    "edge_index": lambda e: e,
     "shuffled, repeated": lambda e: torch.cat([e, e[:, :5]], 1)[:, torch.randperm(e.shape[1] + 5)],
     "EdgeIndex": lambda e: EdgeIndex(e, sparse_size=(USERS + ITEMS,) * 2),
     "coo": adjacency,
@@ -64,10 +64,11 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta")
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
-def test_message_passing_edges(form, graph):
+@pytest.mark.parametrize("undirected", [True, False])
+def test_message_passing_edges(form, undirected, graph):
     """User -> item edges of every kind of adjacency; mirror images, repeats and self loops add nothing."""
     train, _, _ = graph
-    edges = train.to_edge_index(USERS, undirected=True)
+    edges = train.to_edge_index(USERS, undirected=undirected)
     found = pyg.message_passing_interactions(FORMS[form](edges), USERS, ITEMS)
     assert torch.equal(found.to_edge_index(), train.to_edge_index())
 
