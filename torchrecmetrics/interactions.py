@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -376,7 +377,9 @@ class Interactions:
     def to(self, device: str | torch.device) -> Interactions:
         """Return the same interactions on another device."""
         values = None if self.values is None else self.values.to(device)
-        return Interactions(self.offsets.to(device), self.items.to(device), self.num_items, values)
+        moved = Interactions(self.offsets.to(device), self.items.to(device), self.num_items, values)
+        moved.num_dropped = self.num_dropped
+        return moved
 
     def to_edge_index(self, item_offset: int = 0, *, undirected: bool = False) -> Tensor:
         """Return edges [2, E], users above items + item_offset; `undirected` appends the mirror image of each."""
@@ -429,7 +432,7 @@ class Interactions:
         values = None if self.values is None else self.values[at].where(listed, 0)
         return Batch(self.items[at].where(listed, -1), values)
 
-    @property
+    @cached_property
     def max_degree(self) -> int:
         """Items of the user who has most."""
         return int(self._host_offsets.diff().max()) if self.num_users else 0
