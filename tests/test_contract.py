@@ -398,14 +398,15 @@ def synced_values(rank, world_size, split):
         metric = metric.clone()
         for seed in split[rank]:
             metric.update(**batch(seed))
-        value, error, num_users = metric.compute().item(), metric.standard_error().item(), metric.num_users
         local = {name: state.clone() for name, state in metric.metric_state.items()}
-        metric.sync()
+        other = metric.clone()
+        other.sync()
         with pytest.raises(TorchMetricsUserError, match="unsync"):
-            metric.update(**batch(1))
-        synced = metric.compute().item(), metric.num_users
-        metric.unsync()
-        assert all(torch.equal(state, local[name]) for name, state in metric.metric_state.items())
+            other.update(**batch(1))
+        synced = other.compute().item(), other.num_users
+        other.unsync()
+        assert all(torch.equal(state, local[name]) for name, state in other.metric_state.items())
+        value, error, num_users = metric.compute().item(), metric.standard_error().item(), metric.num_users
         out[label] = (value, num_users), error, synced
     return out
 
