@@ -95,8 +95,8 @@ class RecMetricCollection(MetricCollection):
             members = _members(metrics, k, options)
             keyed = [(_key(metric, key_format), metric) for metric in members]
         for key, metric in keyed:
-            _check_agreement(key, metric, options)
             self[key] = metric
+            _check_agreement(key, metric, options)
         if not keyed:
             raise ValueError("a collection needs at least one metric")
 
@@ -115,12 +115,7 @@ class RecMetricCollection(MetricCollection):
             self[key] = metric  # type: ignore[assignment]  # anything else is refused there
 
     def __setitem__(self, key: str, module: Metric) -> None:  # type: ignore[override]
-        if not isinstance(module, RankingMetric):
-            what = f"the class {module.__name__}" if isinstance(module, type) else type(module).__name__
-            raise TypeError(
-                f"{key}: a RecMetricCollection holds instances of torchrecmetrics' metrics (names in its constructor "
-                f"only), got {what}; put others beside it in a torchmetrics.MetricCollection"
-            )
+        metric = _ours(key, module)
         if not isinstance(key, str) or not key or "." in key:
             raise ValueError(
                 f"a key must be a string that is not empty and holds no '.' (ModuleDict refuses it), got {key!r}"
@@ -128,12 +123,12 @@ class RecMetricCollection(MetricCollection):
         if key in self._modules:
             raise ValueError(f"two metrics have the key {key!r}; keys come from name and k, see key_format")
         members = self._members()
-        if any(member is module for member in members):
-            raise ValueError(f"{key}: {module.label} is in the collection already; add a clone")
+        if any(member is metric for member in members):
+            raise ValueError(f"{key}: {metric.label} is in the collection already; add a clone")
         if members:
-            _check_agreement(key, module, {name: getattr(members[0], name) for name in _SHARED})
-            shared_threshold([*members, module])
-        super().__setitem__(key, module)
+            _check_agreement(key, metric, {name: getattr(members[0], name) for name in _SHARED})
+            shared_threshold([*members, metric])
+        super().__setitem__(key, metric)
         self._adopt()
 
     @torch.no_grad()
@@ -196,8 +191,19 @@ def _members(
         if isinstance(metric, str):
             members += _from_name(metric, cutoffs, options)
         else:
-            members.append(metric)
-    return sorted(members, key=lambda member: getattr(member, "k", None) or float("inf"))
+            members.append(_ours(metric, metric))
+    return sorted(members, key=lambda member: member.k or float("inf"))
+
+
+def _ours(key: object, metric: object) -> RankingMetric:
+    """Return a metric of this package, or refuse what is none."""
+    if not isinstance(metric, RankingMetric):
+        what = f"the class {metric.__name__}" if isinstance(metric, type) else type(metric).__name__
+        raise TypeError(
+            f"{key}: a RecMetricCollection holds instances of torchrecmetrics' metrics (names in its constructor "
+            f"only), got {what}; put others beside it in a torchmetrics.MetricCollection"
+        )
+    return metric
 
 
 def _from_name(text: str, cutoffs: list[int], options: dict[str, Any]) -> list[RankingMetric]:
@@ -234,8 +240,6 @@ def _make(cls: type[RankingMetric], k: int | None, options: dict[str, Any]) -> R
 
 
 def _key(metric: RankingMetric, key_format: KeyFormat) -> str:
-    if not isinstance(metric, RankingMetric):
-        return str(metric)  # refused, with this name, when it is added
     if callable(key_format):
         key = key_format(metric.name, metric.k)
         if not isinstance(key, str):
@@ -251,8 +255,6 @@ def _key(metric: RankingMetric, key_format: KeyFormat) -> str:
 
 def _check_agreement(key: str, metric: RankingMetric, options: Mapping[str, Any]) -> None:
     """Refuse a member that would need another kernel call, or synchronisation, than the rest."""
-    if not isinstance(metric, RankingMetric):
-        return
     for name, wanted in options.items():
         if not hasattr(metric, name):
             raise ValueError(f"unknown option {name!r}")

@@ -194,7 +194,7 @@ def recommend(
     k = check_k(k)
     if isinstance(users, Tensor) and isinstance(items, Tensor):
         num_users, num_items = len(users), len(items)
-    for part in exclude if isinstance(exclude, (tuple, list)) else (exclude,):
+    for part in _parts(exclude):
         if isinstance(part, Interactions):
             num_users, num_items = num_users or part.num_users, num_items or part.num_items
     if num_items is None or (num_users is None and user_ids is None):
@@ -360,13 +360,20 @@ def _weight_hint(thing: Any) -> str:
     return f"{type(thing).__name__}: {cure}"
 
 
+def _parts(exclude: Excluded | None) -> Sequence[Any]:
+    """Return what was given as one thing, several or none as several."""
+    if exclude is None:
+        return ()
+    return exclude if isinstance(exclude, (tuple, list)) else (exclude,)
+
+
 class _History:
     """What leaves the candidates of each user."""
 
     def __init__(self, exclude: Excluded | None, scorer: _Scorer) -> None:
         self.parts: list[Interactions] = []
         self.masks: list[Tensor] = []
-        for part in () if exclude is None else exclude if isinstance(exclude, (tuple, list)) else (exclude,):
+        for part in _parts(exclude):
             if isinstance(part, Interactions):
                 if part.num_items != scorer.num_items:
                     raise ValueError(f"exclude has {part.num_items} items, the scores have {scorer.num_items}")
@@ -440,8 +447,26 @@ def _run(
         on_gpu = scorer.device.type == "cuda"
         memory_budget = torch.cuda.mem_get_info(scorer.device)[0] // 2 if on_gpu else _CPU_BUDGET
     row_bytes = scorer.num_items * (8 if scorer.dtype == torch.float64 else 4)
+    done = 0
     with evaluating(scorer.function):
-        yield from _batches(scorer, ids, sizes, use, limit, memory_budget, row_bytes)
+        while done < len(ids):
+            # the largest batch whose scores and padded lists fit: its last user has the longest list
+            low, high = 1, min(limit, len(ids) - done)
+            while low < high:
+                middle = (low + high + 1) // 2
+                fits = middle * (row_bytes + _ENTRY_BYTES * int(sizes[done + middle - 1])) <= memory_budget
+                low, high = (middle, high) if fits else (low, middle - 1)
+            batch = ids[done : done + low]
+            try:
+                use(batch, scorer(batch))
+            except torch.cuda.OutOfMemoryError:
+                if low == 1:
+                    raise
+                limit = low // 2
+                torch.cuda.empty_cache()
+                continue
+            done += low
+            yield batch
 
 
 @contextmanager
@@ -457,36 +482,6 @@ def evaluating(model: Any) -> Iterator[None]:
             part.training = training
 
 
-def _batches(
-    scorer: _Scorer,
-    ids: Tensor,
-    sizes: Tensor,
-    use: Callable[[Tensor, Tensor], None],
-    limit: int,
-    memory_budget: int,
-    row_bytes: int,
-) -> Iterator[Tensor]:
-    done = 0
-    while done < len(ids):
-        # the largest batch whose scores and padded lists fit: its last user has the longest list
-        low, high = 1, min(limit, len(ids) - done)
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = middle * (row_bytes + _ENTRY_BYTES * int(sizes[done + middle - 1])) <= memory_budget
-            low, high = (middle, high) if fits else (low, middle - 1)
-        batch = ids[done : done + low]
-        try:
-            use(batch, scorer(batch))
-        except torch.cuda.OutOfMemoryError:
-            if low == 1:
-                raise
-            limit = low // 2
-            torch.cuda.empty_cache()
-            continue
-        done += low
-        yield batch
-
-
 def _fresh(
     metrics: Metrics | RecMetricCollection, k: int | Iterable[int] | None, options: dict[str, Any], sync: bool
 ) -> RecMetricCollection:
@@ -495,9 +490,9 @@ def _fresh(
         if k is not None or options:
             given = ", ".join([*(["k"] if k is not None else []), *options])
             raise ValueError(f"{given} given beside a collection, which has its own")
+        collection = deepcopy(metrics)
     else:
-        metrics = RecMetricCollection(deepcopy(metrics), k, **options)
-    collection = deepcopy(metrics)
+        collection = RecMetricCollection(deepcopy(metrics), k, **options)
     collection.reset()
     for metric in collection._members():
         metric.sync_on_compute = sync

@@ -154,24 +154,21 @@ def _denominator(ranking: Ranking, k: int, denominator: Denominator, score_thres
 
 def _recommended(ranking: Ranking, score_threshold: float | None) -> Tensor:
     """How many items were recommended: those that reach the threshold, the list's length, or all that were ranked."""
-    if score_threshold is not None:
-        if ranking.score_threshold != score_threshold or ranking.num_recommended is None:
-            raise ValueError(
-                DEPTH_UNKNOWN
-                if not ranking.depth_known
-                else f"the metric counts items with score >= {score_threshold}, but the ranking was made with "
-                f"score_threshold={ranking.score_threshold}: pass scores, or name it in Ranking.from_scores"
-            )
-        return ranking.num_recommended
-    count = ranking.num_ranked if ranking.score_threshold is not None else ranking.num_recommended
-    count = ranking.num_ranked if count is None else count
-    if count is None:
-        raise ValueError(
-            DEPTH_UNKNOWN
-            if not ranking.depth_known
-            else "denominator='recommended' needs to know how many items were recommended: pass scores, "
+    if score_threshold is None:
+        listed = ranking.num_recommended if ranking.score_threshold is None else None
+        count = ranking.num_ranked if listed is None else listed
+        refusal = (
+            "denominator='recommended' needs to know how many items were recommended: pass scores, "
             "Ranking.from_topk, or Ranking.from_ranks(..., num_ranked=...)"
         )
+    else:
+        count = ranking.num_recommended if ranking.score_threshold == score_threshold else None
+        refusal = (
+            f"the metric counts items with score >= {score_threshold}, but the ranking was made with "
+            f"score_threshold={ranking.score_threshold}: pass scores, or name it in Ranking.from_scores"
+        )
+    if count is None:
+        raise ValueError(refusal if ranking.depth_known else DEPTH_UNKNOWN)
     return count
 
 

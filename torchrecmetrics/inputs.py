@@ -197,11 +197,7 @@ class Excluded:
         """Scores, ascending, of what `ids` and `padding_idx` exclude beyond the masks; -inf for the rest."""
         ids = self.ids
         if self.padding_idx is not None:
-            ids = (
-                torch.cat([ids, torch.full_like(ids[:, :1], self.padding_idx)], 1)
-                if ids.shape[1]
-                else torch.full((len(scores), 1), self.padding_idx, dtype=torch.int64, device=scores.device)
-            )
+            ids = torch.cat([ids, ids.new_full((len(ids), 1), self.padding_idx)], 1)
         if not ids.shape[1]:
             return None
         counted = ids >= 0

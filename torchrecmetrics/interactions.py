@@ -12,13 +12,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.inputs import check_choice, describe
+from torchrecmetrics.inputs import ID_DTYPES, check_choice, describe
 
 Duplicates: TypeAlias = Literal["merge", "error"]
 Reduce: TypeAlias = Literal["sum", "max", "last"]
 Unknown: TypeAlias = Literal["error", "drop"]
 
-_ID_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
+_ID_DTYPES = (*ID_DTYPES, torch.int8)
 
 
 class Batch(NamedTuple):
@@ -346,10 +346,7 @@ class Interactions:
     def _split(cls, users: Tensor, items: Tensor, part: Tensor, shape: tuple[int, int]) -> Split:
         edges = torch.stack([users, items])
         train, valid, test = (cls.from_edge_index(edges[:, part == p], *shape) for p in range(3))
-        unseen = [
-            len(side[part > 0].unique()) - int(torch.isin(side[part > 0].unique(), side[part == 0]).sum())
-            for side in edges
-        ]
+        unseen = [int((~torch.isin(side[part > 0].unique(), side[part == 0])).sum()) for side in edges]
         return Split(train, valid, test, *unseen)
 
     # ------------------------------------------------------------------------------------------------------- out
@@ -557,10 +554,17 @@ def _words(column: Any) -> tuple[Any, Any]:
     if values.ndim != 1:
         raise ValueError(f"a column must be one-dimensional, got shape {list(values.shape)}")
     if values.dtype.kind == "O":
-        missing = np.array([value is None or value != value for value in values], dtype=bool)
+        missing = ((values == np.array(None, dtype=object)) | (values != values)).astype(bool)
         return np.asarray(values[~missing].tolist()), missing
-    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
+    missing = _not_a_number(values)
     return values[~missing], missing
+
+
+def _not_a_number(values: Any) -> Any:
+    """Return which numbers of an array are NaN; whole numbers and text are none."""
+    import numpy as np
+
+    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
 
 
 def _listed(column: Any, row: int) -> Any:
@@ -587,7 +591,7 @@ def _times(column: Any, rows: int) -> tuple[Tensor, Callable[[Any], Any]]:
             return int(np.datetime64(value, "ns").astype(np.int64))
 
     elif values.dtype.kind in "iuf":
-        missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
+        missing = _not_a_number(values)
     else:
         raise TypeError(f"times must be numbers or datetimes, got {values.dtype}")
     if values.shape != (rows,):

@@ -25,6 +25,7 @@ from torchrecmetrics.inputs import (
     check_k,
     check_padding_idx,
     check_score_threshold,
+    describe,
     float_dtype,
 )
 from torchrecmetrics.ranking import Overlap, Ranking, Ties
@@ -701,7 +702,9 @@ def make_ranking(
             raise ValueError("depth was given beside a Ranking, which knows its own")
         return ranking
     if not isinstance(ranks, Tensor) or ranks.is_floating_point():
-        raise TypeError(f"ranks must be an integer tensor, got {ranks!r}; for float ranks use Ranking.from_ranks")
+        raise TypeError(
+            f"ranks must be an integer tensor, got {describe(ranks)}; for float ranks use Ranking.from_ranks"
+        )
     return Ranking.from_ranks(ranks, depth=depth, depth_known=False, validate_args=options.validate_args)
 
 
@@ -771,10 +774,7 @@ def _check_weights(weights: Tensor, rows: int, device: torch.device, checks: Che
     if not isinstance(weights, Tensor):
         raise TypeError(f"weights must be a tensor, got {type(weights).__name__}")
     if weights.shape != (rows,) or weights.is_complex() or weights.device != device:
-        raise ValueError(
-            f"weights must be numbers [{rows}] on {device}, got a {weights.dtype} tensor {list(weights.shape)} "
-            f"on {weights.device}"
-        )
+        raise ValueError(f"weights must be numbers [{rows}] on {device}, got {describe(weights)} on {weights.device}")
     if checks.enabled:
         wrong = ~(weights.isfinite() & (weights >= 0))
         checks.reject("weights", wrong, lambda row: f"row {row} weighs {weights[row]}")

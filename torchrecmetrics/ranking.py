@@ -48,8 +48,7 @@ INVALID_RANK = torch.iinfo(torch.int64).min
 DEPTH_UNKNOWN = "depth unknown: pass update(ranks, depth=...), or scores, or a Ranking"
 
 
-# Beyond this many thresholds a row, sorting a tile is cheaper than comparing it with each (64 x 20,000 floats on
-# one core: 128 thresholds 86 ms by comparing, 90 ms by sorting).
+# Beyond this many thresholds a row, sorting a tile is cheaper than comparing it with each of them.
 _SORT_FROM = 128
 
 
@@ -363,36 +362,36 @@ class Ranking:
             num_ranked = check_k(num_ranked, "num_ranked")
         checks = Checks(validate_args, device, len(ranks))
         values = ranks.to(float_dtype(device))
+        placed = values.where(values > 0, torch.inf).sort(dim=1).values
         row_depth = None
         if checks.enabled:
             marked = ranks == INVALID_RANK if ranks.dtype == torch.int64 else torch.zeros_like(ranks, dtype=torch.bool)
             wrong = (marked | values.isnan() | ((values > 0) & (values < 1))).any(1)
-            ordered = values.sort(dim=1).values
+            deepest = torch.inf if depth is None else depth
             if ranks.is_floating_point():  # places among equal scores may be averages; i of them add up to 1 + ... + i
-                kept = ordered.where(ordered > 0, 0)
-                number = (ordered > 0).cumsum(1).to(values.dtype)
-                least = number * (number + 1) / 2
-                wrong |= (kept.cumsum(1) < least * (1 - 1e-9)).any(1)
+                number = torch.arange(1, placed.shape[1] + 1, dtype=values.dtype, device=device)
+                wrong |= (placed.cumsum(1) < number * (number + 1) / 2 * (1 - 1e-9)).any(1)
             else:
-                again = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)
+                again = (placed[:, 1:] == placed[:, :-1]) & placed[:, 1:].isfinite()
                 if depth_known:
-                    wrong |= (again & (ordered[:, 1:] <= (torch.inf if depth is None else depth))).any(1)
+                    wrong |= (again & (placed[:, 1:] <= deepest)).any(1)
                 elif ranks.shape[1] > 1:
                     # a place taken twice is the k + 1 of somebody's "not in the top k"
-                    repeated = ordered[:, 1:].where(again, torch.inf).amin(1)
+                    repeated = placed[:, 1:].where(again, torch.inf).amin(1)
                     row_depth = (repeated - 1).nan_to_num(posinf=2**53).to(torch.int64)
             if num_ranked is not None:
                 beyond = values > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
-                wrong |= (beyond & values.isfinite() & (values <= (torch.inf if depth is None else depth))).any(1)
+                wrong |= (beyond & values.isfinite() & (values <= deepest)).any(1)
             checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(ranks[row])}")
         relevant = values > 0
         if checks.rejected is not None:
             relevant &= ~checks.rejected[:, None]
+            placed = placed.where(~checks.rejected[:, None], torch.inf)
         if num_ranked is not None and not isinstance(num_ranked, Tensor):
             num_ranked = torch.full((len(ranks),), num_ranked, dtype=torch.int64, device=device)
         none = torch.zeros(len(ranks), dtype=torch.bool, device=device)
         return cls(
-            ranks=_cut(values.where(relevant, torch.inf).sort(dim=1).values, depth),
+            ranks=_cut(placed, depth),
             num_relevant=relevant.sum(1),
             tied=none,
             unreachable=none,
@@ -660,17 +659,18 @@ def _locate(
     least = own
     if score_threshold is not None:
         least = torch.cat([own, own.new_full((rows, 1), _round_up(score_threshold, own.dtype))], 1)
-    above, at_least, highest = _count(scores, torch.cat([own, floor], 1), least, excluded.masks)
+    most = torch.cat([own, floor], 1)
+    above, at_least, highest = _count(scores, most, least, excluded.masks)
     if checks.enabled:
         checks.reject("scores", ~(highest < torch.inf), lambda row: f"the highest of row {row} is {highest[row]}")
     # excluded ids and the padding column were counted: take them out; targets kept despite exclusion: put them back
     out = excluded.subtracted(scores)
     if out is not None:
-        above = above - count_above(out, torch.cat([own, floor], 1))
+        above = above - count_above(out, most)
         at_least = at_least - count_at_least(out, least)
     if overlap == "keep":
         kept = own.where(shared, -torch.inf).sort(dim=1).values
-        above = above + count_above(kept, torch.cat([own, floor], 1))
+        above = above + count_above(kept, most)
         at_least = at_least + count_at_least(kept, least)
         out_of_play = out_of_play & ~shared
     width = ids.shape[1]
