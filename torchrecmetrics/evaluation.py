@@ -18,6 +18,7 @@ from torchrecmetrics.metrics import RankingMetric, shared_threshold, summarize
 from torchrecmetrics.ranking import Ranking
 
 ScoreFunction: TypeAlias = Callable[[Tensor], Tensor]
+Progress: TypeAlias = Callable[[int, int], None]
 Excluded: TypeAlias = Interactions | Tensor | Sequence[Interactions | Tensor]
 
 _CPU_BUDGET = 256 * 2**20
@@ -82,7 +83,7 @@ def evaluate(
     batch_size: int | None = None,
     memory_budget: int | None = None,
     device: str | torch.device | None = None,
-    progress: bool = False,
+    progress: bool | Progress = False,
     shard: Literal["users"] | None = None,
     **options: Any,
 ) -> Evaluation:
@@ -105,7 +106,8 @@ def evaluate(
         memory_budget: bytes for scores and what the kernel needs beside them; default 256 MB on the CPU, half of the
             free memory of a GPU.
         device: move everything there first; default: where the embeddings (or `target`) are.
-        progress: show a bar with users per second and the running value of the first metric (needs tqdm).
+        progress: show a bar with users per second and the running value of the first metric (needs tqdm); or a function
+            of (users done, users in all) that shows them elsewhere. Over several processes the first one shows its own.
         shard: "users": every process of the default group evaluates its share of the users, and all get the result.
             None: nothing is communicated.
         options: keyword options for metrics given by name.
@@ -159,7 +161,7 @@ def evaluate(
         relevant = target.select(batch)
         collection.update(scores, relevant.items, gains=relevant.values, exclude=history.select(batch))
 
-    with _Bar(progress and rank == 0, len(ids)) as bar:
+    with _Bar(progress if rank == 0 else False, len(ids)) as bar:
         for batch in _run(scorer, ids, listed[ids], update, batch_size, memory_budget):
             bar.advance(batch, member)
     return Evaluation(collection)
@@ -524,11 +526,13 @@ def _without_relevant(rows: int, device: torch.device, score_threshold: float | 
 
 
 class _Bar:
-    """A progress bar, or nothing."""
+    """A progress bar, somebody else's, or nothing."""
 
-    def __init__(self, shown: bool, total: int) -> None:
+    def __init__(self, shown: bool | Progress, total: int) -> None:
         self._bar: Any = None
-        if shown:
+        self._tell = shown if callable(shown) else None
+        self._done, self._total = 0, total
+        if shown is True:
             try:
                 from tqdm.auto import tqdm
             except ImportError as error:
@@ -543,6 +547,9 @@ class _Bar:
             self._bar.close()
 
     def advance(self, batch: Tensor, metric: RankingMetric | None) -> None:
+        self._done += len(batch)
+        if self._tell is not None:
+            self._tell(self._done, self._total)
         if self._bar is None:
             return
         self._bar.update(len(batch))

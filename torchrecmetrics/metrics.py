@@ -46,6 +46,23 @@ class Summary(NamedTuple):
     num_tied: int
 
 
+class Rows(NamedTuple):
+    """What each row of a batch adds to a metric."""
+
+    values: Tensor  # float [B], 0 where the row is not used
+    weights: Tensor  # float [B], 0 where the row is not used
+    flags: Tensor  # bool [4, B]: used, skipped, unreachable, tied
+    invalid: Tensor  # int64: violations of the batch by kind
+
+    def tally(self) -> Tally:
+        """Add the rows up."""
+        weight, weighted = self.weights, self.weights * self.values
+        sums = torch.stack(
+            [weight.sum(), weighted.sum(), weight.square().sum(), (weight * weighted).sum(), weighted.square().sum()]
+        )
+        return Tally(sums, torch.cat([self.flags.sum(1), self.invalid]))
+
+
 class Tally(NamedTuple):
     """What one batch adds to a metric's state."""
 
@@ -216,6 +233,10 @@ class RankingMetric(Metric):
 
     def tally(self, ranking: Ranking, weights: Tensor | None = None) -> Tally:
         """Compute what `ranking` adds to the state, without touching it; raises if the metric cannot use it."""
+        return self.rows(ranking, weights).tally()
+
+    def rows(self, ranking: Ranking, weights: Tensor | None = None) -> Rows:
+        """Compute what each row of `ranking` adds to the state; raises if the metric cannot use it."""
         if self._is_synced:
             raise TorchMetricsUserError(f"{self.label} is synchronised: call unsync() before the next batch")
         self._check_options(ranking)
@@ -247,15 +268,11 @@ class RankingMetric(Metric):
         values = values.where(used, 0)
         weight = self._row_weights(ranking, used.to(dtype) if weights is None else weights.where(used, 0))
         used = used & (weight > 0)
-        weighted = weight * values
-        sums = torch.stack(
-            [weight.sum(), weighted.sum(), weight.square().sum(), (weight * weighted).sum(), weighted.square().sum()]
-        )
-        rows = [used, empty & counted, ranking.unreachable & counted, ranking.tied & counted]
+        flags = torch.stack([used, empty & counted, ranking.unreachable & counted, ranking.tied & counted])
         invalid = torch.zeros(len(VIOLATIONS), dtype=torch.int64, device=device)
         for found in (ranking.invalid, checks.invalid):
             invalid = invalid if found is None else invalid + found
-        return Tally(sums, torch.cat([torch.stack([row.sum() for row in rows]), invalid]))
+        return Rows(values, weight, flags, invalid)
 
     def state(self) -> Tally:
         """Return the state as it is on this process."""

@@ -1,0 +1,623 @@
+"""Lightning callbacks: metrics of what the steps return, and whole-catalogue evaluation at the end of an epoch.
+
+They work with `lightning` and with `pytorch_lightning`, whichever is there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric, MetricCollection
+
+from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
+from torchrecmetrics.evaluation import Excluded, ScoreFunction, check_target, evaluate, evaluating
+from torchrecmetrics.inputs import check_choice, check_k, describe
+from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.metrics import make_ranking
+from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.samples import MAY_REPEAT, SampleRows, Share, share_of
+
+Stage: TypeAlias = Literal["validate", "test"]
+
+__all__ = ["CatalogueEvaluationCallback", "RecMetricsCallback"]
+
+_SHORT: dict[str, str] = {"validate": "val", "test": "test"}
+_COUNTS = ("num_users", "num_skipped", "num_unreachable", "num_tied")
+_FORMS = ("scores", "ranks", "ranking")
+_BESIDE = ("target", "gains", "exclude", "weights", "depth")
+_PROG_BAR = ("NDCG@10",)
+
+
+def _callback_classes() -> tuple[type, ...]:
+    """Return `Callback` of the Lightning packages that are imported already, or else of those that are installed."""
+    names = ("lightning.pytorch", "pytorch_lightning")
+    installed = [name for name in names if importlib.util.find_spec(name.partition(".")[0])]
+    if not installed:
+        raise ImportError("torchrecmetrics.lightning needs Lightning: pip install 'torchrecmetrics[lightning]'")
+    loaded = [name for name in names if sys.modules.get(name)]
+    return tuple(importlib.import_module(name).Callback for name in loaded or installed)
+
+
+class _Reporting(*_callback_classes()):  # type: ignore[misc]
+    """What both callbacks share: stages, keys, logging, and checks of keys before the first epoch."""
+
+    def __init__(
+        self,
+        metrics: Metrics | RecMetricCollection,
+        k: int | Iterable[int] | None,
+        stages: Sequence[Stage],
+        prefix: str,
+        key_format: KeyFormat,
+        prog_bar: Sequence[str],
+        log_counts: bool,
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.stages = (stages,) if isinstance(stages, str) else tuple(stages)
+        for stage in self.stages:
+            check_choice("stages", stage, get_args(Stage))
+        if isinstance(metrics, RecMetricCollection):
+            if k is not None or options:
+                given = ", ".join([*(["k"] if k is not None else []), *options])
+                raise ValueError(f"{given} given beside a collection, which has its own")
+            self._metrics = deepcopy(metrics)
+            self._metrics.prefix = self._metrics.postfix = None
+            self._metrics.reset()
+        else:
+            self._metrics = RecMetricCollection(metrics, k, key_format=key_format, **options)
+        try:
+            prefix.format(stage="val")
+        except (AttributeError, LookupError, ValueError) as error:
+            raise ValueError(f"prefix must be a string, in which {{stage}} may stand, got {prefix!r}") from error
+        self.prefix = prefix
+        self._labels = [str(key) for key in self._metrics]
+        keys = {metric.label: key for key, metric in zip(self._labels, self._metrics._members(), strict=True)}
+        keys |= {key: key for key in self._labels}
+        unknown = [name for name in prog_bar if name not in keys]
+        if unknown and prog_bar is not _PROG_BAR:
+            raise ValueError(f"prog_bar names {', '.join(unknown)}, the metrics are {', '.join(self._labels)}")
+        self.prog_bar = {keys[name] for name in prog_bar if name in keys}
+        self.log_counts = log_counts
+
+    def _names(self, stage: str) -> list[str]:
+        """Return what stands for {stage} in the keys of a stage, as far as that is known before it begins."""
+        raise NotImplementedError
+
+    def _keys(self, names: Iterable[str]) -> list[str]:
+        """All keys that are logged under these names."""
+        keys = [*self._labels, *(_COUNTS if self.log_counts else ())]
+        return [self.prefix.format(stage=name) + key for name in names for key in keys]
+
+    def _empty(self, trainer: Any) -> RecMetricCollection:
+        """Make a collection for a run."""
+        collection = deepcopy(self._metrics)
+        for metric in collection._members():
+            if trainer.world_size > 1 and metric.validate_args is True:
+                metric.validate_args = "deferred"  # a process that raised alone would leave the others waiting
+        return collection
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Refuse monitors and loggers that cannot work with the keys."""
+        asked = "validate" if stage == "fit" else stage
+        if asked not in _SHORT:
+            return
+        keys = self._keys(self._names(asked)) if asked in self.stages else []
+        _check_loggers(trainer.loggers, keys)
+        if stage == "fit":
+            self._check_monitors(trainer, pl_module, keys, ignore=r"/dataloader_idx_\d+$")
+
+    def _check_monitors(self, trainer: Any, pl_module: Any, keys: Sequence[str], ignore: str = "$") -> None:
+        """Refuse a callback that monitors one of `keys` upside down, or a key that only looks like one of them."""
+        others = [other for other in trainer.callbacks if isinstance(other, _Reporting) and other is not self]
+        elsewhere = {key for other in others for key in other._keys(other._names("validate"))}
+        for module in pl_module.modules():
+            elsewhere |= set(map(str, module.keys())) if isinstance(module, MetricCollection) else set()
+        prefixes = {self.prefix.format(stage=name) for stage in _SHORT for name in self._names(stage)} - {""}
+        patterns = {re.sub(r"\d+", "#", key) for key in keys}
+        for callback in trainer.callbacks:
+            monitor, mode = getattr(callback, "monitor", None), getattr(callback, "mode", None)
+            if not isinstance(monitor, str):
+                continue
+            who = f"{type(callback).__name__}(monitor={monitor!r}"
+            bare = re.sub(ignore, "", monitor)
+            if bare in keys:
+                if mode == "min" and not bare.endswith(_COUNTS):
+                    raise ValueError(f"{who}, mode='min') would keep the worst: higher is better, pass mode='max'")
+            elif bare not in elsewhere and (
+                monitor in self._labels
+                or re.sub(r"\d+", "#", bare) in patterns
+                or any(re.fullmatch(re.escape(prefix) + r"[\w-]+@\d+", bare) for prefix in prefixes)
+                or difflib.get_close_matches(bare, keys, n=1, cutoff=0.85)
+            ):
+                known = difflib.get_close_matches(bare, keys, n=5, cutoff=0.0)
+                raise ValueError(
+                    f"{who}): nothing logs that key. "
+                    + (f"Logged are {', '.join(known)}, ..." if known else f"stages={self.stages} log nothing in fit")
+                )
+
+    def _log(self, pl_module: Any, name: str, values: Mapping[str, Tensor], counts: Any, postfix: str = "") -> None:
+        """Log what all processes have agreed on; `counts` has the four counts as attributes."""
+        prefix = self.prefix.format(stage=name)
+        logged = dict(values)
+        if self.log_counts:
+            like = next(iter(values.values()))
+            logged |= {count: like.new_tensor(getattr(counts, count)) for count in _COUNTS}
+        for key, value in logged.items():
+            key_there = prefix + key + postfix
+            pl_module.log(
+                key_there,
+                _Agreed(value),
+                prog_bar=key in self.prog_bar,
+                on_step=False,
+                on_epoch=True,
+                add_dataloader_idx=False,
+                metric_attribute=key_there,
+            )
+
+
+class _Agreed(Metric):
+    """A value that every process has: Lightning neither reduces a metric again nor asks for `sync_dist`."""
+
+    def __init__(self, value: Tensor) -> None:
+        super().__init__(sync_on_compute=False)
+        self.value = value
+
+    def update(self) -> None:
+        """Take nothing: the value is there."""
+
+    def compute(self) -> Tensor:
+        """Return the value."""
+        return self.value
+
+    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        return compute  # without the warning that nothing was updated
+
+
+class RecMetricsCallback(_Reporting):
+    """Metrics of what `validation_step` and `test_step` return, logged at the end of their epoch.
+
+    A step returns a mapping with
+
+    - `scores` and `target`, and optionally `gains`, `exclude`, `weights`; or `ranks`, and optionally `depth`,
+      `weights`; or `ranking`, and optionally `weights`: what `RecMetricCollection.update` takes;
+    - `user_ids`, where `exclude=` is given here; what else it holds is left alone.
+
+    Each loader has a collection of its own on the module's device, empty at the start of an epoch. Values are logged as
+    `val/NDCG@10`, `test/NDCG@10` when the epoch ends, so ModelCheckpoint and EarlyStopping see them. The sanity check
+    computes them too, and throws them away: deferred errors stop the run there. Checkpoints hold no metric state.
+    Prediction is left alone.
+
+    Over several processes the values are those of one: what a `DistributedSampler` repeats to make shares equal is not
+    counted, and one packed synchronisation (two all-reduces) a loader is all that is communicated. Values are then
+    checked as with `validate_args="deferred"`.
+
+    Args:
+        metrics: what `RecMetricCollection` takes, or such a collection (a clone is used, without prefix and postfix).
+        k: cut-offs, where `metrics` are names.
+        stages: "validate" (in `fit` too), "test", or both.
+        prog_bar: keys without prefix that the progress bar shows.
+        outputs: a function of (what the step returned, batch) that makes the mapping.
+        prefix: put in front of every key; {stage} stands for `val`, `test`, or the loader's name.
+        key_format: as in `RecMetricCollection`; MLflow refuses `@`: "{name}_at_{k}".
+        dataloaders: names of the loaders in their order, such as ["valid", "test"], or a dict with these keys. Not
+            needed where the Trainer is given a dict of loaders. A single loader goes by `val` or `test` without one,
+            several by Lightning's `/dataloader_idx_0`.
+        exclude: `Interactions` whose items leave the candidates of the users in `user_ids` (kept on the host, they cost
+            no wait for the device), or a dict of these by the loader's name.
+        sample_ids: where repeated samples cannot be recognised (own samplers, iterable data sets): name of the step's
+            entry, or a function of (what the step returned, batch), that gives each row's index in the data set,
+            integers [B]. An index counts once however often it is met. Not the user: a user may have several rows.
+            Rows are kept until the epoch ends (24 bytes a row and metric) and gathered by every process.
+        log_counts: log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric, too.
+        options: keyword options of the metrics, as in `RecMetricCollection`.
+
+    After an epoch `collections` holds each loader's collection by name, for `standard_error()` and counts.
+
+    Raises:
+        ValueError: at `setup`, for a callback that monitors one of the keys with `mode="min"`, or a key that looks like
+            one and is not logged, and for keys that a logger refuses; in a step, for a mapping that does not fit.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics | RecMetricCollection,
+        k: int | Iterable[int] | None = None,
+        *,
+        stages: Sequence[Stage] = ("validate", "test"),
+        prog_bar: Sequence[str] = _PROG_BAR,
+        outputs: Callable[[Any, Any], Mapping[str, Any]] | None = None,
+        prefix: str = "{stage}/",
+        key_format: KeyFormat = "{name}@{k}",
+        dataloaders: Iterable[str] | None = None,
+        exclude: Interactions | Mapping[str, Interactions] | None = None,
+        sample_ids: str | Callable[[Any, Any], Tensor] | None = None,
+        log_counts: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, options)
+        if outputs is not None and not callable(outputs):
+            raise TypeError(f"outputs must be a function of (what the step returned, batch), got {outputs!r}")
+        if sample_ids is not None and not (isinstance(sample_ids, str) or callable(sample_ids)):
+            raise TypeError(f"sample_ids must be the name of a step's entry or a function, got {sample_ids!r}")
+        self.outputs = outputs
+        self.sample_ids = sample_ids
+        self.dataloaders = [dataloaders] if isinstance(dataloaders, str) else list(dataloaders or ())
+        if len(set(self.dataloaders)) < len(self.dataloaders):
+            raise ValueError(f"dataloaders holds a name twice: {self.dataloaders}")
+        for history in exclude.values() if isinstance(exclude, Mapping) else [exclude]:
+            if history is not None and not isinstance(history, Interactions):
+                raise TypeError(
+                    f"exclude must be Interactions or a dict of them by the loader's name, got {describe(history)}"
+                )
+        self.exclude = exclude
+        self.collections: dict[str, RecMetricCollection] = {}
+        self._loaders: list[_Loader] = []
+        self._warned = False
+
+    def _names(self, stage: str) -> list[str]:
+        return [*self.dataloaders, _SHORT[stage]]
+
+    # ------------------------------------------------------------------------------------------------------- the hooks
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Make an empty collection for each loader."""
+        self._begin(trainer, pl_module, "validate")
+
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        """Make an empty collection for each loader."""
+        self._begin(trainer, pl_module, "test")
+
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Add what the step returned."""
+        self._add("validation_step", pl_module, outputs, batch, batch_idx, dataloader_idx)
+
+    def on_test_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Add what the step returned."""
+        self._add("test_step", pl_module, outputs, batch, batch_idx, dataloader_idx)
+
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Compute, log and reset."""
+        self._end(trainer, pl_module)
+
+    def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Compute, log and reset."""
+        self._end(trainer, pl_module)
+
+    # -------------------------------------------------------------------------------------------------------- the work
+
+    def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self.collections, self._loaders = {}, []
+        if stage not in self.stages:
+            return
+        loaders, names = self._name_loaders(trainer, stage)
+        for loader, (name, postfix) in zip(loaders, names, strict=True):
+            collection = self._empty(trainer).to(pl_module.device)
+            for metric in collection._members() if self.sample_ids is not None else ():
+                metric.sync_on_compute = False  # SampleRows leaves all rows in every process
+            exclude = self.exclude
+            if isinstance(exclude, Mapping):
+                if name not in exclude:
+                    raise ValueError(f"exclude holds {', '.join(exclude)}, but a loader is named {name!r}")
+                exclude = exclude[name]
+            samples = share = None
+            if self.sample_ids is not None:
+                samples = SampleRows(collection)
+            elif trainer.world_size > 1:
+                share, doubt = share_of(loader)
+                if doubt and trainer.is_global_zero:
+                    self._warn(doubt)
+            exclude = None if exclude is None else exclude.to(pl_module.device)
+            self.collections[name + postfix] = collection
+            self._loaders.append(_Loader(name, postfix, collection, exclude, samples, share))
+        if trainer.state.fn == "fit":
+            keys = [key + loader.postfix for loader in self._loaders for key in self._keys([loader.name])]
+            self._check_monitors(trainer, pl_module, keys)
+
+    def _name_loaders(self, trainer: Any, stage: str) -> tuple[list[Any], list[tuple[str, str]]]:
+        """Return the stage's loaders, and name and postfix of each."""
+        loop = trainer.test_loop if stage == "test" else trainer.validate_loop
+        if trainer.state.fn == "fit":
+            loop = trainer.fit_loop.epoch_loop.val_loop
+        combined = loop._combined_loader  # trainer.val_dataloaders may be those of an earlier fit
+        loaders = combined.flattened
+        if combined._mode != "sequential":
+            return [None], [(_SHORT[stage], "")]
+        names = list(combined.iterables) if isinstance(combined.iterables, Mapping) else []
+        if self.dataloaders and not (len(loaders) == 1 < len(self.dataloaders)):
+            names = self.dataloaders
+            if len(names) != len(loaders):
+                raise ValueError(f"dataloaders names {', '.join(names)}, but {stage} has {len(loaders)} loaders")
+        if len(names) == len(loaders):
+            return loaders, [(name, "") for name in names]
+        if len(loaders) == 1:
+            return loaders, [(_SHORT[stage], "")]
+        return loaders, [(_SHORT[stage], f"/dataloader_idx_{i}") for i in range(len(loaders))]
+
+    def _add(self, step: str, pl_module: Any, returned: Any, batch: Any, batch_idx: int, dataloader_idx: int) -> None:
+        if not self._loaders:
+            return
+        loader = self._loaders[dataloader_idx]
+        try:
+            outputs = returned if self.outputs is None else self.outputs(returned, batch)
+            source = step if self.outputs is None else "the function outputs="
+            given = _read(outputs, source, pl_module.device)
+            if loader.exclude is not None:
+                if outputs.get("user_ids") is None:
+                    raise ValueError(
+                        f"{source} must return 'user_ids' too, for exclude=; it returned {_keys_of(outputs)}"
+                    )
+                history = loader.exclude.select(torch.as_tensor(outputs["user_ids"]).cpu()).items
+                own = given.get("exclude", ())
+                given["exclude"] = (*(own if isinstance(own, tuple) else (own,)), history)
+            weights = given.pop("weights", None)
+            ranking = make_ranking(loader.collection._members(), **given)
+            if loader.samples is None:
+                weights, doubt = loader.without_repeats(weights, batch_idx, ranking)
+                if doubt:
+                    self._warn(doubt)
+                loader.collection.update(ranking, weights=weights)
+            else:
+                loader.samples.add(self._ids(outputs, returned, batch, source), ranking, weights)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            where = f"{type(self).__name__}, loader {loader.name + loader.postfix!r}, batch {batch_idx}"
+            raise kind(f"{where}: {error}") from error
+
+    def _ids(self, outputs: Mapping[str, Any], returned: Any, batch: Any, source: str) -> Tensor:
+        if not isinstance(self.sample_ids, str):
+            return self.sample_ids(returned, batch)  # type: ignore[misc]  # not None: there are SampleRows
+        found: Tensor | None = outputs.get(self.sample_ids)
+        if found is None:
+            raise ValueError(f"{source} must return {self.sample_ids!r} (sample_ids=); it returned {_keys_of(outputs)}")
+        return found
+
+    def _end(self, trainer: Any, pl_module: Any) -> None:
+        for loader in self._loaders:
+            if loader.samples is not None:
+                loader.samples.settle()
+            values = loader.collection.compute()
+            if not trainer.sanity_checking:
+                self._log(pl_module, loader.name, values, loader.collection._members()[0], loader.postfix)
+            loader.collection.reset()
+        self._loaders = []
+        if trainer.sanity_checking:
+            self.collections = {}
+
+    def _warn(self, doubt: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"RecMetricsCallback: {doubt}.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+@dataclass
+class _Loader:
+    name: str
+    postfix: str
+    collection: RecMetricCollection
+    exclude: Interactions | None
+    samples: SampleRows | None
+    share: Share | None
+
+    def without_repeats(
+        self, weights: Tensor | None, batch_idx: int, ranking: Ranking
+    ) -> tuple[Tensor | None, str | None]:
+        """Return weights that leave repeated samples out; or a doubt, where they cannot be told."""
+        rows = len(ranking)
+        kept = rows if self.share is None else self.share.kept(batch_idx, rows)
+        if kept is None:
+            return weights, f"a batch with repeated samples has {rows} rows, which are not its samples{MAY_REPEAT}"
+        if kept < rows:
+            device = ranking.ranks.device
+            weights = torch.ones(rows, device=device) if weights is None else weights
+            weights = weights.where(torch.arange(rows, device=device) < kept, 0)
+        return weights, None
+
+
+def _read(outputs: Any, source: str, device: torch.device) -> dict[str, Any]:
+    """Return what a step's mapping holds for `make_ranking`, and `weights`."""
+    wanted = "a mapping with 'scores' and 'target', with 'ranks' or with 'ranking'"
+    if not isinstance(outputs, Mapping):
+        raise TypeError(
+            f"{source} must return {wanted}, got {describe(outputs)}; outputs= takes a function of (what the step "
+            "returned, batch) that makes one"
+        )
+    given = {name: outputs[name] for name in (*_FORMS, *_BESIDE) if outputs.get(name) is not None}
+    forms = [name for name in _FORMS if name in given]
+    if len(forms) > 1:
+        raise ValueError(f"{source} returned {' and '.join(map(repr, forms))}: return one of them")
+    missing = "one of 'scores', 'ranks', 'ranking'" if not forms else "'target'"
+    if not forms or (forms == ["scores"] and "target" not in given):
+        raise ValueError(f"{source} must return {wanted}; it returned {_keys_of(outputs)}: {missing} is missing")
+    if forms != ["scores"]:
+        given.pop("target", None)  # ranks were made with it
+    for name, value in given.items():
+        for part in value if isinstance(value, tuple) else (value,):
+            there = part.ranks.device if isinstance(part, Ranking) else getattr(part, "device", device)
+            if there != device:
+                raise ValueError(f"{source} returned {name!r} on {there}, the module is on {device}")
+    return given
+
+
+def _keys_of(outputs: Mapping[str, Any]) -> str:
+    return ", ".join(repr(key) for key in outputs) or "an empty mapping"
+
+
+def _check_loggers(loggers: Iterable[Any], keys: Iterable[str]) -> None:
+    """Refuse keys that a logger would refuse only when the first epoch has ended."""
+    refused = [key for key in keys if not re.fullmatch(r"[\w\-./ ]+", key, re.ASCII)]
+    for logger in loggers:
+        if refused and any(kind.__name__ == "MLFlowLogger" for kind in type(logger).__mro__):
+            raise ValueError(
+                f"MLflow takes letters, digits, '_', '-', '.', '/' and space in keys, not {refused[0]!r}: pass "
+                "key_format='{name}_at_{k}'"
+            )
+
+
+_SANITY_USERS = 64
+
+
+class CatalogueEvaluationCallback(_Reporting):
+    """Ranks the whole catalogue for every user at the end of an epoch, with `evaluate`, and logs the metrics.
+
+    In `fit` it runs when a validation epoch ends or, without validation loaders, when a training epoch ends; in
+    `trainer.validate` and `trainer.test` when theirs ends. The users are split over the processes; every process embeds
+    once. The sanity check evaluates a few users and throws the values away.
+
+    Args:
+        metrics: what `RecMetricCollection` takes, or such a collection.
+        k: cut-offs, where `metrics` are names.
+        embed: a function of the module that returns (users [U, d], items [I, d]), or (a function of user ids that
+            returns scores, None). It is called without gradients, with the module in eval mode.
+        target: ground truth, `Interactions` [U, I], logged as `val/...` in validation and `test/...` in
+            `trainer.test`; or a dict of them, all evaluated in each of `stages`, whose names stand for {stage}.
+        exclude: what leaves a user's candidates, as in `evaluate`, for all targets; or a dict of that by target's name,
+            `{"val": train, "test": train.union(valid)}` for a plain target.
+        every_n_epochs: in `fit`, evaluate after epochs n, 2n, ... only; give ModelCheckpoint the same. Where values are
+            monitored for EarlyStopping, use the Trainer's `check_val_every_n_epoch`.
+        stages: "validate" (in `fit` too), "test", or both.
+        prog_bar: keys without prefix that the progress bar shows.
+        prefix: put in front of every key; {stage} stands for `val`, `test` or the target's name.
+        key_format: as in `RecMetricCollection`.
+        log_counts: log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric, too.
+        similarity: as in `evaluate`.
+        items_allowed: as in `evaluate`.
+        batch_size: as in `evaluate`.
+        memory_budget: as in `evaluate`.
+        options: keyword options of the metrics, as in `RecMetricCollection`.
+
+    After an epoch `results` holds each target's `Evaluation` by name.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics | RecMetricCollection,
+        k: int | Iterable[int] | None = None,
+        *,
+        embed: Callable[[Any], tuple[Tensor | ScoreFunction, Tensor | None]],
+        target: Interactions | Mapping[str, Interactions],
+        exclude: Excluded | Mapping[str, Excluded | None] | None = None,
+        every_n_epochs: int = 1,
+        stages: Sequence[Stage] = ("validate", "test"),
+        prog_bar: Sequence[str] = _PROG_BAR,
+        prefix: str = "{stage}/",
+        key_format: KeyFormat = "{name}@{k}",
+        log_counts: bool = False,
+        similarity: Literal["dot", "cosine"] = "dot",
+        items_allowed: Tensor | None = None,
+        batch_size: int | None = None,
+        memory_budget: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, options)
+        if not callable(embed):
+            raise TypeError(f"embed must be a function of the module that returns (users, items), got {embed!r}")
+        self.embed = embed
+        self.target = target
+        for truth in target.values() if isinstance(target, Mapping) else [target]:
+            check_target(truth)
+        known = list(target) if isinstance(target, Mapping) else list(_SHORT.values())
+        if isinstance(exclude, Mapping) and set(exclude) - set(known):
+            raise ValueError(f"exclude holds {', '.join(exclude)}, expected {', '.join(known)}")
+        self.exclude = exclude
+        self.every_n_epochs = check_k(every_n_epochs, "every_n_epochs")
+        self._options: dict[str, Any] = {
+            "similarity": similarity,
+            "items_allowed": items_allowed,
+            "batch_size": batch_size,
+            "memory_budget": memory_budget,
+        }
+        self.results: dict[str, Any] = {}
+
+    def _names(self, stage: str) -> list[str]:
+        return list(self.target) if isinstance(self.target, Mapping) else [_SHORT[stage]]
+
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Evaluate and log."""
+        self._evaluate(trainer, pl_module, "validate")
+
+    def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Evaluate and log."""
+        self._evaluate(trainer, pl_module, "test")
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Evaluate and log, where there is no validation that would."""
+        if not trainer.enable_validation:
+            self._evaluate(trainer, pl_module, "validate")
+
+    def _evaluate(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        fitting = trainer.state.fn == "fit" and not trainer.sanity_checking
+        if stage not in self.stages or (fitting and (trainer.current_epoch + 1) % self.every_n_epochs):
+            return
+        self.results = {}
+        with torch.no_grad(), evaluating(pl_module):
+            users, items = self.embed(pl_module)
+            for name in self._names(stage):
+                target = self.target[name] if isinstance(self.target, Mapping) else self.target
+                exclude = self.exclude.get(name) if isinstance(self.exclude, Mapping) else self.exclude
+                with _progress(trainer, stage, f"Catalogue, {name}") as progress:
+                    result = evaluate(
+                        self._empty(trainer),
+                        users,
+                        items,
+                        target=target,
+                        exclude=exclude,
+                        user_ids=range(min(_SANITY_USERS, target.num_users)) if trainer.sanity_checking else None,
+                        device=users.device if isinstance(users, Tensor) else pl_module.device,
+                        progress=progress,
+                        shard="users" if trainer.world_size > 1 else None,
+                        **self._options,
+                    )
+                if not trainer.sanity_checking:
+                    self.results[name] = result
+                    self._log(pl_module, name, result, result)
+
+
+@contextmanager
+def _progress(trainer: Any, stage: str, description: str) -> Iterator[Callable[[int, int], None] | bool]:
+    """Yield a function of (users done, users in all) that shows them in the trainer's bar; False without one."""
+    shown = trainer.progress_bar_callback
+    if shown is None or not getattr(shown, "is_enabled", False) or trainer.sanity_checking:
+        yield False
+    elif hasattr(shown, "init_validation_tqdm"):
+        # the bar of the stage has come to its end; a training epoch without validation has none, and gets one
+        own = None
+        if trainer.state.fn == "fit" and not trainer.validating:
+            own = shown.init_validation_tqdm()
+        bar = own if own is not None else shown.test_progress_bar if stage == "test" else shown.val_progress_bar
+        bar.set_description(description)
+
+        def advance(done: int, total: int) -> None:
+            bar.total, bar.n = total, done
+            bar.refresh()
+
+        try:
+            yield advance
+        finally:
+            if own is not None:
+                own.close()
+    elif getattr(shown, "progress", None) is not None:  # rich
+        task = shown.progress.add_task(description, total=1)
+        yield lambda done, total: shown.progress.update(task, completed=done, total=total)
+        shown.progress.update(task, visible=False)
+    else:
+        yield False
