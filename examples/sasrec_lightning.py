@@ -3,6 +3,8 @@
     python examples/sasrec_lightning.py                         # generated data: no download, about a minute
     python examples/sasrec_lightning.py --data ml-100k/u.data   # MovieLens: user, item, rating, timestamp
     python examples/sasrec_lightning.py --data Beauty.txt       # a user a line, "user item item ...", oldest item first
+    python examples/sasrec_lightning.py --out best              # keeps the best checkpoint in that folder
+    python examples/sasrec_lightning.py --checkpoint best/*.ckpt --devices 2    # tests it on two processes: same table
 
 Leave-one-out: a user's last item is the test target, the one before it the validation target. All items compete except
 the user's whole history (for the test with the validation item), however little of it the model reads.
@@ -24,42 +26,32 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
-import torchrecmetrics as trm
+from torchrecmetrics.lightning import RecMetricsCallback
 
 PAD = 0  # items are numbered from 1
 pad = partial(pad_sequence, batch_first=True, padding_value=PAD)
+say = rank_zero_only(print)  # by one process
 
 
 # ---------------------------------------------------------------------------------------------------------- the models
 
 
 class NextItemModule(pl.LightningModule):
-    """Validates and tests whatever can score the catalogue; a subclass says how."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        # padding_idx: row 0 of the item embeddings pads sequences, so column 0 of the scores is never a candidate.
-        # overlap: a target that the user had before stays a candidate, though the rest of the history does not ("keep",
-        # as in SASRec and RecBole). It matters where users repeat items, so not on MovieLens or the generated data.
-        options = {"padding_idx": PAD, "overlap": "keep"}
-        self.val_metrics = trm.RecMetricCollection(["HR", "NDCG"], k=10, prefix="val/", **options)
-        self.test_metrics = trm.RecMetricCollection(["HR", "NDCG", "MRR"], k=[5, 10, 20], prefix="test/", **options)
+    """Hands scores of the catalogue to `RecMetricsCallback`; a subclass says how to score."""
 
     def score(self, window: Tensor) -> Tensor:
         """Score all items after `window`, int64 [B, L]: float [B, 1 + num_items]."""
         raise NotImplementedError
 
-    def validation_step(self, batch: Batch) -> None:
-        self.val_metrics.update(self.score(batch.window), batch.target, exclude=batch.history)
-        self.log_dict(self.val_metrics, prog_bar=True)
+    def validation_step(self, batch: Batch) -> dict[str, Tensor]:
+        return {"scores": self.score(batch.window), "target": batch.target, "exclude": batch.history}
 
-    def test_step(self, batch: Batch) -> None:
-        self.test_metrics.update(self.score(batch.window), batch.target, exclude=batch.history)
-        self.log_dict(self.test_metrics)
+    test_step = validation_step
 
 
 class SASRec(NextItemModule):
@@ -115,14 +107,17 @@ class Popularity(NextItemModule):
 
 
 class Random(NextItemModule):
-    """What chance gives."""
+    """What chance gives: an arbitrary order for each window, the same on every process."""
 
     def __init__(self, data: LeaveOneOut) -> None:
         super().__init__()
-        self.num_items = data.num_items
+        self.register_buffer(
+            "angles", torch.rand(1 + data.num_items, generator=torch.Generator().manual_seed(0)).double()
+        )
 
     def score(self, window: Tensor) -> Tensor:
-        return torch.rand(len(window), 1 + self.num_items, device=window.device)
+        number = (window * torch.arange(1, window.shape[1] + 1, device=window.device)).sum(1)
+        return torch.frac(number[:, None] * 1e3 * self.angles)
 
 
 # ------------------------------------------------------------------------------------------------------------ the data
@@ -215,6 +210,8 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="u.data or a sequence file; without it data are generated")
     parser.add_argument("--out", type=Path, help="folder for the best checkpoint; without it none is kept")
+    parser.add_argument("--checkpoint", type=Path, help="test this one, which --out kept, instead of training")
+    parser.add_argument("--devices", type=int, default=1, help="GPUs or, without any, processes")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--max-len", type=int, default=50, help="items that the model reads")
@@ -228,6 +225,8 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*does not have many workers")  # batches are cheap to make
     warnings.filterwarnings("ignore", message=".*LeafSpec", module="pytorch_lightning")  # Lightning 2.6 on torch 2.13
+    # Lightning warns that its sampler repeats users to make the shares of the processes equal: the callback knows
+    warnings.filterwarnings("ignore", message="Using `DistributedSampler` with the dataloaders")
     torch.set_num_threads(args.threads)
     pl.seed_everything(args.seed)
 
@@ -237,7 +236,7 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
         parser.error(str(error))
     data = LeaveOneOut.split(sequences)
     source, events = args.data or "generated data", sum(map(len, sequences))
-    print(f"{source}: {len(sequences):,} users, {data.num_items:,} items, {events:,} events", flush=True)
+    say(f"{source}: {len(sequences):,} users, {data.num_items:,} items, {events:,} events", flush=True)
 
     pieces = [piece for items in data.train for piece in cut(items, args.max_len)]
     train = DataLoader(pieces, args.batch_size, shuffle=True, collate_fn=pad)
@@ -245,6 +244,10 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
     test = for_evaluation(data.test)
 
     model = SASRec(data.num_items, args.max_len, args.dim, args.lr)
+    # padding_idx: row 0 of the item embeddings pads sequences, so column 0 of the scores is never a candidate.
+    # overlap: a target that the user had before stays a candidate, though the rest of the history does not ("keep", as
+    # in SASRec and RecBole). It matters where users repeat items, so not on MovieLens or the generated data.
+    metrics = RecMetricsCallback(["HR", "NDCG", "MRR"], k=[5, 10, 20], padding_idx=PAD, overlap="keep")
     results, errors = {}, {}
     with tempfile.TemporaryDirectory() as temporary:
         best = ModelCheckpoint(
@@ -254,22 +257,28 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
             monitor="val/NDCG@10",
             mode="max",
         )
-        # one device: over several, Lightning's sampler would repeat users to make the shares equal
         trainer = pl.Trainer(
-            max_epochs=args.epochs, devices=1, callbacks=[best], logger=False, enable_model_summary=False
+            max_epochs=args.epochs,
+            devices=args.devices,
+            callbacks=[metrics] if args.checkpoint else [metrics, best],
+            enable_checkpointing=not args.checkpoint,
+            logger=False,
+            enable_model_summary=False,
         )
-        trainer.fit(model, train, for_evaluation(data.validation))
+        if not args.checkpoint:
+            trainer.fit(model, train, for_evaluation(data.validation))
         for name, module in {"random": Random(data), "popularity": Popularity(data), "SASRec": model}.items():
-            (logged,) = trainer.test(module, test, ckpt_path="best" if module is model else None, verbose=False)
+            checkpoint = (args.checkpoint or "best") if module is model else None
+            (logged,) = trainer.test(module, test, ckpt_path=checkpoint, verbose=False)
             results[name] = {key.removeprefix("test/"): value for key, value in logged.items()}
-            errors[name] = {key: module.test_metrics[key].standard_error().item() for key in results[name]}
+            tested = metrics.collections["test"]
+            errors[name] = {key: tested[key].standard_error().item() for key in results[name]}
 
-    num_users = model.test_metrics["HR@10"].num_users
-    print(f"\nTest, {num_users:,} users, all items but their history; ± standard error")
-    print(" " * 8 + "".join(f"{name:>18}" for name in results))
+    say(f"\nTest, {tested['HR@10'].num_users:,} users, all items but their history; ± standard error")
+    say(" " * 8 + "".join(f"{name:>18}" for name in results))
     for key in results["SASRec"]:
         cells = (f"{results[name][key]:.4f} ± {errors[name][key]:.4f}" for name in results)
-        print(f"{key:8}" + "".join(f"{cell:>18}" for cell in cells))
+        say(f"{key:8}" + "".join(f"{cell:>18}" for cell in cells))
     return results
 
 

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import os
 import pkgutil
 import re
 import subprocess
@@ -76,7 +77,8 @@ def test_every_example_is_run():
 
 def run_example(name, arguments, folder):
     program = [sys.executable, ROOT / "examples" / name, *arguments]
-    return subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=200)
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
+    return subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=200, env=environment)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -119,3 +121,18 @@ def test_sasrec_reads_both_formats(form, tmp_path):
         num_items = len({item for _, item, _, _ in events})
         assert f"8 users, {num_items} items, 48 events" in done.stdout, done.stderr
         assert "Test, 8 users" in done.stdout
+
+
+def test_sasrec_tests_a_checkpoint_on_two_processes(tmp_path):
+    """The checkpoint that one process trained gets the same table from two, whose sampler repeats a user."""
+    walks = [[user, *((user + step * 7) % 30 + 1 for step in range(5 + user % 3))] for user in range(1, 48)]
+    (tmp_path / "walks.txt").write_text("\n".join(" ".join(map(str, walk)) for walk in walks))
+    common = ["--data", tmp_path / "walks.txt", "--epochs", "2", "--batch-size", "8"]
+    trained = run_example("sasrec_lightning.py", [*common, "--out", tmp_path / "best"], tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    (checkpoint,) = (tmp_path / "best").glob("*.ckpt")
+    tested = run_example("sasrec_lightning.py", [*common, "--checkpoint", checkpoint, "--devices", "2"], tmp_path)
+    assert tested.returncode == 0, tested.stderr
+    tables = [done.stdout[done.stdout.index("Test, 47 users") :] for done in (trained, tested)]
+    assert tables[0] == tables[1]
+    assert tables[0].count("\n") == 11

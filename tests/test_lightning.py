@@ -97,6 +97,26 @@ def test_checkpoint_and_early_stopping_on_our_keys(tmp_path):
     assert f"{best:.3f}" in callbacks[0].best_model_path
 
 
+def test_two_loaders_with_a_collection_each(tmp_path):
+    """Clones with a prefix each, as the README has them, keep the loaders apart."""
+
+    class Two(Recommender):
+        def __init__(self):
+            super().__init__()
+            self.both = nn.ModuleList([self.val_metrics.clone(prefix="valid/"), self.val_metrics.clone(prefix="cold/")])
+
+        def validation_step(self, batch, batch_idx, dataloader_idx=0):
+            self.both[dataloader_idx].update(*batch)
+            self.log_dict(self.both[dataloader_idx], add_dataloader_idx=False)
+
+    first, second = batches(3), batches(2, seed=1)
+    run = trainer(tmp_path)
+    assert run.validate(Two(), [loader(first), loader(second)], verbose=False) == [
+        by_hand(first, "valid/"),
+        by_hand(second, "cold/"),
+    ]
+
+
 @pytest.mark.parametrize("precision", ["64-true", "32-true", "16-true", "bf16-true", "16-mixed", "bf16-mixed"])
 @pytest.mark.filterwarnings("ignore:.*")  # each precision plugin has its own to say about CPUs
 def test_every_precision_is_exact(precision, tmp_path):

@@ -225,6 +225,11 @@ class RecMetricsCallback(_Reporting):
 
     After an epoch `collections` holds each loader's collection by name, for `standard_error()` and counts.
 
+    Example:
+        >>> from torchrecmetrics.lightning import RecMetricsCallback
+        >>> callback = RecMetricsCallback(["HR", "NDCG"], k=[5, 10], prog_bar=["HR@5"])
+        >>> # Trainer(callbacks=[callback, ModelCheckpoint(monitor="val/NDCG@10", mode="max")])
+
     Raises:
         ValueError: at `setup`, for a callback that monitors one of the keys with `mode="min"`, or a key that looks like
             one and is not logged, and for keys that a logger refuses; in a step, for a mapping that does not fit.
@@ -506,6 +511,15 @@ class CatalogueEvaluationCallback(_Reporting):
         options: keyword options of the metrics, as in `RecMetricCollection`.
 
     After an epoch `results` holds each target's `Evaluation` by name.
+
+    Example:
+        >>> import torch
+        >>> from torchrecmetrics import Interactions
+        >>> from torchrecmetrics.lightning import CatalogueEvaluationCallback
+        >>> valid = Interactions.from_edge_index(torch.tensor([[0, 1], [2, 0]]), num_users=2, num_items=3)
+        >>> callback = CatalogueEvaluationCallback(
+        ...     "NDCG", k=2, embed=lambda module: (module.users.weight, module.items.weight), target=valid
+        ... )
     """
 
     def __init__(

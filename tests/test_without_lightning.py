@@ -1,0 +1,100 @@
+"""The README's forms for Accelerate and transformers.Trainer, against values made in one update."""
+
+import os
+import re
+from pathlib import Path
+
+import distributed
+import pytest
+import torch
+from torch import nn
+
+import torchrecmetrics as trm
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # the frameworks' own
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+
+
+def block(start):
+    """Return the README's Python block that begins with `start`."""
+    return re.search(rf"```python\n({re.escape(start)}.*?)```", README, re.DOTALL)[1]
+
+
+class Model(nn.Module):
+    """Scores are the features; the loss is what transformers asks for."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, features, labels=None):
+        scores = features * self.scale
+        return scores if labels is None else {"loss": scores.mean(), "logits": scores}
+
+
+def data(n):
+    generator = torch.Generator().manual_seed(n)
+    return torch.rand(n, 50, generator=generator), torch.randint(50, (n,), generator=generator)
+
+
+def by_hand(n, names, k):
+    metrics = trm.RecMetricCollection(names, k=k)
+    metrics.update(*data(n))
+    return {key: pytest.approx(value.item(), abs=1e-12) for key, value in metrics.compute().items()}
+
+
+def accelerate_loop(n):
+    """Run the README's loop over n samples; return values and num_users."""
+    from torch.utils.data import DataLoader, TensorDataset
+
+    names = {"torch": torch, "trm": trm, "model": Model(), "loader": DataLoader(TensorDataset(*data(n)), batch_size=4)}
+    exec(block("from accelerate import Accelerator"), names)
+    metrics = names["metrics"]
+    values = {key: value.item() for key, value in metrics.compute().items()}
+    return values, metrics["HR@5"].num_users
+
+
+def _accelerate(rank, world_size):
+    os.environ |= {"LOCAL_RANK": str(rank), "RANK": str(rank), "WORLD_SIZE": str(world_size)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29501", "ACCELERATE_USE_CPU": "true"}
+    return [accelerate_loop(n) for n in (7, 8, 9, 13)]
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_accelerate(world_size):
+    """Gathered ranks give the values of one process, over data sets of every remainder."""
+    pytest.importorskip("accelerate")
+    expected = [(by_hand(n, ["HR", "NDCG"], [5, 10]), n) for n in (7, 8, 9, 13)]
+    assert distributed.run(_accelerate, world_size) == [expected] * world_size
+
+
+def test_transformers(tmp_path):
+    """compute_metrics reads ranks: [B, T] is kept in memory, not [users, items]."""
+    transformers = pytest.importorskip("transformers")
+    names = {"torch": torch, "trm": trm}
+    exec(block("def compute_metrics"), names)
+    seen = []
+
+    def compute_metrics(prediction):
+        seen.append(prediction.predictions)
+        return names["compute_metrics"](prediction)
+
+    features, labels = data(13)
+    samples = [{"features": f, "labels": t} for f, t in zip(features, labels, strict=True)]
+    options = transformers.TrainingArguments(
+        tmp_path,
+        per_device_eval_batch_size=4,
+        report_to="none",
+        use_cpu=True,
+        label_names=["labels"],
+        disable_tqdm=True,
+    )
+    run = transformers.Trainer(
+        Model(), options, eval_dataset=samples, **(names["arguments"] | {"compute_metrics": compute_metrics})
+    )
+    got = run.evaluate()
+    expected = by_hand(13, ["HR", "NDCG", "MRR"], [5, 10, 20])
+    assert {key: got[f"eval_{key}"] for key in expected} == expected
+    assert seen[0].shape == (13, 1)
+    assert seen[0].dtype == "int64"
