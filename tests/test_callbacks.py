@@ -111,7 +111,9 @@ def test_fit_validate_test_predict(pl, tmp_path):
     assert run.validate(module, loader(first), verbose=False) == [by_hand(first, "val/")]
     run.fit(module, loader(first), loader(second))
     assert logged(run) == by_hand(second, "val/", sign=-1)
-    assert callback.collections["val"]["HR@1"].num_users == 7
+    hits = callback.collections["val"]["HR@1"]
+    assert hits.num_users == 7  # what was found stays
+    assert not hits.update_called  # what it was found from does not
     # a fit was there before: the loader named is the one that counts
     assert run.validate(module, loader(first), verbose=False) == [by_hand(first, "val/")]
     assert run.test(module, loader(first), verbose=False) == [by_hand(first, "test/")]

@@ -116,32 +116,29 @@ class _Reporting(*_callback_classes()):  # type: ignore[misc]
         keys = self._keys(self._names(asked)) if asked in self.stages else []
         _check_loggers(trainer.loggers, keys)
         if stage == "fit":
-            self._check_monitors(trainer, pl_module, keys, ignore=r"/dataloader_idx_\d+$")
+            self._check_monitors(trainer, pl_module, keys)
 
-    def _check_monitors(self, trainer: Any, pl_module: Any, keys: Sequence[str], ignore: str = "$") -> None:
+    def _check_monitors(self, trainer: Any, pl_module: Any, keys: Sequence[str]) -> None:
         """Refuse a callback that monitors one of `keys` upside down, or a key that only looks like one of them."""
         others = [other for other in trainer.callbacks if isinstance(other, _Reporting) and other is not self]
         elsewhere = {key for other in others for key in other._keys(other._names("validate"))}
         for module in pl_module.modules():
             elsewhere |= set(map(str, module.keys())) if isinstance(module, MetricCollection) else set()
         prefixes = {self.prefix.format(stage=name) for stage in _SHORT for name in self._names(stage)} - {""}
-        patterns = {re.sub(r"\d+", "#", key) for key in keys}
         for callback in trainer.callbacks:
             monitor, mode = getattr(callback, "monitor", None), getattr(callback, "mode", None)
             if not isinstance(monitor, str):
                 continue
             who = f"{type(callback).__name__}(monitor={monitor!r}"
-            bare = re.sub(ignore, "", monitor)
-            if bare in keys:
-                if mode == "min" and not bare.endswith(_COUNTS):
+            if monitor in keys:
+                if mode == "min" and not monitor.endswith(_COUNTS):
                     raise ValueError(f"{who}, mode='min') would keep the worst: higher is better, pass mode='max'")
-            elif bare not in elsewhere and (
+            elif monitor not in elsewhere and (
                 monitor in self._labels
-                or re.sub(r"\d+", "#", bare) in patterns
-                or any(re.fullmatch(re.escape(prefix) + r"[\w-]+@\d+", bare) for prefix in prefixes)
-                or difflib.get_close_matches(bare, keys, n=1, cutoff=0.85)
+                or any(re.fullmatch(re.escape(prefix) + r"[\w-]+@\d+", monitor) for prefix in prefixes)
+                or difflib.get_close_matches(monitor, keys, n=1, cutoff=0.85)
             ):
-                known = difflib.get_close_matches(bare, keys, n=5, cutoff=0.0)
+                known = difflib.get_close_matches(monitor, keys, n=5, cutoff=0.0)
                 raise ValueError(
                     f"{who}): nothing logs that key. "
                     + (f"Logged are {', '.join(known)}, ..." if known else f"stages={self.stages} log nothing in fit")
@@ -171,7 +168,7 @@ class _Agreed(Metric):
     """A value that every process has: Lightning neither reduces a metric again nor asks for `sync_dist`."""
 
     def __init__(self, value: Tensor) -> None:
-        super().__init__(sync_on_compute=False)
+        super().__init__()
         self.value = value
 
     def update(self) -> None:
