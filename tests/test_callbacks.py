@@ -223,11 +223,15 @@ def test_prefix_and_key_format(tmp_path):
     """Keys are composed of prefix, name and key format; prog_bar takes labels or keys."""
     pl = importlib.import_module(PACKAGES[0])
     callback = RecMetricsCallback(
-        ["HR", "NDCG"], k=10, prefix="{stage}_full/", key_format="{name}_at_{k}", prog_bar=["HR@10", "NDCG_at_10"]
+        ["HR", "NDCG"],
+        k=10,
+        prefix="{stage}_full/{name}_",
+        key_format="{name}_at_{k}",
+        prog_bar=["HR@10", "NDCG_at_10"],
     )
     run = trainer(pl, tmp_path, callback)
     run.validate(make_module(pl), loader(samples(3)), verbose=False)
-    assert set(logged(run)) == {"val_full/HR_at_10", "val_full/NDCG_at_10"} == set(run.progress_bar_metrics)
+    assert set(logged(run)) == {"val_full/val_HR_at_10", "val_full/val_NDCG_at_10"} == set(run.progress_bar_metrics)
 
 
 def test_a_collection_and_a_step_that_logs_too(tmp_path):
@@ -383,8 +387,17 @@ def test_exclude_by_user_ids(tmp_path):
     assert run.validate(make_module(pl, step), loader(data), verbose=False) == [expected[0]]
     got = run.test(make_module(pl, step), loader(data), verbose=False)
     assert got == [{key.replace("val", "test"): value for key, value in expected[1].items()}]
-    with pytest.raises(ValueError, match="exclude holds val, test, but a loader is named 'cold'"):
-        run.validate(make_module(pl, step), {"cold": loader(data)}, verbose=False)
+    both = {"warm": loader(data), "cold": loader(data)}
+    callback = RecMetricsCallback(NAMES, k=KS, exclude={"val": train, "cold": more}, prefix="{stage}_{name}/")
+    run = trainer(pl, tmp_path, callback)
+    run.validate(make_module(pl, step), both, verbose=False)
+    named = [
+        {key.replace("val/", f"val_{name}/"): value for key, value in values.items()}
+        for name, values in zip(both, expected, strict=True)
+    ]
+    assert logged(run) == named[0] | named[1]
+    with pytest.raises(ValueError, match="exclude holds val, cold, neither 'warm' nor 'test'"):
+        run.test(make_module(pl, step), both, verbose=False)
 
     def own(scores, target, users):
         return step(scores, target, users) | {"exclude": (target + 2) % ITEMS}
@@ -406,10 +419,14 @@ META = torch.device("meta")
         (
             lambda s, t, u: {},
             ValueError,
-            "it returned an empty mapping: one of 'scores', 'ranks', 'ranking' is missing",
+            "'scores' and 'target', or .*got an empty mapping; outputs=",
         ),
-        (lambda s, t, u: {"preds": s, "target": t}, ValueError, "it returned 'preds', 'target': one of 'scores'"),
-        (lambda s, t, u: {"scores": s, "targets": t}, ValueError, "returned 'scores', 'targets': 'target' is missing"),
+        (lambda s, t, u: {"preds": s, "target": t}, ValueError, "'scores' and 'target', or .*got 'preds', 'target'"),
+        (lambda s, t, u: {"scores": s, "targets": t}, ValueError, "returned 'targets'; did you mean 'target'"),
+        (lambda s, t, u: {"scores": s}, ValueError, "'scores' and 'target', or .*got 'scores'; outputs="),
+        (lambda s, t, u: {"scores": s, "target": t, "excluded": t}, ValueError, "'excluded'; did you mean 'exclude'"),
+        (lambda s, t, u: {"scores": s, "target": t, "weight": u}, ValueError, "'weight'; did you mean 'weights'"),
+        (lambda s, t, u: {"scores": s.numpy(), "target": t}, TypeError, "returned 'scores' that is no tensor: "),
         (
             lambda s, t, u: {"scores": s, "ranks": t, "target": t},
             ValueError,
@@ -450,10 +467,11 @@ def test_what_a_step_must_not_return(step, error, message, tmp_path):
         (
             {"exclude": True},
             {},
-            "validation_step must return 'user_ids' too, for exclude=; it returned 'scores', 'target'",
+            "validation_step must return 'user_ids' too, for exclude=, got 'scores', 'target'",
         ),
         ({"exclude": True}, {"user_ids": torch.tensor([0, 1, 2, 99])}, "users.*99"),
-        ({"exclude": True}, {"user_ids": torch.tensor([0, 1])}, "exclude"),
+        ({"exclude": True}, {"user_ids": torch.tensor([0, 1])}, "'user_ids' as integers .4., got .*int64.*2"),
+        ({"exclude": True}, {"user_ids": torch.rand(4)}, "'user_ids' as integers .4., got .*float32"),
         ({"sample_ids": "index"}, {}, "must return 'index' .sample_ids=.; it returned 'scores', 'target'"),
         ({"sample_ids": "index"}, {"index": torch.arange(3)}, "sample_ids must be .4., one a row, got .3."),
         ({"sample_ids": "index"}, {"index": torch.rand(4)}, "sample_ids must be an integer tensor"),
@@ -481,10 +499,24 @@ def test_what_an_option_asks_of_the_step(options, returned, message, tmp_path):
         (["HR"], {"k": 5, "stages": "predict"}, ValueError, "stages must be one of"),
         (["HR"], {"k": 5, "stages": ("fit",)}, ValueError, "stages must be one of"),
         (["HR"], {"k": 5, "prog_bar": ["NDCG@10"]}, ValueError, "prog_bar names NDCG@10, the metrics are HR@5"),
-        (["HR"], {"k": 5, "prefix": "{loader}/"}, ValueError, "prefix must be a string, in which {stage} may stand"),
+        (
+            ["HR"],
+            {"k": 5, "prefix": "{loader}/"},
+            ValueError,
+            "prefix must be a string, in which {stage} and {name} may stand",
+        ),
         (["HR"], {"k": 5, "prefix": None}, ValueError, "prefix must be a string"),
         (["HR"], {"k": 5, "outputs": "scores"}, TypeError, "outputs must be a function"),
-        (["HR"], {"k": 5, "sample_ids": 3}, TypeError, "sample_ids must be the name"),
+        (
+            ["HR"],
+            {"k": 5, "outputs": lambda batch: None},
+            TypeError,
+            "outputs must be a function of .what the step ret",
+        ),
+        (["HR"], {"k": "10"}, TypeError, "k must be whole numbers, got the string '10'"),
+        (["hr,ndcg"], {"k": 10}, ValueError, "unknown metric 'hr,ndcg'; several names are given as a list"),
+        (["HR"], {"k": 5, "dataloaders": {"val": ["a", "b"]}}, ValueError, "names themselves, not lists of them"),
+        (["HR"], {"k": 5, "sample_ids": 3}, TypeError, "sample_ids must be a function of"),
         (["HR"], {"k": 5, "dataloaders": ["a", "a"]}, ValueError, "dataloaders holds a name twice"),
         (["HR"], {"k": 5, "exclude": torch.zeros(3)}, TypeError, "exclude must be Interactions"),
         (["HR"], {"k": 5, "exclude": {"val": [1]}}, TypeError, "exclude must be Interactions"),
@@ -500,7 +532,11 @@ def test_bad_arguments(arguments, options, error, message):
 @pytest.mark.parametrize(
     ("monitor", "mode", "message"),
     [
-        ("val/NDCG@10", "min", r"EarlyStopping\(monitor='val/NDCG@10', mode='min'\) would keep the worst.*mode='max'"),
+        (
+            "val/NDCG@10",
+            "min",
+            r"EarlyStopping\(monitor='val/NDCG@10', mode='min'\): higher is better, pass mode='max'",
+        ),
         ("val/NDCG@20", "max", "nothing logs that key. Logged are .*val/NDCG@10"),
         ("val/MAP@10", "max", "nothing logs that key"),
         ("val/ndcg@10", "max", "nothing logs that key"),
@@ -509,6 +545,7 @@ def test_bad_arguments(arguments, options, error, message):
         ("test/NDCG@10", "max", "nothing logs that key"),
         ("val/NDCG@10", "max", None),
         ("val/num_users", "min", None),
+        ("test/num_users", "min", "nothing logs that key. Counts are logged with log_counts=True"),
         ("val/loss", "min", None),
         ("train/NDCG@10", "min", None),
         ("val/ndcg_10_sampled", "min", None),
@@ -548,6 +585,21 @@ def test_monitors_with_several_loaders_or_stages(tmp_path):
     run = trainer(pl, tmp_path, stop, RecMetricsCallback("HR", k=1), RecMetricsCallback("HR", k=2))
     run.fit(make_module(pl), loader(data), loader(data))
     assert set(logged(run)) == {"val/HR@1", "val/HR@2"}
+
+
+def test_callbacks_that_log_the_same_key(tmp_path):
+    """The last one would win, silently."""
+    pl = importlib.import_module(PACKAGES[0])
+    data, step = samples(5), lambda s, t, u: {"scores": s, "target": t}
+    whole = functools.partial(CatalogueEvaluationCallback, "HR", k=1, embed=lambda m: None, target=catalogue()[0])
+    for others in ([RecMetricsCallback("HR", k=1)], [whole()]):
+        run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=[1, 2]), *others)
+        with pytest.raises(ValueError, match=r"would both log 'val/HR@1': give one of them another prefix"):
+            run.validate(make_module(pl, step), loader(data), verbose=False)
+    with pytest.raises(ValueError, match="CatalogueEvaluationCallback and CatalogueEvaluationCallback would both log"):
+        trainer(pl, tmp_path, whole(), whole()).fit(make_module(pl, step), loader(data), loader(data))
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1), whole(stages="test"), RecMetricsCallback("HR", k=2))
+    run.validate(make_module(pl, step), loader(data), verbose=False)
 
 
 def test_keys_that_mlflow_refuses(tmp_path):
@@ -729,6 +781,7 @@ def _doubts(rank, world_size):
         ("own", loader(data, sampler=EveryoneReadsAll(data)), None, {"use_distributed_sampler": False}),
         ("stream", DataLoader(Stream(data), batch_size=4), None, {}),
         ("dropping", loader(data, sampler=dropping), None, {}),
+        ("short", loader(samples(10), drop_last=True), None, {}),
         ("rows", loader(data), half, {}),
         ("even", loader(data[:4]), half, {}),
     ):
@@ -751,6 +804,7 @@ def test_doubts_are_said_once(on_processes):
         assert repeated in said[0][name][0], name
         assert said[1][name] == []
     assert "drop_last=True) leaves 1 of 5 samples out" in said[0]["dropping"][0]
+    assert "DataLoader(drop_last=True) leaves 1 samples of each process out" in said[0]["short"][0]
     assert [len(process["rows"]) for process in said] == [0, 1]  # the process that holds the repeat
     assert "has 2 rows, which are not its samples" in said[1]["rows"][0]
     assert said[0]["even"] == said[1]["even"] == []
@@ -812,7 +866,8 @@ def _bad_values_on_one_process(rank, world_size):
 @pytest.mark.timeout(300)
 def test_bad_values_on_one_process_raise_in_all(on_processes):
     """No process is left waiting for one that raised alone."""
-    message = "HR@1: bad input since the last reset: 1 rows with a target id beyond the last item"
+    message = "RecMetricsCallback, loader 'val': HR@1: bad input since the last reset: "
+    message += "1 rows with a target id beyond the last item"
     assert [process["bad values"] for process in on_processes(2)] == [[message, message]] * 2
 
 
@@ -928,7 +983,7 @@ def test_catalogue_with_several_targets(tmp_path):
         embed=lambda m: m.embed(),
         target={"valid": valid, "test": test},
         exclude={"valid": train, "test": train.union(valid)},
-        prefix="{stage}/full_",
+        prefix="{name}/full_",
     )
     module, data = make_embedding_module(pl), DataLoader(torch.arange(4))
     run = trainer(pl, tmp_path, callback)
@@ -1008,12 +1063,34 @@ def test_catalogue_sanity_check(tmp_path):
         ({"exclude": {"valid": None}}, ValueError, "exclude holds valid, expected val, test"),
         ({"every_n_epochs": 0}, ValueError, "every_n_epochs must be at least 1"),
         ({"stages": "fit"}, ValueError, "stages must be one of"),
-        ({"embed": None}, TypeError, "embed must be a function of the module"),
+        ({"embed": None}, TypeError, "embed must be a function of .the module."),
+        ({"embed": lambda a, b: None}, TypeError, "embed must be a function of .the module."),
     ],
 )
 def test_catalogue_bad_arguments(options, error, message):
     with pytest.raises(error, match=message):
         CatalogueEvaluationCallback("HR", k=1, **({"embed": lambda m: None, "target": catalogue()[0]} | options))
+
+
+def test_catalogue_every_n_epochs_and_early_stopping(tmp_path):
+    """EarlyStopping would end the run after the first epoch, with an error that does not tell why."""
+    pl = importlib.import_module(PACKAGES[0])
+    stop, data = pl.callbacks.EarlyStopping("val/HR@1", mode="max"), DataLoader(torch.arange(4))
+    options = {"k": 1, "embed": lambda m: m.embed(), "target": catalogue()[0]}
+    run = trainer(pl, tmp_path, CatalogueEvaluationCallback("HR", every_n_epochs=2, **options), stop)
+    with pytest.raises(ValueError, match=r"every_n_epochs=2 does not log: pass Trainer\(check_val_every_n_epoch=2\)"):
+        run.fit(make_embedding_module(pl), data, data)
+    run = trainer(
+        pl, tmp_path, CatalogueEvaluationCallback("HR", **options), stop, check_val_every_n_epoch=2, max_epochs=4
+    )
+    run.fit(make_embedding_module(pl), data, data)
+
+
+def test_catalogue_embed_returns_something_else(tmp_path):
+    pl = importlib.import_module(PACKAGES[0])
+    callback = CatalogueEvaluationCallback("HR", k=1, embed=lambda m: m.users @ m.items.T, target=catalogue()[0])
+    with pytest.raises(TypeError, match=r"embed must return .users, items., got .*float32"):
+        trainer(pl, tmp_path, callback).validate(make_embedding_module(pl), DataLoader(torch.arange(4)))
 
 
 @pytest.mark.parametrize("kind", ["TQDMProgressBar", "RichProgressBar"])
@@ -1044,19 +1121,27 @@ def test_catalogue_progress_in_the_trainers_bar(kind, validates, tmp_path, capsy
 def _catalogue(rank, world_size):
     """Return what is logged with the users split over the processes."""
     valid, _, train = catalogue()
-    callback = CatalogueEvaluationCallback(
-        NAMES, k=KS, embed=lambda m: m.embed(), target=valid, exclude=train, log_counts=True
-    )
-    pl, run = distributed_trainer(world_size, callback)
+    scored = []
+
+    def embed(module):
+        users, items = module.embed()
+        return lambda ids: (scored.append(len(ids)), users[ids] @ items.T)[1], None
+
+    callback = CatalogueEvaluationCallback(NAMES, k=KS, embed=embed, target=valid, exclude=train, log_counts=True)
+    pl, run = distributed_trainer(world_size, callback, max_epochs=1)
     data = DataLoader(torch.arange(4))
-    run.fit(make_embedding_module(pl), data, data)
-    return logged(run)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trm.lightning, "_SANITY_USERS", 0)
+        run.fit(make_embedding_module(pl), data, data)
+    return logged(run), sum(scored)
 
 
 @pytest.mark.timeout(300)
 def test_catalogue_over_processes(on_processes):
     """The users are split, and all processes log the values of one."""
-    (one,) = (process["catalogue"] for process in on_processes(1))
-    assert one["val/num_users"] < USERS
+    one, scored = on_processes(1)[0]["catalogue"]
+    assert one["val/num_users"] == scored < USERS
     expected = {key: pytest.approx(value, abs=1e-12) for key, value in one.items()}
-    assert [process["catalogue"] for process in on_processes(2)] == [expected, expected]
+    shares = [process["catalogue"] for process in on_processes(2)]
+    assert [values for values, _ in shares] == [expected, expected]
+    assert sum(share for _, share in shares) == scored > max(share for _, share in shares)

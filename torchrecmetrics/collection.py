@@ -89,8 +89,8 @@ class RecMetricCollection(MetricCollection):
     ) -> None:
         super().__init__({}, prefix=prefix, postfix=postfix, compute_groups=False)
         self._groups = {}  # torchmetrics 1.4 leaves this to add_metrics
-        if isinstance(metrics, Mapping):
-            keyed = list(metrics.items())
+        if isinstance(metrics, (Mapping, MetricCollection)):
+            keyed: list[tuple[Any, Any]] = list(metrics.items())
         else:
             members = _members(metrics, k, options)
             keyed = [(_key(metric, key_format), metric) for metric in members]
@@ -182,6 +182,8 @@ def _members(
     options: dict[str, Any],
 ) -> list[RankingMetric]:
     """Cross the names with the cut-offs; ascending k, members without one last."""
+    if isinstance(k, str):
+        raise TypeError(f"k must be whole numbers, got the string {k!r}")
     cutoffs = [] if k is None else [k] if not isinstance(k, Iterable) or getattr(k, "ndim", 1) == 0 else list(k)
     cutoffs = [check_k(cutoff) for cutoff in cutoffs]
     members: list[RankingMetric] = []
@@ -212,6 +214,8 @@ def _from_name(text: str, cutoffs: list[int], options: dict[str, Any]) -> list[R
     if cls is None:
         nearest = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
         hint = f"; did you mean {_BY_NAME[nearest[0]]._name!r}?" if nearest else "."
+        if "," in text:
+            hint = "; several names are given as a list."
         if "-" in name and _BY_NAME.get(name.split("-")[0].lower()):
             hint = "; a metric with options is given as an instance, such as NDCG(10, gain='exponential')."
         raise ValueError(f"unknown metric {text!r}{hint} Known: {', '.join(_CLASSES)}")

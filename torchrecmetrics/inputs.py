@@ -159,6 +159,8 @@ class Excluded:
                     )
                 self.masks.append(part)
             else:
+                if hasattr(part, "to_edge_index"):
+                    raise TypeError(f"exclude must be ids or bool, got {part}: pass exclude.select(user_ids).items")
                 check_ids("exclude", part)
                 ids = part[:, None] if part.dim() == 1 else part
                 if ids.dim() != 2 or len(ids) != rows:
@@ -394,9 +396,9 @@ def shown(values: Tensor) -> str:
 def overlap_detail(row: int, ids: Tensor, shared: Tensor) -> str:
     """Say how many relevant items are excluded, and what can be done."""
     return (
-        f"{int(shared.sum())} pairs, in row {row} item {int(ids[row][shared[row]][0])}. Take them out of the target, "
-        "or say what they mean: overlap='keep' (they stay candidates: repeat consumption), overlap='miss' (they "
-        "cannot be hit) or overlap='error' (this)"
+        f"{int(shared.sum())} pairs, in row {row} item {int(ids[row][shared[row]][0])}. Unless ids are shifted, or the "
+        "history holds the targets themselves: take them out of the target, or say what they mean: overlap='keep' "
+        "(they stay candidates: repeat consumption), overlap='miss' (they cannot be hit) or overlap='error' (this)"
     )
 
 

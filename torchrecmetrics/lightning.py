@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 import warnings
@@ -78,9 +79,11 @@ class _Reporting(*_callback_classes()):  # type: ignore[misc]
         else:
             self._metrics = RecMetricCollection(metrics, k, key_format=key_format, **options)
         try:
-            prefix.format(stage="val")
+            prefix.format(stage="val", name="val")
         except (AttributeError, LookupError, ValueError) as error:
-            raise ValueError(f"prefix must be a string, in which {{stage}} may stand, got {prefix!r}") from error
+            raise ValueError(
+                f"prefix must be a string, in which {{stage}} and {{name}} may stand, got {prefix!r}"
+            ) from error
         self.prefix = prefix
         self._labels = [str(key) for key in self._metrics]
         keys = {metric.label: key for key, metric in zip(self._labels, self._metrics._members(), strict=True)}
@@ -92,13 +95,30 @@ class _Reporting(*_callback_classes()):  # type: ignore[misc]
         self.log_counts = log_counts
 
     def _names(self, stage: str) -> list[str]:
-        """Return what stands for {stage} in the keys of a stage, as far as that is known before it begins."""
+        """Return what stands for {name} in the keys of a stage, as far as that is known before it begins."""
         raise NotImplementedError
 
-    def _keys(self, names: Iterable[str]) -> list[str]:
-        """All keys that are logged under these names."""
+    def _prefix(self, stage: str, name: str) -> str:
+        return self.prefix.format(stage=_SHORT[stage], name=name)
+
+    def _keys(self, stage: str, names: Iterable[str]) -> list[str]:
+        """All keys that a stage logs under these names."""
         keys = [*self._labels, *(_COUNTS if self.log_counts else ())]
-        return [self.prefix.format(stage=name) + key for name in names for key in keys]
+        return [self._prefix(stage, name) + key for name in names for key in keys]
+
+    def _logs(self, stage: str) -> list[str]:
+        """Return the keys that the stage, which is about to begin, is sure to log."""
+        raise NotImplementedError
+
+    def _check_others(self, trainer: Any, stage: str) -> None:
+        """Refuse another callback that logs the same keys: the last one would win."""
+        for other in trainer.callbacks:
+            twice = set(self._logs(stage)) & set(other._logs(stage)) if isinstance(other, _Reporting) else set()
+            if twice and other is not self:
+                raise ValueError(
+                    f"{type(self).__name__} and {type(other).__name__} would both log {min(twice)!r}: give one of them "
+                    "another prefix, such as prefix='{name}/full_'"
+                )
 
     def _empty(self, trainer: Any) -> RecMetricCollection:
         """Make a collection for a run."""
@@ -113,7 +133,7 @@ class _Reporting(*_callback_classes()):  # type: ignore[misc]
         asked = "validate" if stage == "fit" else stage
         if asked not in _SHORT:
             return
-        keys = self._keys(self._names(asked)) if asked in self.stages else []
+        keys = self._keys(asked, self._names(asked)) if asked in self.stages else []
         _check_loggers(trainer.loggers, keys)
         if stage == "fit":
             self._check_monitors(trainer, pl_module, keys)
@@ -121,10 +141,11 @@ class _Reporting(*_callback_classes()):  # type: ignore[misc]
     def _check_monitors(self, trainer: Any, pl_module: Any, keys: Sequence[str]) -> None:
         """Refuse a callback that monitors one of `keys` upside down, or a key that only looks like one of them."""
         others = [other for other in trainer.callbacks if isinstance(other, _Reporting) and other is not self]
-        elsewhere = {key for other in others for key in other._keys(other._names("validate"))}
+        elsewhere = {key for other in others for key in other._keys("validate", other._names("validate"))}
         for module in pl_module.modules():
             elsewhere |= set(map(str, module.keys())) if isinstance(module, MetricCollection) else set()
-        prefixes = {self.prefix.format(stage=name) for stage in _SHORT for name in self._names(stage)} - {""}
+        prefixes = {self._prefix(stage, name) for stage in _SHORT for name in self._names(stage)} - {""}
+        counts = {prefix + count for prefix in prefixes for count in _COUNTS}
         for callback in trainer.callbacks:
             monitor, mode = getattr(callback, "monitor", None), getattr(callback, "mode", None)
             if not isinstance(monitor, str):
@@ -132,21 +153,19 @@ class _Reporting(*_callback_classes()):  # type: ignore[misc]
             who = f"{type(callback).__name__}(monitor={monitor!r}"
             if monitor in keys:
                 if mode == "min" and not monitor.endswith(_COUNTS):
-                    raise ValueError(f"{who}, mode='min') would keep the worst: higher is better, pass mode='max'")
+                    raise ValueError(f"{who}, mode='min'): higher is better, pass mode='max'")
             elif monitor not in elsewhere and (
-                monitor in self._labels
+                monitor in (*self._labels, *counts)
                 or any(re.fullmatch(re.escape(prefix) + r"[\w-]+@\d+", monitor) for prefix in prefixes)
                 or difflib.get_close_matches(monitor, keys, n=1, cutoff=0.85)
             ):
                 known = difflib.get_close_matches(monitor, keys, n=5, cutoff=0.0)
-                raise ValueError(
-                    f"{who}): nothing logs that key. "
-                    + (f"Logged are {', '.join(known)}, ..." if known else f"stages={self.stages} log nothing in fit")
-                )
+                hint = f"Logged are {', '.join(known)}, ..." if known else f"stages={self.stages} log nothing in fit"
+                hint = "Counts are logged with log_counts=True" if monitor in counts else hint
+                raise ValueError(f"{who}): nothing logs that key. {hint}")
 
-    def _log(self, pl_module: Any, name: str, values: Mapping[str, Tensor], counts: Any, postfix: str = "") -> None:
+    def _log(self, pl_module: Any, values: Mapping[str, Tensor], counts: Any, prefix: str, postfix: str = "") -> None:
         """Log what all processes have agreed on; `counts` has the four counts as attributes."""
-        prefix = self.prefix.format(stage=name)
         logged = dict(values)
         if self.log_counts:
             like = next(iter(values.values()))
@@ -206,13 +225,14 @@ class RecMetricsCallback(_Reporting):
         stages: "validate" (in `fit` too), "test", or both.
         prog_bar: keys without prefix that the progress bar shows.
         outputs: a function of (what the step returned, batch) that makes the mapping.
-        prefix: put in front of every key; {stage} stands for `val`, `test`, or the loader's name.
+        prefix: put in front of every key; {name} stands for the loader's name, or `val` or `test` where it has none,
+            {stage} always for `val` or `test`.
         key_format: as in `RecMetricCollection`; MLflow refuses `@`: "{name}_at_{k}".
         dataloaders: names of the loaders in their order, such as ["valid", "test"], or a dict with these keys. Not
             needed where the Trainer is given a dict of loaders. A single loader goes by `val` or `test` without one,
             several by Lightning's `/dataloader_idx_0`.
         exclude: `Interactions` whose items leave the candidates of the users in `user_ids` (kept on the host, they cost
-            no wait for the device), or a dict of these by the loader's name.
+            no wait for the device), or a dict of these by the loader's name or by `val` and `test`.
         sample_ids: where repeated samples cannot be recognised (own samplers, iterable data sets): name of the step's
             entry, or a function of (what the step returned, batch), that gives each row's index in the data set,
             integers [B]. An index counts once however often it is met. Not the user: a user may have several rows.
@@ -240,7 +260,7 @@ class RecMetricsCallback(_Reporting):
         stages: Sequence[Stage] = ("validate", "test"),
         prog_bar: Sequence[str] = _PROG_BAR,
         outputs: Callable[[Any, Any], Mapping[str, Any]] | None = None,
-        prefix: str = "{stage}/",
+        prefix: str = "{name}/",
         key_format: KeyFormat = "{name}@{k}",
         dataloaders: Iterable[str] | None = None,
         exclude: Interactions | Mapping[str, Interactions] | None = None,
@@ -249,10 +269,14 @@ class RecMetricsCallback(_Reporting):
         **options: Any,
     ) -> None:
         super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, options)
-        if outputs is not None and not callable(outputs):
-            raise TypeError(f"outputs must be a function of (what the step returned, batch), got {outputs!r}")
-        if sample_ids is not None and not (isinstance(sample_ids, str) or callable(sample_ids)):
-            raise TypeError(f"sample_ids must be the name of a step's entry or a function, got {sample_ids!r}")
+        if outputs is not None:
+            _check_function("outputs", outputs, "(what the step returned, batch)", 2)
+        if sample_ids is not None and not isinstance(sample_ids, str):
+            _check_function(
+                "sample_ids", sample_ids, "(what the step returned, batch), or the name of a step's entry", 2
+            )
+        if isinstance(dataloaders, Mapping) and any(isinstance(names, (list, tuple)) for names in dataloaders.values()):
+            raise ValueError(f"dataloaders holds the loaders' names themselves, not lists of them, got {dataloaders}")
         self.outputs = outputs
         self.sample_ids = sample_ids
         self.dataloaders = [dataloaders] if isinstance(dataloaders, str) else list(dataloaders or ())
@@ -314,9 +338,10 @@ class RecMetricsCallback(_Reporting):
                 metric.sync_on_compute = False  # SampleRows leaves all rows in every process
             exclude = self.exclude
             if isinstance(exclude, Mapping):
-                if name not in exclude:
-                    raise ValueError(f"exclude holds {', '.join(exclude)}, but a loader is named {name!r}")
-                exclude = exclude[name]
+                key = name if name in exclude else _SHORT[stage]
+                if key not in exclude:
+                    raise ValueError(f"exclude holds {', '.join(exclude)}, neither {name!r} nor {key!r}")
+                exclude = exclude[key]
             samples = share = None
             if self.sample_ids is not None:
                 samples = SampleRows(collection)
@@ -326,10 +351,15 @@ class RecMetricsCallback(_Reporting):
                     self._warn(doubt)
             exclude = None if exclude is None else exclude.to(pl_module.device)
             self.collections[name + postfix] = collection
-            self._loaders.append(_Loader(name, postfix, collection, exclude, samples, share))
+            prefix = self._prefix(stage, name)
+            self._loaders.append(_Loader(name + postfix, prefix, postfix, collection, exclude, samples, share))
+        self._check_others(trainer, stage)
         if trainer.state.fn == "fit":
-            keys = [key + loader.postfix for loader in self._loaders for key in self._keys([loader.name])]
-            self._check_monitors(trainer, pl_module, keys)
+            self._check_monitors(trainer, pl_module, self._logs(stage))
+
+    def _logs(self, stage: str) -> list[str]:
+        keys = (*self._labels, *(_COUNTS if self.log_counts else ()))
+        return [loader.prefix + key + loader.postfix for loader in self._loaders for key in keys]
 
     def _name_loaders(self, trainer: Any, stage: str) -> tuple[list[Any], list[tuple[str, str]]]:
         """Return the stage's loaders, and name and postfix of each."""
@@ -360,11 +390,7 @@ class RecMetricsCallback(_Reporting):
             source = step if self.outputs is None else "the function outputs="
             given = _read(outputs, source, pl_module.device)
             if loader.exclude is not None:
-                if outputs.get("user_ids") is None:
-                    raise ValueError(
-                        f"{source} must return 'user_ids' too, for exclude=; it returned {_keys_of(outputs)}"
-                    )
-                history = loader.exclude.select(torch.as_tensor(outputs["user_ids"]).cpu()).items
+                history = loader.exclude.select(_user_ids(outputs, given, source)).items
                 own = given.get("exclude", ())
                 given["exclude"] = (*(own if isinstance(own, tuple) else (own,)), history)
             weights = given.pop("weights", None)
@@ -378,7 +404,7 @@ class RecMetricsCallback(_Reporting):
                 loader.samples.add(self._ids(outputs, returned, batch, source), ranking, weights)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            where = f"{type(self).__name__}, loader {loader.name + loader.postfix!r}, batch {batch_idx}"
+            where = f"{type(self).__name__}, loader {loader.name!r}, batch {batch_idx}"
             raise kind(f"{where}: {error}") from error
 
     def _ids(self, outputs: Mapping[str, Any], returned: Any, batch: Any, source: str) -> Tensor:
@@ -393,9 +419,12 @@ class RecMetricsCallback(_Reporting):
         for loader in self._loaders:
             if loader.samples is not None:
                 loader.samples.settle()
-            values = loader.collection.compute()
+            try:
+                values = loader.collection.compute()
+            except ValueError as error:
+                raise ValueError(f"{type(self).__name__}, loader {loader.name!r}: {error}") from error
             if not trainer.sanity_checking:
-                self._log(pl_module, loader.name, values, loader.collection._members()[0], loader.postfix)
+                self._log(pl_module, values, loader.collection._members()[0], loader.prefix, loader.postfix)
             loader.collection.reset()
         self._loaders = []
         if trainer.sanity_checking:
@@ -414,6 +443,7 @@ class RecMetricsCallback(_Reporting):
 @dataclass
 class _Loader:
     name: str
+    prefix: str
     postfix: str
     collection: RecMetricCollection
     exclude: Interactions | None
@@ -437,31 +467,56 @@ class _Loader:
 
 def _read(outputs: Any, source: str, device: torch.device) -> dict[str, Any]:
     """Return what a step's mapping holds for `make_ranking`, and `weights`."""
-    wanted = "a mapping with 'scores' and 'target', with 'ranks' or with 'ranking'"
+    wanted = f"{source} must return a mapping with 'scores' and 'target', or with 'ranks', or with 'ranking'"
+    cure = "outputs= takes a function of (what the step returned, batch) that makes one"
     if not isinstance(outputs, Mapping):
-        raise TypeError(
-            f"{source} must return {wanted}, got {describe(outputs)}; outputs= takes a function of (what the step "
-            "returned, batch) that makes one"
-        )
+        raise TypeError(f"{wanted}, got {describe(outputs)}; {cure}")
     given = {name: outputs[name] for name in (*_FORMS, *_BESIDE) if outputs.get(name) is not None}
+    for name in _BESIDE:
+        meant = [key for key in outputs if key in (f"{name}s", f"{name}d", name[:-1])]
+        if name not in given and meant:
+            raise ValueError(f"{source} returned {meant[0]!r}; did you mean {name!r}?")
     forms = [name for name in _FORMS if name in given]
     if len(forms) > 1:
         raise ValueError(f"{source} returned {' and '.join(map(repr, forms))}: return one of them")
-    missing = "one of 'scores', 'ranks', 'ranking'" if not forms else "'target'"
     if not forms or (forms == ["scores"] and "target" not in given):
-        raise ValueError(f"{source} must return {wanted}; it returned {_keys_of(outputs)}: {missing} is missing")
+        raise ValueError(f"{wanted}, got {_keys_of(outputs)}; {cure}")
     if forms != ["scores"]:
         given.pop("target", None)  # ranks were made with it
     for name, value in given.items():
         for part in value if isinstance(value, tuple) else (value,):
+            if not isinstance(part, (Tensor, Ranking)) and name != "depth":
+                raise TypeError(f"{source} returned {name!r} that is no tensor: {describe(part)}")
             there = part.ranks.device if isinstance(part, Ranking) else getattr(part, "device", device)
             if there != device:
                 raise ValueError(f"{source} returned {name!r} on {there}, the module is on {device}")
     return given
 
 
+def _user_ids(outputs: Mapping[str, Any], given: Mapping[str, Any], source: str) -> Tensor:
+    """Return the users of a batch, on the host."""
+    ids = outputs.get("user_ids")
+    if ids is None:
+        raise ValueError(f"{source} must return 'user_ids' too, for exclude=, got {_keys_of(outputs)}")
+    ids = torch.as_tensor(ids).cpu()
+    rows = len(given["scores"]) if "scores" in given else len(ids)
+    if ids.shape != (rows,) or ids.is_floating_point():
+        raise ValueError(f"{source} must return 'user_ids' as integers [{rows}], got {describe(ids)}")
+    return ids
+
+
 def _keys_of(outputs: Mapping[str, Any]) -> str:
     return ", ".join(repr(key) for key in outputs) or "an empty mapping"
+
+
+def _check_function(name: str, function: Any, takes: str, arguments: int) -> None:
+    """Refuse what cannot be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except TypeError as error:
+        raise TypeError(f"{name} must be a function of {takes}, got {function!r}") from error
+    except ValueError:
+        pass  # some built-in functions do not tell
 
 
 def _check_loggers(loggers: Iterable[Any], keys: Iterable[str]) -> None:
@@ -491,14 +546,16 @@ class CatalogueEvaluationCallback(_Reporting):
         embed: a function of the module that returns (users [U, d], items [I, d]), or (a function of user ids that
             returns scores, None). It is called without gradients, with the module in eval mode.
         target: ground truth, `Interactions` [U, I], logged as `val/...` in validation and `test/...` in
-            `trainer.test`; or a dict of them, all evaluated in each of `stages`, whose names stand for {stage}.
+            `trainer.test`; or a dict of them by name, all evaluated in each of `stages`. For one ground truth in `fit`
+            and another in `trainer.test`, take two callbacks with `stages="validate"` and `stages="test"`.
         exclude: what leaves a user's candidates, as in `evaluate`, for all targets; or a dict of that by target's name,
             `{"val": train, "test": train.union(valid)}` for a plain target.
-        every_n_epochs: in `fit`, evaluate after epochs n, 2n, ... only; give ModelCheckpoint the same. Where values are
-            monitored for EarlyStopping, use the Trainer's `check_val_every_n_epoch`.
+        every_n_epochs: in `fit`, evaluate after epochs n, 2n, ... only; give ModelCheckpoint the same. EarlyStopping
+            wants a value each time: use the Trainer's `check_val_every_n_epoch` with it.
         stages: "validate" (in `fit` too), "test", or both.
         prog_bar: keys without prefix that the progress bar shows.
-        prefix: put in front of every key; {stage} stands for `val`, `test` or the target's name.
+        prefix: put in front of every key; {name} stands for the target's name, or `val` or `test` where it has none,
+            {stage} always for `val` or `test`.
         key_format: as in `RecMetricCollection`.
         log_counts: log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric, too.
         similarity: as in `evaluate`.
@@ -530,7 +587,7 @@ class CatalogueEvaluationCallback(_Reporting):
         every_n_epochs: int = 1,
         stages: Sequence[Stage] = ("validate", "test"),
         prog_bar: Sequence[str] = _PROG_BAR,
-        prefix: str = "{stage}/",
+        prefix: str = "{name}/",
         key_format: KeyFormat = "{name}@{k}",
         log_counts: bool = False,
         similarity: Literal["dot", "cosine"] = "dot",
@@ -540,8 +597,7 @@ class CatalogueEvaluationCallback(_Reporting):
         **options: Any,
     ) -> None:
         super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, options)
-        if not callable(embed):
-            raise TypeError(f"embed must be a function of the module that returns (users, items), got {embed!r}")
+        _check_function("embed", embed, "(the module) that returns (users, items)", 1)
         self.embed = embed
         self.target = target
         for truth in target.values() if isinstance(target, Mapping) else [target]:
@@ -562,6 +618,23 @@ class CatalogueEvaluationCallback(_Reporting):
     def _names(self, stage: str) -> list[str]:
         return list(self.target) if isinstance(self.target, Mapping) else [_SHORT[stage]]
 
+    def _logs(self, stage: str) -> list[str]:
+        return self._keys(stage, self._names(stage)) if stage in self.stages else []
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Refuse monitors, loggers and other callbacks that cannot work with the keys."""
+        super().setup(trainer, pl_module, stage)
+        asked = "validate" if stage == "fit" else stage
+        if asked in self.stages:
+            self._check_others(trainer, asked)
+        for callback in trainer.callbacks if stage == "fit" and self.every_n_epochs > 1 else ():
+            stops = any(kind.__name__ == "EarlyStopping" for kind in type(callback).__mro__)
+            if stops and callback.monitor in self._logs("validate"):
+                raise ValueError(
+                    f"EarlyStopping(monitor={callback.monitor!r}) reads its key every epoch, which every_n_epochs="
+                    f"{self.every_n_epochs} does not log: pass Trainer(check_val_every_n_epoch={self.every_n_epochs})"
+                )
+
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Evaluate and log."""
         self._evaluate(trainer, pl_module, "validate")
@@ -581,7 +654,10 @@ class CatalogueEvaluationCallback(_Reporting):
             return
         self.results = {}
         with torch.no_grad(), evaluating(pl_module):
-            users, items = self.embed(pl_module)
+            embeddings = self.embed(pl_module)
+            if not isinstance(embeddings, tuple) or len(embeddings) != 2:
+                raise TypeError(f"embed must return (users, items), got {describe(embeddings)}")
+            users, items = embeddings
             for name in self._names(stage):
                 target = self.target[name] if isinstance(self.target, Mapping) else self.target
                 exclude = self.exclude.get(name) if isinstance(self.exclude, Mapping) else self.exclude
@@ -600,7 +676,7 @@ class CatalogueEvaluationCallback(_Reporting):
                     )
                 if not trainer.sanity_checking:
                     self.results[name] = result
-                    self._log(pl_module, name, result, result)
+                    self._log(pl_module, result, result, self._prefix(stage, name))
 
 
 @contextmanager

@@ -56,11 +56,14 @@ def share_of(loader: Any) -> tuple[Share | None, str | None]:
         left_out = total % sampler.num_replicas
         doubt = f"DistributedSampler(drop_last=True) leaves {left_out} of {total} samples out: pass drop_last=False"
         return None, doubt if left_out else None
+    batches = loader.batch_sampler
+    if getattr(batches, "drop_last", False) and len(sampler) % batches.batch_size:
+        left_out = len(sampler) % batches.batch_size
+        return None, f"DataLoader(drop_last=True) leaves {left_out} samples of each process out: pass drop_last=False"
     # sample j of process r is number j * processes + r of the epoch; numbers from `total` on begin anew
     own = len(range(sampler.rank, total, sampler.num_replicas))
     if own == len(sampler):
         return None, None
-    batches = loader.batch_sampler
     if (batches is not None and type(batches) is not BatchSampler) or not getattr(loader, "in_order", True):
         return None, f"the order in which {type(batches).__name__} batches samples is unknown{MAY_REPEAT}"
     return Share(None if batches is None else batches.batch_size, len(sampler), own), None
