@@ -668,6 +668,13 @@ class EveryoneReadsAll(torch.utils.data.Sampler):
         return len(self.order)
 
 
+class Backwards(torch.utils.data.DistributedSampler):
+    """A sampler of the user's own that looks like torch's."""
+
+    def __iter__(self):
+        return reversed(list(super().__iter__()))
+
+
 class Stream(torch.utils.data.IterableDataset):
     """Samples that processes share so that some meet in two of them."""
 
@@ -782,7 +789,8 @@ def _doubts(rank, world_size):
         ("stream", DataLoader(Stream(data), batch_size=4), None, {}),
         ("dropping", loader(data, sampler=dropping), None, {}),
         ("short", loader(samples(10), drop_last=True), None, {}),
-        ("rows", loader(data), half, {}),
+        ("backwards", loader(data, sampler=Backwards(data)), None, {}),
+        ("rows", loader(samples(11)), half, {}),
         ("even", loader(data[:4]), half, {}),
     ):
         pl, run = distributed_trainer(world_size, RecMetricsCallback("HR", k=1), **flags)
@@ -798,7 +806,7 @@ def test_doubts_are_said_once(on_processes):
     """Where repeats cannot be known, one warning points to sample_ids=; where there are none, there is no warning."""
     said = [process["doubts"] for process in on_processes(2)]
     repeated = "so some may count twice. Pass sample_ids="
-    for name, message in (("own", "EveryoneReadsAll"), ("stream", "_InfiniteConstantSampler")):
+    for name, message in (("own", "EveryoneReadsAll"), ("stream", "_Infinite"), ("backwards", "Backwards")):
         assert len(said[0][name]) == 1, name
         assert message in said[0][name][0], name
         assert repeated in said[0][name][0], name
@@ -806,7 +814,7 @@ def test_doubts_are_said_once(on_processes):
     assert "drop_last=True) leaves 1 of 5 samples out" in said[0]["dropping"][0]
     assert "DataLoader(drop_last=True) leaves 1 samples of each process out" in said[0]["short"][0]
     assert [len(process["rows"]) for process in said] == [0, 1]  # the process that holds the repeat
-    assert "has 2 rows, which are not its samples" in said[1]["rows"][0]
+    assert "has 1 rows, which are not its samples" in said[1]["rows"][0]  # and not of a batch without repeats
     assert said[0]["even"] == said[1]["even"] == []
 
 
