@@ -116,18 +116,18 @@ def test_the_classic_snippet():
 def test_one_kernel_call_at_the_depth_needed(metrics, k, depth, monkeypatch, device):
     """However many members: scores are counted once per update or forward, as deep as the deepest member asks."""
     calls, depths = [], []
-    count, place = kernel._count, trm.Ranking._from_located.__func__
+    count, place = kernel.count, trm.Ranking._from_located.__func__
 
-    def counting(*args):
+    def counting(*args, **kwargs):
         calls.append(args)
-        return count(*args)
+        return count(*args, **kwargs)
 
     def placing(cls, located, depth, *args):
         depths.append(depth)
         return place(cls, located, depth, *args)
 
     collection = trm.RecMetricCollection(metrics, k=k).to(device)
-    monkeypatch.setattr(kernel, "_count", counting)
+    monkeypatch.setattr(kernel, "count", counting)
     monkeypatch.setattr(trm.Ranking, "_from_located", classmethod(placing))
     collection.update(*batch(1, device=device))
     collection(*batch(2, device=device))

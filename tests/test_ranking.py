@@ -11,6 +11,7 @@ from hypothesis import given, settings
 import torchrecmetrics as trm
 from torchrecmetrics import inputs
 from torchrecmetrics import ranking as kernel
+from torchrecmetrics.kernels import eager
 
 TIES = ("optimistic", "realistic", "pessimistic")
 INF = math.inf
@@ -45,10 +46,10 @@ def close(expected):
 
 
 @pytest.mark.parametrize("ties", TIES)
-@pytest.mark.parametrize("sort_from", [0, 128])
+@pytest.mark.parametrize("buckets_from", [0, 128])
 @settings(max_examples=150, deadline=None)
 @given(batch=batches(), padding=st.booleans(), overlap=st.sampled_from(["keep", "miss"]), form=st.integers(0, 3))
-def test_equals_sorting(ties, sort_from, batch, padding, overlap, form):
+def test_equals_sorting(ties, buckets_from, batch, padding, overlap, form):
     """Ranks, gains, counts and flags equal those of sorting every user, for all forms of exclusion."""
     scores, targets, gains, history, items = batch
     padding_idx = 0 if padding else None
@@ -60,7 +61,7 @@ def test_equals_sorting(ties, sort_from, batch, padding, overlap, form):
     everywhere[items - 1] = form == 3
     exclude = (exclude, dense, (exclude, dense[:, :]), (exclude[:, :2], everywhere, dense))[form]
     patch = pytest.MonkeyPatch()
-    patch.setattr(kernel, "_SORT_FROM", sort_from)
+    patch.setattr(eager, "_BUCKETS_FROM", buckets_from)
     ranking = trm.Ranking.from_scores(
         torch.tensor(scores, dtype=torch.float32).reshape(len(scores), items),
         padded(targets, -1, torch.int64),
@@ -171,7 +172,7 @@ def test_tiles_do_not_show(height, max_relevant, monkeypatch, generator):
                 here = slice(top, top + height), slice(left, left + width)
                 yield here, matrix[here]
 
-    monkeypatch.setattr(kernel, "tiles", tiny)
+    monkeypatch.setattr(eager, "tiles", tiny)
     monkeypatch.setattr(inputs, "tiles", tiny)
     got = trm.Ranking.from_scores(scores, dense, exclude=exclude, overlap="miss", max_relevant=max_relevant)
     assert torch.equal(got.ranks[:, : expected.ranks.shape[1]], expected.ranks)
@@ -186,7 +187,7 @@ def test_bad_scores_in_any_tile(monkeypatch):
             here = slice(0, len(matrix)), slice(left, left + 1)
             yield here, matrix[here]
 
-    monkeypatch.setattr(kernel, "tiles", single_columns)
+    monkeypatch.setattr(eager, "tiles", single_columns)
     for column in range(3):
         scores = SCORES.clone()
         scores[1, column] = math.nan
@@ -202,7 +203,7 @@ def test_more_items_than_int32(monkeypatch):
         here = slice(0, 1), slice(items - 100, items)
         yield here, matrix[here]
 
-    monkeypatch.setattr(kernel, "tiles", last_tile)
+    monkeypatch.setattr(eager, "tiles", last_tile)
     scores = torch.zeros(1, 1).expand(1, items)
     ranking = trm.Ranking.from_scores(scores, torch.tensor([2**31 + 5]), exclude=torch.tensor([[2**31 + 6]]))
     assert ranking.num_ranked.tolist() == [99]
@@ -257,10 +258,10 @@ def test_minus_infinity_is_no_candidate(device):
     assert (ranking.num_ranked.item(), ranking.num_relevant.item(), ranking.unreachable.item()) == (2, 2, True)
 
 
-@pytest.mark.parametrize("sort_from", [0, 128])
-def test_nan_is_worse_than_every_number(sort_from, monkeypatch, device):
+@pytest.mark.parametrize("buckets_from", [0, 128])
+def test_nan_is_worse_than_every_number(buckets_from, monkeypatch, device):
     """Unchecked, NaN takes no place, and on the target it is never a hit (torch.topk ranks it first)."""
-    monkeypatch.setattr(kernel, "_SORT_FROM", sort_from)
+    monkeypatch.setattr(eager, "_BUCKETS_FROM", buckets_from)
     scores = torch.tensor([[math.nan, 0.2, 0.9], [0.1, math.nan, -INF]], device=device)
     assert scores.topk(1).indices.tolist() == [[0], [1]]
     for exclude in (None, torch.tensor([[0], [0]], device=device)):

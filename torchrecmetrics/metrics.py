@@ -28,7 +28,7 @@ from torchrecmetrics.inputs import (
     describe,
     float_dtype,
 )
-from torchrecmetrics.ranking import Overlap, Ranking, Ties
+from torchrecmetrics.ranking import Overlap, Ranking, Ties, rank
 
 EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
 
@@ -296,6 +296,11 @@ class RankingMetric(Metric):
     def depth_for(self, target: Tensor) -> int | None:
         """Places of the ranking that the metric needs for this target; None = all."""
         return self.k
+
+    @property
+    def reads_num_ranked(self) -> bool:
+        """Whether the metric needs `Ranking.num_ranked`, which costs a read of the scores of its own."""
+        return self.options.get("denominator") == "recommended" and self.options["score_threshold"] is None
 
     def _check_options(self, ranking: Ranking) -> None:
         """Refuse a Ranking that was made with other options than those given to the metric explicitly."""
@@ -649,6 +654,11 @@ class AUROC(RankingMetric):
         """Label: `AUROC` or `AUROC-relevant`."""
         return self._name if self._weight is None else f"{self._name}-{self._weight}"
 
+    @property
+    def reads_num_ranked(self) -> bool:
+        """True: the pairs it counts are those with all other candidates."""
+        return True
+
     def _row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
         return weights if self._weight is None else weights * ranking.num_relevant
 
@@ -666,6 +676,7 @@ def make_ranking(
     ranks: Tensor | None = None,
     ranking: Ranking | None = None,
     depth: int | None = None,
+    owned: bool = False,
     **unknown: Any,
 ) -> Ranking:
     """Bring the three forms of `update` to one Ranking, as deep as `metrics` need; they share their kernel options."""
@@ -693,7 +704,7 @@ def make_ranking(
         if depth is not None:
             raise ValueError("depth belongs to ranks; the depth of scores follows from the metrics' k")
         depths = [m.depth_for(target) for m in metrics] if isinstance(target, Tensor) else [None]
-        return Ranking.from_scores(
+        return rank(
             scores,
             target,
             gains=gains,
@@ -705,6 +716,8 @@ def make_ranking(
             score_threshold=shared_threshold(metrics),
             max_relevant=options.max_relevant,
             validate_args=options.validate_args,
+            count_ranked=any(metric.reads_num_ranked for metric in metrics),
+            owned=owned,
         )
     for name, value in (("target", target), ("gains", gains), ("exclude", exclude)):
         if value is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -36,8 +36,8 @@ from torchrecmetrics.inputs import (
     overlap_detail,
     search,
     shown,
-    tiles,
 )
+from torchrecmetrics.kernels import count
 
 Ties: TypeAlias = Literal["optimistic", "realistic", "pessimistic"]
 Overlap: TypeAlias = Literal["error", "keep", "miss"]
@@ -46,10 +46,6 @@ Overlap: TypeAlias = Literal["error", "keep", "miss"]
 INVALID_RANK = torch.iinfo(torch.int64).min
 
 DEPTH_UNKNOWN = "depth unknown: pass update(ranks, depth=...), or scores, or a Ranking"
-
-
-# Beyond this many thresholds a row, sorting a tile is cheaper than comparing it with each of them.
-_SORT_FROM = 128
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -201,12 +197,18 @@ class Ranking:
             TypeError: for a dtype that is not accepted.
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values.
         """
-        depth = None if depth is None else check_k(depth, "depth")
-        located = _locate(
-            scores, target, gains, exclude, ties, padding_idx, overlap, score_threshold, max_relevant, validate_args
-        )
-        return cls._from_located(
-            located, depth, ties, score_threshold, {"ties": ties, "padding_idx": padding_idx, "overlap": overlap}
+        return rank(
+            scores,
+            target,
+            gains=gains,
+            exclude=exclude,
+            depth=depth,
+            ties=ties,
+            padding_idx=padding_idx,
+            overlap=overlap,
+            score_threshold=score_threshold,
+            max_relevant=max_relevant,
+            validate_args=validate_args,
         )
 
     @classmethod
@@ -541,6 +543,25 @@ class Ranking:
 
 
 @torch.no_grad()
+def rank(
+    scores: Tensor,
+    target: Tensor,
+    *,
+    depth: int | None,
+    ties: Ties,
+    padding_idx: int | None,
+    overlap: Overlap,
+    score_threshold: float | None,
+    **options: Any,
+) -> Ranking:
+    """`Ranking.from_scores`, and what only the package's own callers may say: `count_ranked` and `owned`."""
+    depth = None if depth is None else check_k(depth, "depth")
+    located = _locate(scores, target, depth, ties, padding_idx, overlap, score_threshold, **options)
+    made_with: dict[str, object] = {"ties": ties, "padding_idx": padding_idx, "overlap": overlap}
+    return Ranking._from_located(located, depth, ties, score_threshold, made_with)
+
+
+@torch.no_grad()
 def get_topk_ranks(
     scores: Tensor,
     target: Tensor,
@@ -582,7 +603,18 @@ def get_topk_ranks(
     """
     k = check_k(k)
     check_integer_target(target, "get_topk_ranks")
-    located = _locate(scores, target, None, exclude, ties, padding_idx, overlap, None, None, validate_args)
+    located = _locate(
+        scores,
+        target,
+        k,
+        ties,
+        padding_idx,
+        overlap,
+        None,
+        exclude=exclude,
+        validate_args=validate_args,
+        count_ranked=False,
+    )
     placed = _place(located, located.relevant & located.candidate, ties, located.ids)
     places = _cut(placed.ranks, k).ceil().nan_to_num(posinf=k + 1).to(torch.int64)
     ranks = torch.empty_like(places).scatter_(1, placed.order, places)
@@ -609,7 +641,7 @@ class _Located(NamedTuple):
     better: Tensor  # int64, candidates with a higher score
     group_size: Tensor  # int64, candidates with the same score, itself included
     gains: Tensor | None
-    num_ranked: Tensor  # int64 [B]
+    num_ranked: Tensor | None  # int64 [B]
     num_recommended: Tensor | None  # int64 [B]
     checks: Checks
 
@@ -625,16 +657,24 @@ class _Placed(NamedTuple):
 def _locate(
     scores: Tensor,
     target: Tensor,
-    gains: Tensor | None,
-    exclude: Exclude | None,
+    depth: int | None,
     ties: Ties,
     padding_idx: int | None,
     overlap: Overlap,
     score_threshold: float | None,
-    max_relevant: int | None,
-    validate_args: Validation,
+    *,
+    gains: Tensor | None = None,
+    exclude: Exclude | None = None,
+    max_relevant: int | None = None,
+    validate_args: Validation = True,
+    count_ranked: bool = True,
+    owned: bool = False,
 ) -> _Located:
-    """Count, for every target, the candidates that score higher and those that score the same."""
+    """Count, for every target, the candidates that score higher and those that score the same.
+
+    Without `count_ranked`, and to a depth, `num_ranked` is left out: it costs a read of its own. Scores that are
+    `owned` are overwritten where items are excluded.
+    """
     check_choice("ties", ties, get_args(Ties))
     check_choice("overlap", overlap, get_args(Overlap))
     check_scores(scores, dims=2)
@@ -654,75 +694,43 @@ def _locate(
         checks.reject("overlap", shared.any(1), lambda row: overlap_detail(row, ids, shared))
     own = scores.gather(1, ids)
 
-    # one pass over the scores: `higher` than each target and than -inf; `equal or higher` for each target
-    floor = own.new_full((rows, 1), -torch.inf)
-    least = own
-    if score_threshold is not None:
-        least = torch.cat([own, own.new_full((rows, 1), _round_up(score_threshold, own.dtype))], 1)
-    most = torch.cat([own, floor], 1)
-    above, at_least, highest = _count(scores, most, least, excluded.masks)
+    candidate = listed & (own > -torch.inf) & (shared | ~out_of_play if overlap == "keep" else ~out_of_play)
+    floors = [] if score_threshold is None else [_round_up(score_threshold, own.dtype)]
+    if count_ranked or depth is None:
+        floors.append(torch.finfo(own.dtype).min)
+    counts = count(
+        scores,
+        own.where(candidate, torch.nan),
+        depth=depth,
+        floors=floors,
+        masks=excluded.masks,
+        removed=excluded.subtracted(scores),
+    )
     if checks.enabled:
+        highest = counts.highest
         checks.reject("scores", ~(highest < torch.inf), lambda row: f"the highest of row {row} is {highest[row]}")
-    # excluded ids and the padding column were counted: take them out; targets kept despite exclusion: put them back
-    out = excluded.subtracted(scores)
-    if out is not None:
-        above = above - count_above(out, most)
-        at_least = at_least - count_at_least(out, least)
-    if overlap == "keep":
+    better, equal, at_least = counts.better, counts.equal, list(counts.at_least.unbind(1))
+    if overlap == "keep":  # excluded items were left out: put those back that compete all the same
         kept = own.where(shared, -torch.inf).sort(dim=1).values
-        above = above + count_above(kept, most)
-        at_least = at_least + count_at_least(kept, least)
-        out_of_play = out_of_play & ~shared
-    width = ids.shape[1]
+        above = count_above(kept, own)
+        better, equal = better + above, equal + count_at_least(kept, own) - above
+        at_least = [number + (kept >= floor).sum(1) for number, floor in zip(at_least, floors, strict=True)]
     if checks.rejected is not None:
-        listed = listed & ~checks.rejected[:, None]
-        relevant = relevant & listed
+        sound = ~checks.rejected[:, None]
+        listed, relevant, candidate = listed & sound, relevant & sound, candidate & sound
     return _Located(
         ids=ids,
         listed=listed,
         relevant=relevant,
-        candidate=listed & (own > -torch.inf) & ~out_of_play,
+        candidate=candidate,
         scores=own,
-        better=above[:, :width],
-        group_size=at_least[:, :width] - above[:, :width],
+        better=better,
+        group_size=equal,
         gains=gain,
-        num_ranked=above[:, width],
-        num_recommended=None if score_threshold is None else at_least[:, width],
+        num_ranked=at_least.pop() if count_ranked or depth is None else None,
+        num_recommended=at_least.pop() if at_least else None,
         checks=checks,
     )
-
-
-def _count(scores: Tensor, above: Tensor, at_least: Tensor, masks: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Count each row's unmasked scores that are > the thresholds `above` and >= `at_least`; also each row's maximum.
-
-    Reads the scores tile by tile: extra memory does not depend on their shape. Nothing here is copied whole.
-    """
-    rows = len(scores)
-    wide = max(above.shape[1], at_least.shape[1])
-    by_sorting = wide > _SORT_FROM
-    num_above = torch.zeros(above.shape, dtype=torch.int64, device=scores.device)
-    num_at_least = torch.zeros(at_least.shape, dtype=torch.int64, device=scores.device)
-    highest = scores.new_full((rows,), -torch.inf)
-    for here, tile in tiles(scores, 1 if by_sorting else wide):
-        row, column = here
-        highest[row] = torch.maximum(highest[row], tile.amax(1))
-        for mask in masks:
-            tile = tile.masked_fill(mask[here] if mask.dim() == 2 else mask[column], -torch.inf)
-        if by_sorting:
-            ordered = tile.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).sort(dim=1).values
-            num_above[row] += count_above(ordered, above[row])
-            num_at_least[row] += count_at_least(ordered, at_least[row])
-        else:
-            # comparing into floats and summing those is several times faster than summing bools; exact below 2^24
-            hits = torch.empty((len(tile), wide, tile.shape[1]), dtype=torch.float32, device=tile.device)
-            for compare, thresholds, count in (
-                (torch.gt, above, num_above),
-                (torch.ge, at_least, num_at_least),
-            ):
-                out = hits[:, : thresholds.shape[1]]
-                compare(tile[:, None, :], thresholds[row, :, None], out=out)
-                count[row] += out.sum(2).to(torch.int64)
-    return num_above, num_at_least, highest
 
 
 def _round_up(threshold: float, dtype: torch.dtype) -> float:

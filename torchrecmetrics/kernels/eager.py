@@ -1,0 +1,292 @@
+"""Counting in plain PyTorch, on any device: the strategies, and the measured rule that chooses between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.inputs import count_above, count_at_least, search, tiles
+
+# Items a block: 64 and 128 vectorise, 16 and 50 do not. The fewer a block holds, the less is read again.
+_BLOCK = 64
+# Blocks tell near from far only where there are many more of them than places asked for.
+_BLOCKS_A_PLACE = 2
+# Thresholds a row from which one binary search per score is cheaper than one comparison per score and threshold.
+_BUCKETS_FROM = 80
+# Numbers compared at once: the output of a comparison should be summed before it leaves the cache.
+_AT_ONCE = 2**21
+
+
+class Counts(NamedTuple):
+    """What the kernel found; see the package for what is exact."""
+
+    better: Tensor  # int64 [B, T], candidates > the threshold
+    equal: Tensor  # int64 [B, T], candidates == the threshold
+    at_least: Tensor  # int64 [B, len(floors)], candidates >= the floor
+    highest: Tensor  # [B], the row's maximum, masked items included; NaN if it holds one
+
+
+def count(
+    scores: Tensor,
+    thresholds: Tensor,
+    *,
+    depth: int | None = None,
+    floors: Sequence[float] = (),
+    masks: Sequence[Tensor] = (),
+    removed: Tensor | None = None,
+) -> Counts:
+    """Count by the strategy that is fastest for these shapes; see the package for the contract."""
+    items, width = scores.shape[1], thresholds.shape[1]
+    # which rows are near is data, and only the CPU can look at it without waiting
+    if depth is not None and scores.device.type == "cpu" and items >= _BLOCKS_A_PLACE * _BLOCK * depth:
+        strategy = by_blocks
+    elif width >= _BUCKETS_FROM:
+        strategy = by_buckets
+    else:
+        strategy = by_comparing
+    return strategy(scores, thresholds, depth, floors, masks, removed)
+
+
+def by_comparing(
+    scores: Tensor,
+    thresholds: Tensor,
+    depth: int | None,
+    floors: Sequence[float],
+    masks: Sequence[Tensor],
+    removed: Tensor | None,
+) -> Counts:
+    """Compare every score with every threshold: two comparisons a threshold, one a floor."""
+    edges = _with_floors(thresholds, floors)
+    above = thresholds.new_zeros(thresholds.shape, dtype=torch.int64)
+    at_least = thresholds.new_zeros(edges.shape, dtype=torch.int64)
+    highest, scratch = _lowest(scores), _Scratch()
+    for row, tile in _read(scores, masks, edges.shape[1], highest):
+        above[row] += _matches(torch.gt, tile, thresholds[row], scratch)
+        at_least[row] += _matches(torch.ge, tile, edges[row], scratch)
+    return _counts(edges, thresholds.shape[1], above, at_least, highest, removed)
+
+
+def by_buckets(
+    scores: Tensor,
+    thresholds: Tensor,
+    depth: int | None,
+    floors: Sequence[float],
+    masks: Sequence[Tensor],
+    removed: Tensor | None,
+) -> Counts:
+    """Sort each row's thresholds, look up where every score falls between them, and count a histogram."""
+    edges = _with_floors(thresholds, floors)
+    asked = _working(edges)
+    # above a threshold = at least its successor; a binary search cannot pass NaN
+    asked = asked.nan_to_num(nan=torch.inf, posinf=torch.inf)
+    after = torch.nextafter(asked, asked.new_full((), torch.inf))
+    edge, order = torch.cat([asked, after], 1).sort(dim=1)
+    histogram = edge.new_zeros((len(edge), edge.shape[1] + 1), dtype=torch.int32)
+    highest = _lowest(scores)
+    for row, tile in _read(scores, masks, 1, highest):
+        bucket = search(edge[row], tile.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf), right=True)
+        histogram[row] = histogram[row].scatter_add_(1, bucket, torch.ones_like(bucket, dtype=torch.int32))
+    reached = histogram[:, 1:].flip(1).cumsum(1).flip(1)
+    found = torch.empty_like(reached).scatter_(1, order, reached)
+    above = found[:, edges.shape[1] :].where(asked < torch.inf, 0)[:, : thresholds.shape[1]]
+    return _counts(edges, thresholds.shape[1], above, found[:, : edges.shape[1]], highest, removed)
+
+
+def by_blocks(
+    scores: Tensor,
+    thresholds: Tensor,
+    depth: int | None,
+    floors: Sequence[float],
+    masks: Sequence[Tensor],
+    removed: Tensor | None,
+) -> Counts:
+    """Read the scores once for the maximum of each block of items; look again only into blocks that can matter.
+
+    As many items as blocks have a maximum above a threshold are better than it: where those are `depth`, nothing more
+    is asked. The items of all other blocks that reach the lowest open threshold of their row are compared one by one.
+    Waits for the device: how much is open is data.
+    """
+    items = scores.shape[1]
+    depth = items if depth is None else depth
+    whole = items - items % _BLOCK
+    maxima, highest = _block_maxima(scores, masks, whole)
+    scratch = _Scratch()
+    better = torch.full(thresholds.shape, depth, dtype=torch.int64, device=scores.device)
+    equal = torch.ones_like(better)
+    thresholds_at = _working(thresholds)
+
+    # a row whose best threshold is far has no near one
+    best = thresholds_at.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).amax(1, keepdim=True)
+    surely_above = _matches(torch.gt, maxima, best, scratch)
+    if removed is not None:
+        surely_above -= count_above(removed, best.to(removed.dtype))
+    near = ((surely_above < depth) & (best > -torch.inf))[:, 0].nonzero()[:, 0]
+    if len(near):
+        part = removed if removed is None else removed[near]
+        better[near], equal[near] = _look_again(scores, near, thresholds[near], depth, masks, part, maxima[near])
+    if floors:
+        none = thresholds[:, :0]
+        at_least = by_comparing(scores, none, None, floors, masks, removed).at_least
+    else:
+        at_least = better[:, :0]
+    return Counts(better, equal, at_least, highest)
+
+
+STRATEGIES = (by_comparing, by_buckets, by_blocks)
+
+
+def _look_again(
+    scores: Tensor,
+    near: Tensor,
+    thresholds: Tensor,
+    depth: int,
+    masks: Sequence[Tensor],
+    removed: Tensor | None,
+    maxima: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Count exactly in the rows `near`, whose thresholds, removed scores and block maxima these are."""
+    scratch = _Scratch()
+    asked = _working(thresholds)
+    above = _matches(torch.gt, maxima, asked, scratch)
+    if removed is not None:
+        above -= count_above(removed, thresholds)
+    is_open = (above < depth) & (asked > -torch.inf)
+    # the open thresholds of a row in front, as many columns as the row with most needs
+    slot = is_open.to(torch.int8).argsort(dim=1, descending=True)[:, : max(1, int(is_open.sum(1).max()))]
+    asked = asked.where(is_open, torch.nan).gather(1, slot)
+    least = asked.nan_to_num(nan=torch.inf, posinf=torch.inf).amin(1, keepdim=True)
+    row, block = (~(maxima < least)).nonzero(as_tuple=True)  # a block whose maximum is NaN hides the others: look
+    whole = maxima.shape[1] * _BLOCK
+    blocks = _blocks(scores[:, :whole])
+    masked = [_blocks(mask[..., :whole]) for mask in masks]
+    above = torch.zeros(asked.shape, dtype=torch.int64, device=scores.device)
+    at_least = torch.zeros_like(above)
+    at_once = max(1, _AT_ONCE // (_BLOCK * asked.shape[1]))
+    for piece in range(0, len(row), at_once):
+        i, j = row[piece : piece + at_once], block[piece : piece + at_once]
+        values = _working(blocks[near[i], j])
+        for mask in masked:
+            values = values.masked_fill(mask[near[i], j] if mask.dim() == 3 else mask[j], -torch.inf)
+        above.index_add_(0, i, _matches(torch.gt, values, asked[i], scratch))
+        at_least.index_add_(0, i, _matches(torch.ge, values, asked[i], scratch))
+    if whole < scores.shape[1]:
+        values = _working(scores[:, whole:][near])
+        for mask in masks:
+            values = values.masked_fill(mask[:, whole:][near] if mask.dim() == 2 else mask[whole:], -torch.inf)
+        above += _matches(torch.gt, values, asked, scratch)
+        at_least += _matches(torch.ge, values, asked, scratch)
+    if removed is not None:
+        above -= count_above(removed, asked.to(removed.dtype))
+        at_least -= count_at_least(removed, asked.to(removed.dtype))
+    better = torch.full(thresholds.shape, depth, dtype=torch.int64, device=scores.device)
+    found = asked > -torch.inf
+    better.scatter_(1, slot, above.where(found, depth))
+    return better, torch.ones_like(better).scatter_(1, slot, (at_least - above).where(found, 1))
+
+
+def _block_maxima(scores: Tensor, masks: Sequence[Tensor], whole: int) -> tuple[Tensor, Tensor]:
+    """Maxima of the unmasked items of each full block [B, blocks], and of all items of each row [B]."""
+    rows, items = scores.shape
+    if not masks and _reads_well(scores):
+        maxima = _blocks(scores[:, :whole]).amax(2)
+        return maxima, torch.cat([maxima, scores[:, whole:]], 1).amax(1)
+    maxima = scores.new_empty((rows, whole // _BLOCK), dtype=_working_dtype(scores))
+    highest, scratch = _lowest(scores), _Scratch()
+    at_once = max(1, _AT_ONCE // items)
+    for top in range(0, rows, at_once):
+        here = slice(top, top + at_once), slice(None)
+        tile = _candidates(scores[here], here, masks, highest[here[0]], scratch)
+        torch.amax(_blocks(tile[:, :whole]), 2, out=maxima[here])
+    return maxima, highest
+
+
+def _read(scores: Tensor, masks: Sequence[Tensor], wide: int, highest: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield (rows, candidates' scores) tile by tile; keep each row's `highest`. Memory does not depend on the shape."""
+    scratch = _Scratch()
+    for here, tile in tiles(scores, max(1, wide)):
+        yield here[0], _candidates(tile, here, masks, highest[here[0]], scratch)
+
+
+def _candidates(
+    tile: Tensor, here: tuple[slice, slice], masks: Sequence[Tensor], highest: Tensor, scratch: _Scratch
+) -> Tensor:
+    """Return a tile as it is, or in scratch memory: in the working dtype, laid out by rows, masked items at -inf."""
+    if not masks and _reads_well(tile):
+        torch.maximum(highest, tile.amax(1), out=highest)
+        return tile
+    tile = scratch(tile.shape, _working_dtype(tile), tile.device).copy_(tile)
+    torch.maximum(highest, tile.amax(1), out=highest)
+    for mask in masks:
+        tile.masked_fill_(mask[here] if mask.dim() == 2 else mask[here[1]], -torch.inf)
+    return tile
+
+
+def _matches(compare: Callable[..., Tensor], values: Tensor, thresholds: Tensor, scratch: _Scratch) -> Tensor:
+    """How many of each row's `values` [R, n] compare true with each of its thresholds [R, T]: int64 [R, T]."""
+    # comparing into floats and summing those is several times faster than summing bools; exact up to 2^24
+    thresholds = _working(thresholds)[:, :, None]
+    at_once = max(1, _at_once(values.device) // max(1, values.shape[1] * thresholds.shape[1]))
+    sums = []
+    for top in range(0, max(1, len(values)), at_once):
+        piece = values[top : top + at_once, None, :]
+        wanted = thresholds[top : top + at_once]
+        out = scratch((len(piece), wanted.shape[1], piece.shape[2]), torch.float32, values.device)
+        sums.append(compare(piece, wanted, out=out).sum(2))
+    return torch.cat(sums).to(torch.int64)
+
+
+class _Scratch:
+    """Memory that is used again: fresh pages cost more than what is written to them."""
+
+    def __init__(self) -> None:
+        self._flat: Tensor | None = None
+
+    def __call__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+        size = math.prod(shape)
+        if self._flat is None or len(self._flat) < size:
+            self._flat = torch.empty(size, dtype=dtype, device=device)
+        return self._flat[:size].view(shape)
+
+
+def _working_dtype(scores: Tensor) -> torch.dtype:
+    return torch.float64 if scores.dtype == torch.float64 else torch.float32
+
+
+def _working(values: Tensor) -> Tensor:
+    """Half precision is compared in float32, which holds all of its numbers."""
+    return values.to(_working_dtype(values))
+
+
+def _reads_well(scores: Tensor) -> bool:
+    return scores.dtype == _working_dtype(scores) and scores.stride(1) == 1
+
+
+def _blocks(items: Tensor) -> Tensor:
+    return items.view(*items.shape[:-1], items.shape[-1] // _BLOCK, _BLOCK)
+
+
+def _at_once(device: torch.device) -> int:
+    return _AT_ONCE if device.type == "cpu" else 8 * _AT_ONCE
+
+
+def _lowest(scores: Tensor) -> Tensor:
+    return torch.full((len(scores),), -torch.inf, dtype=_working_dtype(scores), device=scores.device)
+
+
+def _with_floors(thresholds: Tensor, floors: Sequence[float]) -> Tensor:
+    columns = [thresholds.new_full((len(thresholds), 1), floor) for floor in floors]
+    return torch.cat([thresholds, *columns], 1)
+
+
+def _counts(
+    edges: Tensor, asked: int, above: Tensor, at_least: Tensor, highest: Tensor, removed: Tensor | None
+) -> Counts:
+    """Take the removed items off the counts > the first `asked` edges and >= all of them."""
+    if removed is not None:
+        above = above - count_above(removed, edges[:, :asked])
+        at_least = at_least - count_at_least(removed, edges)
+    return Counts(above, at_least[:, :asked] - above, at_least[:, asked:], highest)
