@@ -73,7 +73,7 @@ def test_equals_sorting(ties, buckets_from, batch, padding, overlap, form):
         score_threshold=0.3,
     )
     patch.undo()
-    placed, unwanted = ranking.placed_gains(lambda gain: gain)
+    placed, unwanted = ranking.placed_gains(torch.clone), ranking.placed_penalties(torch.clone)
     for row in range(len(scores)):
         out = set(history[row]) | ({items - 1} if form == 3 else set())
         gain = dict(zip(targets[row], gains[row], strict=True))

@@ -26,6 +26,7 @@ from torchrecmetrics.metrics import (
     RPrecision,
     compute_together,
     make_ranking,
+    rows_together,
     shared_threshold,
     summarize,
 )
@@ -136,8 +137,7 @@ class RecMetricCollection(MetricCollection):
         """Add a batch to every member; takes what `RankingMetric.update` takes."""
         members = self._asked()
         ranking = make_ranking(members, *args, **kwargs)
-        tallies = [metric.tally(ranking, weights) for metric in members]
-        for metric, tally in zip(members, tallies, strict=True):
+        for metric, tally in zip(members, rows_together(members, ranking, weights).tallies(), strict=True):
             metric.add(tally)
 
     @torch.no_grad()
@@ -145,7 +145,7 @@ class RecMetricCollection(MetricCollection):
         """Add a batch to every member and return the batch's own values; waits for the device."""
         members = self._asked()
         ranking = make_ranking(members, *args, **kwargs)
-        tallies = [(metric, metric.tally(ranking, weights)) for metric in members]
+        tallies = list(zip(members, rows_together(members, ranking, weights).tallies(), strict=True))
         summaries = summarize(tallies, "dist_sync_on_step")
         for (metric, tally), summary in zip(tallies, summaries, strict=True):
             metric.add(tally)

@@ -35,7 +35,7 @@ __all__ = [
 
 def hit_rate(ranking: Ranking, k: int, *, score_threshold: float | None = None) -> Tensor:
     """1 if a relevant item stands in the first `k` places, else 0."""
-    return _defined(ranking, _found(ranking, k, score_threshold).any(1))
+    return _defined(ranking, _num_found(ranking, k, score_threshold) > 0)
 
 
 def precision(
@@ -50,7 +50,7 @@ def precision(
     if zero_division not in (0.0, 1.0) and not (isinstance(zero_division, float) and math.isnan(zero_division)):
         raise ValueError(f"zero_division must be 0.0, 1.0 or nan, got {zero_division!r}")
     places = _denominator(ranking, k, denominator, score_threshold)
-    share = _found(ranking, k, score_threshold).sum(1) / places
+    share = _num_found(ranking, k, score_threshold) / places
     return _defined(ranking, share.where(places > 0, zero_division))
 
 
@@ -67,51 +67,61 @@ def recall(
         raise TypeError(f"truncated and weighted are True or False, got {truncated!r} and {weighted!r}")
     if truncated and weighted:
         raise ValueError("recall is either truncated (divided by min(k, R)) or weighted by gains, not both")
-    found = _found(ranking, k, score_threshold).to(ranking.ranks.dtype)
+    found = _num_found(ranking, k, score_threshold)
     if weighted:
-        gains, _ = ranking.placed_gains(_linear)
-        return _defined(ranking, (found * gains).sum(1) / ranking.ideal_gains.sum(1))
+        gains = ranking.shared("gains", lambda: _sums(ranking.placed_gains(_linear)))
+        return _defined(ranking, _at(gains, found) / ranking.ideal_gains.sum(1))
     relevant = _relevant(ranking)
-    return _defined(ranking, found.sum(1) / (relevant.clamp(max=k) if truncated else relevant))
+    return _defined(ranking, found / (relevant.clamp(max=k) if truncated else relevant))
 
 
 def f1(ranking: Ranking, k: int, *, denominator: Denominator = "k", score_threshold: float | None = None) -> Tensor:
     """2 h(k) / (k + R): the harmonic mean of precision and recall."""
     places = _denominator(ranking, k, denominator, score_threshold)
-    return _defined(ranking, 2 * _found(ranking, k, score_threshold).sum(1) / (places + _relevant(ranking)))
+    return _defined(ranking, 2 * _num_found(ranking, k, score_threshold) / (places + _relevant(ranking)))
 
 
 def r_precision(ranking: Ranking) -> Tensor:
     """h(R) / R: precision at the number of relevant items, which is recall there too."""
-    return _defined(ranking, ranking.hits(ranking.num_relevant).sum(1) / _relevant(ranking))
+    return _defined(ranking, ranking.num_hits(ranking.num_relevant) / _relevant(ranking))
 
 
 def average_precision(ranking: Ranking, k: int | None = None, *, normalize: Normalization = "relevant") -> Tensor:
     """(1/R) sum over the hits of i / r_i: precision at each hit's place, averaged over all relevant items."""
     check_choice("normalize", normalize, ("relevant", "min"))
-    at_hits = (ranking.hit_number / ranking.ranks).where(ranking.hits(k), 0).sum(1)
+    precisions = ranking.shared("precisions", lambda: _sums(ranking.hit_number / ranking.ranks))
     relevant = _relevant(ranking)
-    return _defined(ranking, at_hits / (relevant.clamp(max=k) if normalize == "min" and k else relevant))
+    return _defined(
+        ranking,
+        _at(precisions, ranking.num_hits(k)) / (relevant.clamp(max=k) if normalize == "min" and k else relevant),
+    )
 
 
 def ndcg(ranking: Ranking, k: int | None = None, *, gain: Gain = "linear") -> Tensor:
     """DCG / IDCG with DCG = sum over the hits of gain_i / log2(1 + r_i); IDCG orders all the row's gains best first."""
     check_choice("gain", gain, ("linear", "exponential"))
+    relevant = ranking.num_relevant.clamp(max=ranking.ranks.shape[1] if k is None else min(k, ranking.ranks.shape[1]))
+    if ranking.gains is None and ranking.penalties is None:
+        dcg = ranking.shared("dcg", lambda: _sums(ranking.discounts))
+        ideal = ranking.shared("ideal", lambda: _sums(torch.log2(1 + ranking.hit_number).reciprocal()[None]))
+        return _defined(ranking, _at(dcg, ranking.num_hits(k)) / ideal[0][relevant])
     # DCG / IDCG does not change when both are divided by 2^(highest gain), and then no power of two overflows
-    top = ranking.ideal_gains[:, :1]
-    transform = _linear if gain == "linear" else partial(_exponential, top=top)
-    gains, penalties = ranking.placed_gains(transform)
-    dcg = (gains / torch.log2(1 + ranking.ranks)).where(ranking.hits(k), 0).sum(1)
-    if penalties is not None and ranking.penalties is not None:
+    transform = _linear if gain == "linear" else partial(_exponential, top=ranking.ideal_gains[:, :1])
+    dcg = ranking.shared(("dcg", gain), lambda: _sums(ranking.placed_gains(transform) * ranking.discounts))
+    ideal = ranking.shared(
+        ("ideal", gain), lambda: _sums(transform(ranking.ideal_gains) / torch.log2(1 + ranking.hit_number))
+    )
+    found = _at(dcg, ranking.num_hits(k))
+    if ranking.penalties is not None:
         places = ranking.penalties[0]
-        dcg = dcg + (penalties / torch.log2(1 + places)).where(places <= (math.inf if k is None else k), 0).sum(1)
-    ideal = transform(ranking.ideal_gains) / torch.log2(1 + ranking.hit_number)
-    return _defined(ranking, dcg / ideal[:, :k].sum(1))
+        lost = ranking.shared(("lost", gain), lambda: ranking.placed_penalties(transform) / torch.log2(1 + places))
+        found = found + lost.where(places <= (math.inf if k is None else k), 0).sum(1)
+    return _defined(ranking, found / _at(ideal, relevant))
 
 
 def reciprocal_rank(ranking: Ranking, k: int | None = None) -> Tensor:
     """1 / r_1 if the best relevant item stands in the first `k` places, else 0."""
-    return _defined(ranking, (1 / ranking.ranks).where(ranking.hits(k), 0)[:, 0])
+    return _defined(ranking, (1 / ranking.ranks[:, 0]).where(ranking.num_hits(k) > 0, 0))
 
 
 def auroc(ranking: Ranking) -> Tensor:
@@ -120,10 +130,9 @@ def auroc(ranking: Ranking) -> Tensor:
         raise ValueError(
             "AUROC needs to know how many items were ranked: pass scores, or Ranking.from_ranks(..., num_ranked=...)"
         )
-    found = ranking.hits(None)
-    num_found = found.sum(1).to(ranking.ranks.dtype)
+    num_found = ranking.num_hits(None).to(ranking.ranks.dtype)
     others = ranking.num_ranked - num_found
-    overtaken_by = ranking.ranks.where(found, 0).sum(1) - num_found * (num_found + 1) / 2
+    overtaken_by = ranking.ranks.where(ranking.ranks.isfinite(), 0).sum(1) - num_found * (num_found + 1) / 2
     return _defined(ranking, (num_found * others - overtaken_by) / (_relevant(ranking) * others))
 
 
@@ -136,11 +145,21 @@ def _relevant(ranking: Ranking) -> Tensor:
     return ranking.num_relevant.to(ranking.ranks.dtype)
 
 
-def _found(ranking: Ranking, k: int, score_threshold: float | None) -> Tensor:
-    found = ranking.hits(k)
+def _num_found(ranking: Ranking, k: int, score_threshold: float | None) -> Tensor:
+    found = ranking.num_hits(k)
     if score_threshold is None:
         return found
-    return found & (ranking.ranks <= _recommended(ranking, score_threshold)[:, None])
+    return torch.minimum(found, ranking._count_hits(_recommended(ranking, score_threshold)))
+
+
+def _sums(values: Tensor) -> Tensor:
+    """Add up the first 0, 1, ..., T values of each row, [B, T + 1]."""
+    return torch.nn.functional.pad(values.cumsum(1), (1, 0))
+
+
+def _at(sums: Tensor, number: Tensor) -> Tensor:
+    """Sum of the first `number` [B] values of each row, [B]."""
+    return sums.gather(1, number[:, None])[:, 0]
 
 
 def _denominator(ranking: Ranking, k: int, denominator: Denominator, score_threshold: float | None) -> Tensor:

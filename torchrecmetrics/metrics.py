@@ -47,20 +47,20 @@ class Summary(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What each row of a batch adds to a metric."""
+    """What each row of a batch adds to some metrics."""
 
-    values: Tensor  # float [B], 0 where the row is not used
-    weights: Tensor  # float [B], 0 where the row is not used
-    flags: Tensor  # bool [4, B]: used, skipped, unreachable, tied
-    invalid: Tensor  # int64: violations of the batch by kind
+    values: Tensor  # float [metrics, B], 0 where the row is not used
+    weights: Tensor  # float [metrics, B], 0 where the row is not used
+    flags: Tensor  # bool [4, metrics, B]: used, skipped, unreachable, tied
+    invalid: Tensor  # int64 [metrics, kinds]: violations of the batch
 
-    def tally(self) -> Tally:
-        """Add the rows up."""
+    def tallies(self) -> list[Tally]:
+        """Add the rows up, for each metric."""
         weight, weighted = self.weights, self.weights * self.values
-        sums = torch.stack(
-            [weight.sum(), weighted.sum(), weight.square().sum(), (weight * weighted).sum(), weighted.square().sum()]
-        )
-        return Tally(sums, torch.cat([self.flags.sum(1), self.invalid]))
+        terms = (weight, weighted, weight.square(), weight * weighted, weighted.square())
+        sums = torch.stack([term.sum(1) for term in terms], 1)
+        counts = torch.cat([self.flags.sum(2).T, self.invalid], 1)
+        return [Tally(*parts) for parts in zip(sums.unbind(), counts.unbind(), strict=True)]
 
 
 class Tally(NamedTuple):
@@ -233,46 +233,8 @@ class RankingMetric(Metric):
 
     def tally(self, ranking: Ranking, weights: Tensor | None = None) -> Tally:
         """Compute what `ranking` adds to the state, without touching it; raises if the metric cannot use it."""
-        return self.rows(ranking, weights).tally()
-
-    def rows(self, ranking: Ranking, weights: Tensor | None = None) -> Rows:
-        """Compute what each row of `ranking` adds to the state; raises if the metric cannot use it."""
-        if self._is_synced:
-            raise TorchMetricsUserError(f"{self.label} is synchronised: call unsync() before the next batch")
-        self._check_options(ranking)
-        dtype = getattr(self, self._sums_name).dtype
-        device = getattr(self, self._sums_name).device
-        if ranking.ranks.device != device:
-            raise ValueError(
-                f"{self.label} is on {device}, its input on {ranking.ranks.device}: move the metric with .to(device)"
-            )
-        # an error that was asked for is given even where values are not checked otherwise
-        validate = self.validate_args or self.empty_target_action == "error"
-        checks = Checks(validate, device, len(ranking))
-        values = self._values(ranking).to(dtype)
-        counted = torch.ones_like(ranking.tied) if ranking.rejected is None else ~ranking.rejected
-        empty = (ranking.num_relevant == 0) & counted
-        if self.empty_target_action == "error":
-            checks.reject("empty", empty, lambda row: f"row {row}")
-        elif self.empty_target_action in ("neg", "pos"):
-            values = values.where(~empty, 0.0 if self.empty_target_action == "neg" else 1.0)
-        short = ranking.cut_below(ranking.num_relevant if self.k is None else self.k)
-        if short is not None and ranking.invalid is not None:
-            checks.reject("list_short", short & counted, lambda row: f"row {row}")
-        if weights is not None:
-            weights = _check_weights(weights, len(ranking), device, checks).to(dtype)
-            counted = counted & (weights > 0)
-        if checks.rejected is not None:
-            counted = counted & ~checks.rejected
-        used = counted & ~values.isnan()
-        values = values.where(used, 0)
-        weight = self._row_weights(ranking, used.to(dtype) if weights is None else weights.where(used, 0))
-        used = used & (weight > 0)
-        flags = torch.stack([used, empty & counted, ranking.unreachable & counted, ranking.tied & counted])
-        invalid = torch.zeros(len(VIOLATIONS), dtype=torch.int64, device=device)
-        for found in (ranking.invalid, checks.invalid):
-            invalid = invalid if found is None else invalid + found
-        return Rows(values, weight, flags, invalid)
+        (tally,) = rows_together([self], ranking, weights).tallies()
+        return tally
 
     def state(self) -> Tally:
         """Return the state as it is on this process."""
@@ -302,12 +264,19 @@ class RankingMetric(Metric):
         """Whether the metric needs `Ranking.num_ranked`, which costs a read of the scores of its own."""
         return self.options.get("denominator") == "recommended" and self.options["score_threshold"] is None
 
-    def _check_options(self, ranking: Ranking) -> None:
-        """Refuse a Ranking that was made with other options than those given to the metric explicitly."""
+    def _check_usable(self, ranking: Ranking) -> None:
+        """Refuse a batch now, a Ranking elsewhere, or one made with other options than the metric was given."""
+        if self._is_synced:
+            raise TorchMetricsUserError(f"{self.label} is synchronised: call unsync() before the next batch")
         for name, made in (ranking.made_with or {}).items():
             asked = getattr(self, name)
             if asked is not None and asked != made:
                 raise ValueError(f"{self.label} has {name}={asked!r}, but the ranking was made with {name}={made!r}")
+        device = getattr(self, self._sums_name).device
+        if ranking.ranks.device != device:
+            raise ValueError(
+                f"{self.label} is on {device}, its input on {ranking.ranks.device}: move the metric with .to(device)"
+            )
 
     # ------------------------------------------------------------------------------------------------- compute, sync
 
@@ -746,6 +715,51 @@ def shared_threshold(metrics: Sequence[RankingMetric]) -> float | None:
     return next(iter(thresholds), None)
 
 
+def rows_together(metrics: Sequence[RankingMetric], ranking: Ranking, weights: Tensor | None = None) -> Rows:
+    """Compute what each row of `ranking` adds to the metrics, touching none; raises if one of them cannot use it.
+
+    The metrics have the same rule for empty rows and for validation; they share every operation over the rows.
+    """
+    device, rows = ranking.ranks.device, len(ranking)
+    for metric in metrics:
+        metric._check_usable(ranking)
+    action, dtype = metrics[0].empty_target_action, float_dtype(device)
+    # an error that was asked for is given even where values are not checked otherwise
+    checks = Checks(metrics[0].validate_args or action == "error", device, rows)
+    values = torch.stack([metric._values(ranking).to(dtype) for metric in metrics])
+    counted = torch.ones_like(ranking.tied) if ranking.rejected is None else ~ranking.rejected
+    empty = (ranking.num_relevant == 0) & counted
+    if action == "error":
+        checks.reject("empty", empty, lambda row: f"row {row}")
+    elif action in ("neg", "pos"):
+        values = values.where(~empty, 0.0 if action == "neg" else 1.0)
+    short = None
+    if checks.enabled and ranking.invalid is not None and ranking.row_depth is not None:
+        furthest = [ranking.num_relevant if m.k is None else ranking.row_depth.new_full((rows,), m.k) for m in metrics]
+        short = (ranking.row_depth < torch.stack(furthest)) & counted
+        if checks.at_once:
+            checks.reject("list_short", short.any(0), lambda row: f"row {row}")
+    if weights is not None:
+        weights = _check_weights(weights, rows, device, checks).to(dtype)
+        counted = counted & (weights > 0)
+    if checks.rejected is not None:
+        counted = counted & ~checks.rejected
+    invalid = torch.zeros((len(metrics), len(VIOLATIONS)), dtype=torch.int64, device=device)
+    for found in (ranking.invalid, checks.invalid):
+        invalid = invalid if found is None else invalid + found
+    counted = counted.expand(len(metrics), rows)
+    if short is not None:
+        invalid[:, list(VIOLATIONS).index("list_short")] += short.sum(1)
+        counted = counted & ~short
+    used = counted & ~values.isnan()
+    values = values.where(used, 0)
+    weight = used.to(dtype) if weights is None else weights.where(used, 0)
+    weight = torch.stack([metric._row_weights(ranking, own) for metric, own in zip(metrics, weight, strict=True)])
+    used = used & (weight > 0)
+    flags = torch.stack([used, *(flag & counted for flag in (empty, ranking.unreachable, ranking.tied))])
+    return Rows(values, weight, flags, invalid)
+
+
 def compute_together(metrics: Sequence[RankingMetric]) -> None:
     """Compute metrics with one packed synchronisation and leave each its value; all of them, or none if one fails."""
     if all(metric._computed is not None for metric in metrics):
@@ -775,20 +789,21 @@ def summarize(
         sums, counts = (_reduce(vector, gather or gather_all_tensors, group) for vector in packed)
         for place, i in enumerate(indices):
             reduced[i] = Tally(sums.view(len(indices), -1)[place], counts.view(len(indices), -1)[place])
-    host_counts = torch.stack([tally.counts for tally in reduced]).tolist()  # one copy for all of them
-    results = []
-    for (metric, _), tally, (used, skipped, unreachable, tied, *invalid) in zip(
-        tallies, reduced, host_counts, strict=True
-    ):
+    counts = torch.stack([tally.counts for tally in reduced])
+    host_counts = counts.tolist()  # one copy for all of them
+    for (metric, _), (_, _, _, _, *invalid) in zip(tallies, host_counts, strict=True):
         if any(invalid):
             what = "; ".join(f"{n} rows {text}" for n, text in zip(invalid, VIOLATIONS.values(), strict=True) if n)
             raise ValueError(f"{metric.label}: bad input since the last reset: {what}")
-        w, wv, w2, w2v, w2v2 = tally.sums.unbind()
-        mean = wv / w
-        spread = (w2v2 - 2 * mean * w2v + mean.square() * w2).clamp(min=0).sqrt() / w
-        error = spread * (used / (used - 1)) ** 0.5 if used > 1 else torch.full_like(mean, torch.nan)
-        results.append(Summary(mean, error, used, skipped, unreachable, tied))
-    return results
+    w, wv, w2, w2v, w2v2 = torch.stack([tally.sums for tally in reduced], 1).unbind()
+    mean = wv / w
+    spread = (w2v2 - 2 * mean * w2v + mean.square() * w2).clamp(min=0).sqrt() / w
+    used = counts[:, 0].to(w.dtype)
+    error = (spread * (used / (used - 1)).sqrt()).where(used > 1, torch.nan)
+    return [
+        Summary(value, deviation, *numbers[:4])
+        for value, deviation, numbers in zip(mean.unbind(), error.unbind(), host_counts, strict=True)
+    ]
 
 
 def _reduce(vector: Tensor, gather: Callable[..., Any], group: Any | None) -> Tensor:

@@ -108,6 +108,26 @@ class Ranking:
         Raises:
             ValueError: if the ranking is not known so far down.
         """
+        k = self._reached(k)
+        if k is None:
+            return self.ranks.isfinite()
+        return self.ranks <= (k[:, None] if isinstance(k, Tensor) else k)
+
+    def num_hits(self, k: int | Tensor | None) -> Tensor:
+        """How many relevant items stand in the first `k` places, int64 [B]; `k` and errors as in `hits`."""
+        reached = self._reached(k)
+        if isinstance(reached, Tensor):
+            return self._count_hits(reached)
+        deepest = torch.finfo(self.ranks.dtype).max if reached is None else reached
+        return self.shared(("hits", reached), lambda: self._count_hits(deepest))
+
+    def _count_hits(self, k: Tensor | float) -> Tensor:
+        # ranks ascend: the hits are those in front
+        edge = k[:, None].to(self.ranks.dtype) if isinstance(k, Tensor) else self.ranks.new_full((len(self), 1), k)
+        return search(self.ranks, edge, right=True)[:, 0]
+
+    def _reached(self, k: int | Tensor | None) -> int | Tensor | None:
+        """Return `k` if the ranking is known so far down, else raise."""
         furthest = self.ranks.shape[1] if isinstance(k, Tensor) else k
         if k is not None and not isinstance(k, Tensor):
             furthest = k = check_k(k)
@@ -119,15 +139,30 @@ class Ranking:
                 f"the metric needs {needed}, but the ranks are known to depth {self.depth} only (if nothing else was "
                 "recommended: Ranking.from_topk(..., complete=True))"
             )
-        if k is None:
-            return self.ranks.isfinite()
-        if self.invalid is None and (short := self.cut_below(k)) is not None:
+        if k is not None and self.invalid is None and (short := self.cut_below(k)) is not None:
             Checks(True, short.device, len(self)).reject(
                 "list_short",
                 short,
                 lambda row: f"row {row} to {int(self.row_depth[row])}",  # type: ignore[index]
             )
-        return self.ranks <= (k[:, None] if isinstance(k, Tensor) else k)
+        return k
+
+    def shared(self, key: object, make: Callable[[], Tensor]) -> Tensor:
+        """Return what metrics have in common, made by the first that asks."""
+        if torch.compiler.is_compiling():
+            return make()
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    @cached_property
+    def _made(self) -> dict[object, Tensor]:
+        return {}
+
+    @property
+    def discounts(self) -> Tensor:
+        """1 / log2(1 + rank), [B, T]; 0 for what was not found."""
+        return self.shared("discounts", lambda: torch.log2(1 + self.ranks).reciprocal_())
 
     def cut_below(self, k: int | Tensor) -> Tensor | None:
         """Rows whose place `k` is unknown though others' is not, bool [B]; None where there can be none."""
@@ -138,15 +173,17 @@ class Ranking:
         """1, 2, 3, ... along a row, [T]: the i of "the i-th best relevant item"."""
         return torch.arange(1, self.ranks.shape[1] + 1, dtype=self.ranks.dtype, device=self.ranks.device)
 
-    def placed_gains(self, transform: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor | None]:
-        """Return transformed gains at `ranks` and at the penalties' ranks; equal scores share their mean."""
-        ones = self.ranks.isfinite().to(self.ranks.dtype)
-        gains = transform(ones if self.gains is None else self.gains)
-        penalties = None if self.penalties is None else transform(self.penalties[1])
-        if self.tie_groups is not None:
-            gains = _group_mean(gains, self.tie_groups[0])
-            penalties = None if penalties is None else _group_mean(penalties, self.tie_groups[1])
-        return gains, penalties
+    def placed_gains(self, transform: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return transformed gains at `ranks`, [B, T]; equal scores share their mean."""
+        gains = transform(self.ranks.isfinite().to(self.ranks.dtype) if self.gains is None else self.gains)
+        return gains if self.tie_groups is None else _group_mean(gains, self.tie_groups[0])
+
+    def placed_penalties(self, transform: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return transformed gains at the ranks of `penalties`, [B, T]; equal scores share their mean."""
+        if self.penalties is None:
+            return torch.zeros_like(self.ranks)
+        gains = transform(self.penalties[1])
+        return gains if self.tie_groups is None else _group_mean(gains, self.tie_groups[1])
 
     @cached_property
     def ideal_gains(self) -> Tensor:
@@ -363,18 +400,24 @@ class Ranking:
         elif num_ranked is not None and num_ranked != 0:
             num_ranked = check_k(num_ranked, "num_ranked")
         checks = Checks(validate_args, device, len(ranks))
-        values = ranks.to(float_dtype(device))
-        placed = values.where(values > 0, torch.inf).sort(dim=1).values
+        dtype = float_dtype(device)
+        relevant = ranks > 0
+        if ranks.is_floating_point():
+            placed = ranks.to(dtype).where(relevant, torch.inf).sort(dim=1).values
+        else:  # integers sort faster; none of them is as large as this
+            last = torch.iinfo(torch.int64).max
+            placed = ranks.long().where(relevant, last).sort(dim=1).values
+            placed = placed.to(dtype).masked_fill_(placed == last, torch.inf)
         row_depth = None
         if checks.enabled:
-            marked = ranks == INVALID_RANK if ranks.dtype == torch.int64 else torch.zeros_like(ranks, dtype=torch.bool)
-            wrong = (marked | values.isnan() | ((values > 0) & (values < 1))).any(1)
             deepest = torch.inf if depth is None else depth
             if ranks.is_floating_point():  # places among equal scores may be averages; i of them add up to 1 + ... + i
-                number = torch.arange(1, placed.shape[1] + 1, dtype=values.dtype, device=device)
+                wrong = (ranks.isnan() | (relevant & (ranks < 1))).any(1)
+                number = torch.arange(1, placed.shape[1] + 1, dtype=dtype, device=device)
                 wrong |= (placed.cumsum(1) < number * (number + 1) / 2 * (1 - 1e-9)).any(1)
             else:
-                again = (placed[:, 1:] == placed[:, :-1]) & placed[:, 1:].isfinite()
+                wrong = ranks.amin(1) == INVALID_RANK
+                again = (placed[:, 1:] == placed[:, :-1]) & (placed[:, 1:] < torch.inf)
                 if depth_known:
                     wrong |= (again & (placed[:, 1:] <= deepest)).any(1)
                 elif ranks.shape[1] > 1:
@@ -382,10 +425,9 @@ class Ranking:
                     repeated = placed[:, 1:].where(again, torch.inf).amin(1)
                     row_depth = (repeated - 1).nan_to_num(posinf=2**53).to(torch.int64)
             if num_ranked is not None:
-                beyond = values > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
-                wrong |= (beyond & values.isfinite() & (values <= deepest)).any(1)
+                beyond = placed > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
+                wrong |= (beyond & placed.isfinite() & (placed <= deepest)).any(1)
             checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(ranks[row])}")
-        relevant = values > 0
         if checks.rejected is not None:
             relevant &= ~checks.rejected[:, None]
             placed = placed.where(~checks.rejected[:, None], torch.inf)

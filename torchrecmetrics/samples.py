@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.utils.data import BatchSampler, DistributedSampler
 
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.inputs import ID_DTYPES, VIOLATIONS, describe
-from torchrecmetrics.metrics import Rows
+from torchrecmetrics.metrics import Rows, rows_together
 from torchrecmetrics.ranking import Ranking
 
 MAY_REPEAT = (
@@ -77,12 +78,7 @@ class SampleRows:
 
     def __init__(self, collection: RecMetricCollection) -> None:
         self._members = collection._members()
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget all rows."""
-        self._kept: list[Tensor] = []
-        self._invalid: list[Tensor] = []
+        self._kept: list[tuple[Tensor, Rows]] = []
 
     def add(self, sample_ids: Tensor, ranking: Ranking, weights: Tensor | None = None) -> None:
         """Keep a batch: `sample_ids`, integers [B], number the samples of the data set."""
@@ -90,63 +86,54 @@ class SampleRows:
             raise TypeError(f"sample_ids must be an integer tensor, got {describe(sample_ids)}")
         if sample_ids.shape != (len(ranking),):
             raise ValueError(f"sample_ids must be [{len(ranking)}], one a row, got {list(sample_ids.shape)}")
-        rows = [metric.rows(ranking, weights) for metric in self._members]
-        device = ranking.ranks.device
-        bits = 2 ** torch.arange(4, device=device)
-        columns = [sample_ids.to(device, torch.int64)]
-        for row in rows:
-            columns += [_as_int(row.values), _as_int(row.weights), (row.flags * bits[:, None]).sum(0)]
-        self._kept.append(torch.stack(columns, 1))
-        self._invalid.append(torch.stack([row.invalid for row in rows]))
+        rows = rows_together(self._members, ranking, weights)
+        self._kept.append((sample_ids.to(ranking.ranks.device, torch.int64), rows))
 
     def settle(self) -> None:
         """Gather the rows of all processes, in two collectives, and add each sample to the metrics once."""
-        width, device = len(self._members), self._members[0].state().sums.device
-        kept = torch.cat([torch.zeros((0, 1 + 3 * width), dtype=torch.int64, device=device), *self._kept])
-        invalid = torch.zeros((width, len(VIOLATIONS)), dtype=torch.int64, device=device)
-        for found in self._invalid:
-            invalid = invalid + found
+        sums, device = self._members[0].state().sums, self._members[0].state().sums.device
+        none = sums.new_zeros((len(self._members), 0))
+        invalid = torch.zeros((len(self._members), len(VIOLATIONS)), dtype=torch.int64, device=device)
+        empty = torch.zeros(0, dtype=torch.int64, device=device), Rows(none, none, none.expand(4, -1, -1) > 0, invalid)
+        ids, rows = zip(empty, *self._kept, strict=True)
+        ids, rows = torch.cat(ids), _joined(rows)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            kept, invalid = _gather(kept, invalid)
+            ids, rows = _gather(ids, rows)
         # a stable sort puts equal ids side by side; the first of each run counts
-        ids, order = kept[:, 0].sort(stable=True)
+        ids, order = ids.sort(stable=True)
         first = torch.ones_like(ids, dtype=torch.bool)
         first[1:] = ids[1:] != ids[:-1]
-        kept = kept[order[first]]
-        shifts = torch.arange(4, device=device)[:, None]
-        for place, metric in enumerate(self._members):
-            values, weights, flags = kept[:, 1 + 3 * place : 4 + 3 * place].unbind(1)
-            dtype = metric.state().sums.dtype
+        once = order[first]
+        tallies = Rows(*(part[..., once] for part in rows[:3]), rows.invalid).tallies()
+        for metric, tally in zip(self._members, tallies, strict=True):
             metric.reset()
-            metric.add(
-                Rows(
-                    _as_float(values, dtype), _as_float(weights, dtype), (flags >> shifts) % 2 > 0, invalid[place]
-                ).tally()
-            )
-        self.reset()
+            metric.add(tally)
+        self._kept = []
 
 
-def _gather(kept: Tensor, invalid: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows of all processes one below the other, and their violations added up."""
-    message = torch.cat([invalid.new_tensor([len(kept)]), invalid.flatten()])
+def _joined(rows: Sequence[Rows]) -> Rows:
+    """Put batches side by side."""
+    values, weights, flags, invalid = zip(*rows, strict=True)
+    return Rows(torch.cat(values, 1), torch.cat(weights, 1), torch.cat(flags, 2), torch.stack(invalid).sum(0))
+
+
+def _gather(ids: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
+    """Return the rows of all processes side by side, and their violations added up."""
+    bits = 2 ** torch.arange(4, device=ids.device)[:, None, None]
+    # one matrix of integers: floats go by their bits
+    mine = torch.cat(
+        [ids[None], rows.values.view(torch.int64), rows.weights.view(torch.int64), (rows.flags * bits).sum(0)]
+    )
+    message = torch.cat([ids.new_tensor([len(ids)]), rows.invalid.flatten()])
     messages = [torch.empty_like(message) for _ in range(torch.distributed.get_world_size())]
     torch.distributed.all_gather(messages, message)
     lengths = [int(other[0]) for other in messages]
-    longest = max(lengths)
-    padded = torch.cat([kept, kept.new_zeros((longest - len(kept), kept.shape[1]))])
+    padded = torch.nn.functional.pad(mine, (0, max(lengths) - len(ids)))
     shares = [torch.empty_like(padded) for _ in lengths]
-    if longest:
+    if max(lengths):
         torch.distributed.all_gather(shares, padded)
-    rows = torch.cat([share[:length] for share, length in zip(shares, lengths, strict=True)])
-    return rows, torch.stack(messages)[:, 1:].sum(0).view_as(invalid)
-
-
-def _as_int(values: Tensor) -> Tensor:
-    """Return the bits of floats as int64: one matrix can then hold ids and values."""
-    return (
-        values.to(torch.float64).view(torch.int64) if values.dtype == torch.float64 else values.view(torch.int32).long()
-    )
-
-
-def _as_float(bits: Tensor, dtype: torch.dtype) -> Tensor:
-    return bits.contiguous().view(torch.float64) if dtype == torch.float64 else bits.to(torch.int32).view(dtype)
+    everybody = torch.cat([share[:, :length] for share, length in zip(shares, lengths, strict=True)], 1)
+    values, weights, flags = everybody[1:].chunk(3)
+    invalid = torch.stack(messages)[:, 1:].sum(0).view_as(rows.invalid)
+    dtype = rows.values.dtype
+    return everybody[0], Rows(values.view(dtype), weights.view(dtype), (flags & bits) > 0, invalid)
