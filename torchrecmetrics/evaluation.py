@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.inputs import Exclude, check_k, describe
 from torchrecmetrics.interactions import Interactions
-from torchrecmetrics.metrics import RankingMetric, shared_threshold, summarize
+from torchrecmetrics.metrics import RankingMetric, rank_batch, shared_threshold, summarize
 from torchrecmetrics.ranking import Ranking
 
 ScoreFunction: TypeAlias = Callable[[Tensor], Tensor]
@@ -137,7 +137,8 @@ def evaluate(
     ids = _ids(user_ids, target.num_users)
     if len(torch.unique(ids)) < len(ids):
         raise ValueError("user_ids hold a user twice")
-    member = collection._members()[0]
+    members = collection._members()
+    member = members[0]
     if member.overlap in (None, "error"):
         history.check_overlap(target, ids)
 
@@ -155,11 +156,15 @@ def evaluate(
     ids = ids[rank::world]
     collection.to(scorer.device)
     if len(empty) and (rank == 0 or member.empty_target_action == "error"):
-        collection.update(_without_relevant(len(empty), scorer.device, shared_threshold(collection._members())))
+        collection.update(_without_relevant(len(empty), scorer.device, shared_threshold(members)))
 
     def update(batch: Tensor, scores: Tensor) -> None:
         relevant = target.select(batch)
-        collection.update(scores, relevant.items, gains=relevant.values, exclude=history.select(batch))
+        # a function may return scores that it keeps; the buffer is ours
+        owned = scorer.function is None
+        collection.update(
+            rank_batch(members, scores, relevant.items, relevant.values, history.select(batch), owned=owned)
+        )
 
     with _Bar(progress if rank == 0 else False, len(ids)) as bar:
         for batch in _run(scorer, ids, listed[ids], update, batch_size, memory_budget):

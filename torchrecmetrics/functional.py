@@ -149,7 +149,7 @@ def _num_found(ranking: Ranking, k: int, score_threshold: float | None) -> Tenso
     found = ranking.num_hits(k)
     if score_threshold is None:
         return found
-    return torch.minimum(found, ranking._count_hits(_recommended(ranking, score_threshold)))
+    return torch.minimum(found, ranking.num_in_front(_recommended(ranking, score_threshold)))
 
 
 def _sums(values: Tensor) -> Tensor:

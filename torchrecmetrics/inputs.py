@@ -197,9 +197,7 @@ class Excluded:
 
     def subtracted(self, scores: Tensor) -> Tensor | None:
         """Scores, ascending, of what `ids` and `padding_idx` exclude beyond the masks; -inf for the rest."""
-        ids = self.ids
-        if self.padding_idx is not None:
-            ids = torch.cat([ids, ids.new_full((len(ids), 1), self.padding_idx)], 1)
+        ids = self._removed()
         if not ids.shape[1]:
             return None
         counted = ids >= 0
@@ -208,6 +206,23 @@ class Excluded:
             counted = counted & ~self._masked(mask, ids)
         values = scores.gather(1, ids.clamp(min=0))
         return values.where(counted & (values > -torch.inf), -torch.inf).sort(dim=1).values
+
+    def strike(self, scores: Tensor) -> Tensor | None:
+        """Overwrite with -inf what `ids` and `padding_idx` exclude; return the highest score of each row among it."""
+        ids = self._removed()
+        if not ids.shape[1]:
+            return None
+        # padding repeats the row's last id; a row that has none rewrites a score with itself
+        last = ids[:, -1:]
+        ids = ids.where(ids >= 0, last.clamp(min=0))
+        values = scores.gather(1, ids)
+        scores.scatter_(1, ids, values.where(last < 0, -torch.inf))
+        return values.amax(1).to(torch.promote_types(scores.dtype, torch.float32))
+
+    def _removed(self) -> Tensor:
+        if self.padding_idx is None:
+            return self.ids
+        return torch.cat([self.ids, self.ids.new_full((len(self.ids), 1), self.padding_idx)], 1)
 
     @staticmethod
     def _masked(mask: Tensor, ids: Tensor) -> Tensor:

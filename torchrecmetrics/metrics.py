@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
@@ -645,7 +646,6 @@ def make_ranking(
     ranks: Tensor | None = None,
     ranking: Ranking | None = None,
     depth: int | None = None,
-    owned: bool = False,
     **unknown: Any,
 ) -> Ranking:
     """Bring the three forms of `update` to one Ranking, as deep as `metrics` need; they share their kernel options."""
@@ -672,22 +672,7 @@ def make_ranking(
     if scores is not None and target is not None:
         if depth is not None:
             raise ValueError("depth belongs to ranks; the depth of scores follows from the metrics' k")
-        depths = [m.depth_for(target) for m in metrics] if isinstance(target, Tensor) else [None]
-        return rank(
-            scores,
-            target,
-            gains=gains,
-            exclude=exclude,
-            depth=None if None in depths else max(d for d in depths if d is not None),
-            ties=options.ties or "realistic",
-            padding_idx=options.padding_idx,
-            overlap=options.overlap or "error",
-            score_threshold=shared_threshold(metrics),
-            max_relevant=options.max_relevant,
-            validate_args=options.validate_args,
-            count_ranked=any(metric.reads_num_ranked for metric in metrics),
-            owned=owned,
-        )
+        return rank_batch(metrics, scores, target, gains, exclude)
     for name, value in (("target", target), ("gains", gains), ("exclude", exclude)):
         if value is not None:
             raise ValueError(
@@ -704,7 +689,40 @@ def make_ranking(
         raise TypeError(
             f"ranks must be an integer tensor, got {describe(ranks)}; for float ranks use Ranking.from_ranks"
         )
-    return Ranking.from_ranks(ranks, depth=depth, depth_known=False, validate_args=options.validate_args)
+    ranking = Ranking.from_ranks(ranks, depth=depth, depth_known=False, validate_args=options.validate_args)
+    cutoffs = [metric.k for metric in metrics if metric.k is not None]
+    if len(cutoffs) == len(metrics) and max(cutoffs) < ranking.ranks.shape[1]:
+        # no more than k items stand in the first k places
+        ranking = replace(ranking, ranks=ranking.ranks[:, : max(cutoffs)].contiguous())
+    return ranking
+
+
+def rank_batch(
+    metrics: Sequence[RankingMetric],
+    scores: Tensor,
+    target: Tensor,
+    gains: Tensor | None,
+    exclude: Exclude | None,
+    owned: bool = False,
+) -> Ranking:
+    """Rank as deep as `metrics` need; scores that are `owned` are overwritten where items are excluded."""
+    options = metrics[0]
+    depths = [m.depth_for(target) for m in metrics] if isinstance(target, Tensor) else [None]
+    return rank(
+        scores,
+        target,
+        gains=gains,
+        exclude=exclude,
+        depth=None if None in depths else max(d for d in depths if d is not None),
+        ties=options.ties or "realistic",
+        padding_idx=options.padding_idx,
+        overlap=options.overlap or "error",
+        score_threshold=shared_threshold(metrics),
+        max_relevant=options.max_relevant,
+        validate_args=options.validate_args,
+        count_ranked=any(metric.reads_num_ranked for metric in metrics),
+        owned=owned,
+    )
 
 
 def shared_threshold(metrics: Sequence[RankingMetric]) -> float | None:

@@ -115,16 +115,19 @@ class Ranking:
 
     def num_hits(self, k: int | Tensor | None) -> Tensor:
         """How many relevant items stand in the first `k` places, int64 [B]; `k` and errors as in `hits`."""
-        reached = self._reached(k)
-        if isinstance(reached, Tensor):
-            return self._count_hits(reached)
-        deepest = torch.finfo(self.ranks.dtype).max if reached is None else reached
-        return self.shared(("hits", reached), lambda: self._count_hits(deepest))
+        if isinstance(k, Tensor):
+            return self.num_in_front(self._reached(k))
+        k = None if k is None else check_k(k)
+        return self.shared(("hits", k), lambda: self.num_in_front(self._reached(k)))
 
-    def _count_hits(self, k: Tensor | float) -> Tensor:
-        # ranks ascend: the hits are those in front
-        edge = k[:, None].to(self.ranks.dtype) if isinstance(k, Tensor) else self.ranks.new_full((len(self), 1), k)
-        return search(self.ranks, edge, right=True)[:, 0]
+    def num_in_front(self, place: int | Tensor | None) -> Tensor:
+        """Count hits like `num_hits`, down to a place that may lie behind what is known, int64 [B]."""
+        if isinstance(place, Tensor):
+            edge = place[:, None].to(self.ranks.dtype)
+        else:
+            last = torch.finfo(self.ranks.dtype).max if place is None else place
+            edge = self.ranks.new_full((len(self), 1), last)
+        return search(self.ranks, edge, right=True)[:, 0]  # ranks ascend
 
     def _reached(self, k: int | Tensor | None) -> int | Tensor | None:
         """Return `k` if the ranking is known so far down, else raise."""
@@ -420,7 +423,7 @@ class Ranking:
                 again = (placed[:, 1:] == placed[:, :-1]) & (placed[:, 1:] < torch.inf)
                 if depth_known:
                     wrong |= (again & (placed[:, 1:] <= deepest)).any(1)
-                elif ranks.shape[1] > 1:
+                elif ranks.shape[1] > 1 and (device.type != "cpu" or again.any()):
                     # a place taken twice is the k + 1 of somebody's "not in the top k"
                     repeated = placed[:, 1:].where(again, torch.inf).amin(1)
                     row_depth = (repeated - 1).nan_to_num(posinf=2**53).to(torch.int64)
@@ -740,16 +743,17 @@ def _locate(
     floors = [] if score_threshold is None else [_round_up(score_threshold, own.dtype)]
     if count_ranked or depth is None:
         floors.append(torch.finfo(own.dtype).min)
+    struck = excluded.strike(scores) if owned else None
     counts = count(
         scores,
         own.where(candidate, torch.nan),
         depth=depth,
         floors=floors,
         masks=excluded.masks,
-        removed=excluded.subtracted(scores),
+        removed=None if owned else excluded.subtracted(scores),
     )
     if checks.enabled:
-        highest = counts.highest
+        highest = counts.highest if struck is None else torch.maximum(counts.highest, struck)
         checks.reject("scores", ~(highest < torch.inf), lambda row: f"the highest of row {row} is {highest[row]}")
     better, equal, at_least = counts.better, counts.equal, list(counts.at_least.unbind(1))
     if overlap == "keep":  # excluded items were left out: put those back that compete all the same
