@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -22,6 +23,9 @@ Progress: TypeAlias = Callable[[int, int], None]
 Excluded: TypeAlias = Interactions | Tensor | Sequence[Interactions | Tensor]
 
 _CPU_BUDGET = 256 * 2**20
+# The first use of a buffer costs a fault a page (0.25 ns a byte), a batch some calls (3 ms): together they cost least
+# where the buffer is as large as the geometric mean of all scores and this.
+_FRESH_BYTES = 16 * 2**20
 # bytes that one target or history entry of a row takes on its way through the kernel, generously
 _ENTRY_BYTES = 160
 # products of fewer rows go through another path of the BLAS library, whose last bits differ
@@ -103,8 +107,8 @@ def evaluate(
         items_allowed: bool [I]: only these items are candidates (released, in stock). A relevant item among the others
             can only be missed.
         batch_size: most users scored together; default: what `memory_budget` allows.
-        memory_budget: bytes for scores and what the kernel needs beside them; default 256 MB on the CPU, half of the
-            free memory of a GPU.
+        memory_budget: bytes for scores and what the kernel needs beside them; default at most 256 MB on the CPU, half
+            of the free memory of a GPU.
         device: move everything there first; default: where the embeddings (or `target`) are.
         progress: show a bar with users per second and the running value of the first metric (needs tqdm); or a function
             of (users done, users in all) that shows them elsewhere. Over several processes the first one shows its own.
@@ -423,8 +427,11 @@ class _History:
         asked = torch.zeros(target.num_users, dtype=torch.bool, device=target.device)
         asked[ids.to(target.device)] = True
         shared = torch.zeros(len(target), dtype=torch.bool, device=target.device)
+        keys = target.keys
         for part in self.parts:
-            shared |= torch.isin(target.keys, part.keys, assume_unique=True)
+            if len(part):
+                known = part.keys  # ascending
+                shared |= known[torch.searchsorted(known, keys).clamp(max=len(known) - 1)] == keys
         for mask in self.masks:
             shared |= mask[target.items]
         shared &= asked[target.users]
@@ -450,10 +457,12 @@ def _run(
 ) -> Iterator[Tensor]:
     """Score users, `ids` in ascending order of `sizes` (listed items), batch by batch; yield each batch when done."""
     limit = len(ids) if batch_size is None else check_k(batch_size, "batch_size")
+    row_bytes = scorer.num_items * (8 if scorer.dtype == torch.float64 else 4)
     if memory_budget is None:
         on_gpu = scorer.device.type == "cuda"
         memory_budget = torch.cuda.mem_get_info(scorer.device)[0] // 2 if on_gpu else _CPU_BUDGET
-    row_bytes = scorer.num_items * (8 if scorer.dtype == torch.float64 else 4)
+        if batch_size is None and not on_gpu:
+            limit = min(limit, max(_MIN_ROWS, math.isqrt(len(ids) * row_bytes * _FRESH_BYTES) // row_bytes))
     done = 0
     with evaluating(scorer.function):
         while done < len(ids):

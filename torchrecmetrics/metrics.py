@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
@@ -144,7 +145,8 @@ class RankingMetric(Metric):
             self.options["score_threshold"] = check_score_threshold(self.options["score_threshold"])
         # those who work with these refuse what they do not know; better now than at the first batch
         Checks(validate_args, torch.device("cpu"), 0)
-        self._values(_no_rows(self.options.get("score_threshold")))
+        if self._changed_options():
+            self._values(_no_rows(self.options.get("score_threshold")))
 
         # MetricCollection takes metrics with equal state names and equal first values for one metric: names say it all
         shaped_by = [self.label, ties or "realistic", overlap or "error", empty_target_action]
@@ -162,9 +164,11 @@ class RankingMetric(Metric):
     @property
     def name(self) -> str:
         """Label without the cut-off: `NDCG-exponential`."""
-        defaults = inspect.signature(self._function).parameters
-        parts = [_label_part(key, v) for key, v in self.options.items() if v != defaults[key].default]
-        return "-".join([self._name, *parts])
+        return "-".join([self._name, *(_label_part(key, value) for key, value in self._changed_options().items())])
+
+    def _changed_options(self) -> dict[str, Any]:
+        defaults = _defaults(self._function)
+        return {key: value for key, value in self.options.items() if value != defaults[key]}
 
     @property
     def label(self) -> str:
@@ -842,6 +846,11 @@ def _check_weights(weights: Tensor, rows: int, device: torch.device, checks: Che
         wrong = ~(weights.isfinite() & (weights >= 0))
         checks.reject("weights", wrong, lambda row: f"row {row} weighs {weights[row]}")
     return weights
+
+
+@cache
+def _defaults(function: Callable[..., Tensor]) -> dict[str, Any]:
+    return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
 
 
 def _label_part(option: str, value: Any) -> str:
