@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
@@ -95,6 +94,8 @@ class Ranking:
     tie_groups: tuple[Tensor, Tensor] | None = None
     """For `ranks` and `penalties`: the slot at which each entry's tie group begins, where gains must be averaged."""
 
+    _cache: dict[object, Tensor] = field(default_factory=dict, init=False)
+
     def __len__(self) -> int:
         return len(self.ranks)
 
@@ -151,16 +152,12 @@ class Ranking:
         return k
 
     def shared(self, key: object, make: Callable[[], Tensor]) -> Tensor:
-        """Return what metrics have in common, made by the first that asks."""
+        """Return what metrics have in common, made by the first that asks (torch.compile shares by itself)."""
         if torch.compiler.is_compiling():
             return make()
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
-
-    @cached_property
-    def _made(self) -> dict[object, Tensor]:
-        return {}
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
 
     @property
     def discounts(self) -> Tensor:
@@ -171,7 +168,7 @@ class Ranking:
         """Rows whose place `k` is unknown though others' is not, bool [B]; None where there can be none."""
         return None if self.row_depth is None else self.row_depth < k
 
-    @cached_property
+    @property
     def hit_number(self) -> Tensor:
         """1, 2, 3, ... along a row, [T]: the i of "the i-th best relevant item"."""
         return torch.arange(1, self.ranks.shape[1] + 1, dtype=self.ranks.dtype, device=self.ranks.device)
@@ -188,12 +185,13 @@ class Ranking:
         gains = transform(self.penalties[1])
         return gains if self.tie_groups is None else _group_mean(gains, self.tie_groups[1])
 
-    @cached_property
+    @property
     def ideal_gains(self) -> Tensor:
         """Gains of all relevant items, ranked or not, best first, 0 behind the last: [B, T]."""
-        if self.gains is None:
+        gains = self.gains
+        if gains is None:
             return (self.hit_number <= self.num_relevant[:, None]).to(self.ranks.dtype)
-        return self.gains.sort(dim=1, descending=True).values
+        return self.shared("ideal_gains", lambda: gains.sort(dim=1, descending=True).values)
 
     @classmethod
     @torch.no_grad()
@@ -761,6 +759,9 @@ def _locate(
         above = count_above(kept, own)
         better, equal = better + above, equal + count_at_least(kept, own) - above
         at_least = [number + (kept >= floor).sum(1) for number, floor in zip(at_least, floors, strict=True)]
+    if depth is not None:
+        # there `equal` may be anything; no place that is made from this is within reach
+        better = better.masked_fill(better >= depth, 2**40)
     if checks.rejected is not None:
         sound = ~checks.rejected[:, None]
         listed, relevant, candidate = listed & sound, relevant & sound, candidate & sound

@@ -1,0 +1,304 @@
+"""Counting: every strategy alone against plain Python on whatever can be handed over, and the rule that picks one."""
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+
+import torchrecmetrics as trm
+from torchrecmetrics import functional, ranking
+from torchrecmetrics.kernels import eager
+
+INF, NAN = math.inf, math.nan
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+@st.composite
+def problems(draw):
+    """Scores with ties, -inf, NaN and +inf in all dtypes and layouts; thresholds, masks and removed items."""
+    rows, items, width = draw(st.integers(0, 4)), draw(st.integers(1, 23)), draw(st.integers(1, 5))
+    choose = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    levels = torch.tensor(
+        draw(st.sampled_from([[1.0], [0.0, 1, 2], [-INF, -1, 0, 1], [-INF, 0, 1, 2, NAN, INF], [-INF]]))
+    )
+    if draw(st.booleans()):
+        levels = torch.cat([levels, torch.randn(20, generator=choose)])
+    dtype = draw(st.sampled_from(DTYPES))
+
+    def some(*shape):
+        return levels[torch.randint(len(levels), shape, generator=choose)].to(dtype)
+
+    scores = some(rows, items)
+    layout = draw(st.sampled_from(["contiguous", "transposed", "strided", "expanded", "part"]))
+    if layout == "transposed":
+        scores = scores.T.contiguous().T
+    elif layout == "strided":
+        scores = scores.repeat_interleave(2, 1)[:, ::2]
+    elif layout == "expanded":
+        scores = some(1, items).expand(rows, items)
+    elif layout == "part":
+        scores = torch.cat([scores, some(rows, 3)], 1)[:, :items]
+    thresholds = some(rows, width)
+    if draw(st.booleans()):
+        thresholds = scores.gather(1, torch.randint(items, (rows, width), generator=choose))
+    thresholds = thresholds.where(thresholds > -INF, NAN)
+    masks = [
+        torch.rand(shape, generator=choose) < 0.3 for shape in draw(st.sampled_from([[], [(items,)], [(rows, items)]]))
+    ]
+    masks += [torch.rand(rows, items, generator=choose) < 0.1] * draw(st.integers(0, 1))
+    out = (torch.rand(rows, items, generator=choose) < draw(st.sampled_from([0.0, 0.2, 0.9]))) & (scores > -INF)
+    for mask in masks:
+        out &= ~mask
+    floors = draw(st.sampled_from([(), (-1e4,), (1.0, -1e4)]))
+    depth = draw(st.sampled_from([None, 1, 2, 3, 7, 50]))
+    return scores, thresholds, depth, floors, masks, out
+
+
+def removed(scores, out, width):
+    """The scores of `out`, as the kernel takes them: ascending behind -inf."""
+    if not out.any() and width == 0:
+        return None
+    values = scores.where(out, -INF).sort(1).values
+    return values[:, max(0, values.shape[1] - int(out.sum(1).max()) - width) :] if len(values) else values
+
+
+def check(counts, scores, thresholds, depth, floors, masks, out):
+    """One score at a time."""
+    for row in range(len(scores)):
+        gone = [
+            bool(out[row, i]) or any(bool((m if m.dim() == 1 else m[row])[i]) for m in masks)
+            for i in range(scores.shape[1])
+        ]
+        values = [s for s, is_gone in zip(scores[row].tolist(), gone, strict=True) if not is_gone]
+        for slot, threshold in enumerate(thresholds[row].tolist()):
+            better = sum(s > threshold for s in values)
+            if math.isnan(threshold):
+                continue
+            if depth is None or better < depth:
+                assert counts.better[row, slot] == better
+                assert counts.equal[row, slot] == sum(s == threshold for s in values)
+            else:
+                assert counts.better[row, slot] >= depth
+        assert counts.at_least[row].tolist() == [sum(s >= floor for s in values) for floor in floors]
+        highest = max((INF if math.isnan(s) else s) for s in scores[row].tolist())
+        found = counts.highest[row].item()
+        assert math.isnan(found) if scores[row].isnan().any() else found == highest
+    assert {part.dtype for part in counts[:3]} == {torch.int64}
+    assert counts.better.shape == counts.equal.shape == thresholds.shape
+
+
+@pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
+@pytest.mark.parametrize(("block", "at_once"), [(4, 2**21), (2, 8), (1, 1), (64, 2**21)])
+@settings(max_examples=150, deadline=None)
+@given(problem=problems(), width=st.integers(0, 2))
+def test_every_strategy_counts(strategy, block, at_once, problem, width):
+    """Each strategy alone is exact for every input, whether or not the rule would pick it, and writes to nothing."""
+    scores, thresholds, depth, floors, masks, out = problem
+    before = scores.clone()
+    patch = pytest.MonkeyPatch()
+    patch.setattr(eager, "_BLOCK", block)
+    patch.setattr(eager, "_AT_ONCE", at_once)
+    counts = strategy(scores, thresholds, depth, floors, masks, removed(scores, out, width))
+    patch.undo()
+    check(counts, *problem)
+    assert torch.equal(before.nan_to_num(7.5), scores.nan_to_num(7.5))
+
+
+@pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("items", [63, 64, 1000])
+def test_strategies_on_real_shapes(strategy, dtype, items, generator, device):
+    """Blocks and searches of full size: ties across the depth, no block, a part of one, more targets than places."""
+    if device.type != "cpu" and strategy in (eager.by_topk, eager.by_blocks):
+        pytest.skip("looks at data")
+    scores = (torch.randn(9, items, generator=generator) * 4).round().to(dtype)
+    thresholds = scores.gather(1, torch.rand(9, items, generator=generator).argsort(1)[:, :40])
+    mask = torch.rand(items, generator=generator) < 0.1
+    out = (torch.rand(9, items, generator=generator) < 0.05) & ~mask
+    args = scores.to(device), thresholds.to(device), 10, (0.5,), [mask.to(device)], removed(scores, out, 0).to(device)
+    check(strategy(*args), scores, thresholds, 10, (0.5,), [mask], out)
+
+
+def test_constant_scores_everywhere():
+    """A tie group of all items straddles every depth: nobody is better, all are equal."""
+    scores, thresholds = torch.zeros(3, 700), torch.zeros(3, 2)
+    for strategy in eager.STRATEGIES:
+        counts = strategy(scores, thresholds, 5, (), (), None)
+        assert (counts.better == 0).all()
+        assert (counts.equal == 700).all()
+
+
+def test_far_rows_are_read_once(monkeypatch, generator):
+    """Where no target can be within the depth, nothing is looked at again."""
+    scores = torch.rand(8, 6400, generator=generator)
+    scores[:, :3] = -1.0
+    monkeypatch.setattr(eager, "_look_again", None)
+    assert (eager.by_blocks(scores, scores[:, :3], 20, (), (), None).better >= 20).all()
+    with pytest.raises(TypeError):
+        eager.by_blocks(scores, scores.amax(1, keepdim=True), 20, (), (), None)
+
+
+@pytest.mark.parametrize(
+    ("items", "width", "depth", "taken", "device", "expected"),
+    [
+        (6401, 1, 100, 0, "cpu", "by_blocks"),
+        (6400, 1, 100, 0, "cpu", "by_comparing"),  # no more blocks than places
+        (6400, 32, 100, 0, "cpu", "by_topk"),
+        (6400, 31, 100, 0, "cpu", "by_comparing"),
+        (150, 32, 100, 60, "cpu", "by_comparing"),  # all would have to be taken
+        (50_000, 500, 20, 60, "cpu", "by_blocks"),
+        (50_000, 127, None, 0, "cpu", "by_comparing"),
+        (50_000, 128, None, 0, "cpu", "by_buckets"),
+        (50_000, 1, 20, 0, "meta", "by_comparing"),  # nothing that looks at data
+        (50_000, 128, 20, 0, "meta", "by_buckets"),
+        (1_000, 50, 100, 0, "meta", "by_comparing"),
+    ],
+)
+def test_the_rule(items, width, depth, taken, device, expected, monkeypatch):
+    """Which strategy serves which shapes."""
+    picked = []
+    for strategy in eager.STRATEGIES:
+        monkeypatch.setattr(eager, strategy.__name__, lambda *_, name=strategy.__name__: picked.append(name))
+    scores, thresholds = torch.empty(2, items, device=device), torch.empty(2, width, device=device)
+    eager.count(scores, thresholds, depth=depth, removed=torch.empty(2, taken, device=device) if taken else None)
+    assert picked == [expected]
+
+
+# -------------------------------------------------------------------------------------------- what stands on the counts
+
+
+@st.composite
+def batches(draw):
+    rows, items = draw(st.integers(0, 3)), draw(st.integers(2, 30))
+    choose = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    scores = torch.randint(0, draw(st.sampled_from([2, 9, 1000])), (rows, items), generator=choose).float()
+    scores[torch.rand(rows, items, generator=choose) < 0.1] = -INF
+    target = torch.rand(rows, items, generator=choose).argsort(1)[:, : draw(st.integers(1, items))]
+    target = target.where(torch.rand(target.shape, generator=choose) < 0.8, -1)
+    history = torch.randint(-3, items, (rows, draw(st.integers(1, 6))), generator=choose)
+    mask = torch.rand(items, generator=choose) < 0.2
+    exclude = draw(st.sampled_from([None, history, mask, (history, mask), (history, mask.expand(rows, items))]))
+    gains = torch.randint(-1, 4, target.shape, generator=choose) if draw(st.booleans()) else None
+    options = {
+        "gains": gains,
+        "exclude": exclude,
+        "ties": draw(st.sampled_from(["optimistic", "realistic", "pessimistic"])),
+    }
+    options |= {"overlap": draw(st.sampled_from(["keep", "miss"])), "padding_idx": draw(st.sampled_from([None, 0]))}
+    return scores, target, options | {"score_threshold": draw(st.sampled_from([None, 1.0]))}
+
+
+def fields(ranking):
+    """All tensors of a Ranking, by name."""
+    found = {}
+    for name, value in vars(ranking).items():
+        parts = value if isinstance(value, tuple) else (value,)
+        found |= {f"{name}{i}": part for i, part in enumerate(parts) if isinstance(part, torch.Tensor)}
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(batch=batches(), owned=st.booleans(), k=st.integers(1, 8))
+def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k):
+    """A ranking to a depth is the whole one cut there, whatever was skipped and whatever was overwritten."""
+    scores, target, options = batch
+    whole = trm.Ranking.from_scores(scores, target, **options)
+    patch = pytest.MonkeyPatch()
+    patch.setattr(eager, "_BLOCK", 2)
+    patch.setattr(eager, "_TOPK_FROM", 3)
+    defaults = {"gains": None, "max_relevant": None, "validate_args": True}
+    got = ranking.rank(scores.clone(), target, depth=k, owned=owned, **(defaults | options))
+    patch.undo()
+    expected = fields(whole)
+    for name, tensor in fields(got).items():
+        want = expected[name]
+        if name in ("ranks0", "penalties0"):
+            want = want.where(want <= k, INF)
+        if name == "tied0":
+            continue  # within the depth: below
+        assert torch.equal(tensor, want), name
+    again = trm.Ranking.from_scores(scores, target, **options, depth=k)
+    assert torch.equal(got.tied, again.tied)
+    assert not (got.tied & ~whole.tied).any()
+
+
+@pytest.mark.parametrize("bad", [NAN, INF])
+def test_an_owned_score_is_checked_before_it_is_overwritten(bad):
+    """A NaN or +inf of an excluded item is reported like any other."""
+    scores, target = torch.rand(2, 9), torch.tensor([[1], [2]])
+    scores[1, 5] = bad
+    args = {"depth": 3, "ties": "realistic", "padding_idx": None, "overlap": "error", "score_threshold": None}
+    for owned in (False, True):
+        with pytest.raises(ValueError, match=r"1 of 2 rows with a score that is NaN or .inf: the highest of row 1"):
+            ranking.rank(scores.clone(), target, exclude=torch.tensor([[-1], [5]]), owned=owned, **args)
+
+
+def test_candidates_are_counted_only_for_who_reads_them(monkeypatch):
+    """`num_ranked` costs a read of its own: Ranking.from_scores has it, a collection only if a member needs it."""
+    floors = []
+    count = ranking.count
+
+    def counting(*args, **kwargs):
+        floors.append(len(kwargs["floors"]))
+        return count(*args, **kwargs)
+
+    monkeypatch.setattr(ranking, "count", counting)
+    scores, target = torch.rand(3, 50), torch.tensor([1, 2, 3])
+    assert trm.Ranking.from_scores(scores, target, depth=5).num_ranked.tolist() == [50, 50, 50]
+    for metric in (trm.HR(5), trm.Precision(5), trm.Precision(5, denominator="recommended"), trm.AUROC(), trm.MRR()):
+        metric.update(scores, target)
+    trm.F1(5, denominator="recommended", score_threshold=0.5).update(scores, target)
+    trm.RecMetricCollection(["HR", "AUROC"], k=5).update(scores, target)
+    trm.get_topk_ranks(scores, target, 5)
+    assert floors == [1, 0, 0, 1, 1, 1, 1, 1, 0]
+
+
+def test_five_cutoffs_sum_once(monkeypatch, generator):
+    """What depends on no cut-off is made once for all members; the batch's ranking is not kept."""
+    made = []
+    sums = functional._sums
+    monkeypatch.setattr(functional, "_sums", lambda values: (made.append(1), sums(values))[1])
+    scores, target = torch.rand(4, 99, generator=generator), torch.tensor([[1, 2]] * 4)
+    for k, expected in ((3, 3), ([1, 2, 3, 5, 8], 3)):
+        made.clear()
+        trm.RecMetricCollection(["HR", "NDCG", "MAP", "Recall", "MRR"], k=k).update(scores, target)
+        assert len(made) == expected  # DCG, its ideal, the precisions
+
+
+RANKINGS = {
+    "scores": lambda: trm.Ranking.from_scores(torch.rand(5, 40), torch.rand(5, 40) < 0.2),
+    "graded": lambda: trm.Ranking.from_scores(
+        torch.rand(5, 40).round(decimals=1), torch.randint(-1, 4, (5, 40)).float()
+    ),
+    "ranks": lambda: trm.Ranking.from_ranks(torch.tensor([[1, 5, 0], [2, 30, 11]]), num_ranked=40),
+}
+
+
+@pytest.mark.parametrize("name", functional.__all__)
+@pytest.mark.parametrize("kind", RANKINGS)
+def test_functions_compile(name, kind):
+    """torch.compile(fullgraph=True) takes every function on every kind of ranking, first or second time."""
+    function = getattr(functional, name)
+    ranking = RANKINGS[kind]()
+    args = () if name in ("auroc", "r_precision") else (10,)
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="eager")
+    for _ in range(2):
+        assert torch.equal(compiled(ranking, *args).nan_to_num(-1), function(ranking, *args).nan_to_num(-1))
+
+
+def test_inductor(tmp_path, monkeypatch):
+    """The default backend gives the same numbers, where there is a C++ compiler."""
+    from torch._inductor import cpp_builder, exc
+
+    try:
+        cpp_builder.get_cpp_compiler()
+    except exc.InvalidCxxCompiler:
+        pytest.skip("no C++ compiler")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    ranking = RANKINGS["graded"]()
+    torch._dynamo.reset()
+    got = torch.compile(functional.ndcg, fullgraph=True)(ranking, 10)
+    assert got.tolist() == pytest.approx(functional.ndcg(ranking, 10).tolist(), nan_ok=True)
