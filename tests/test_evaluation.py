@@ -280,17 +280,27 @@ def test_batches_follow_the_budget():
     sizes = torch.tensor([1] * 50 + [100_000])
     seen = []
 
-    class Counter:
-        device, dtype, num_items, function = torch.device("cpu"), torch.float32, 1000, None
+    class Scorer:
+        device, dtype, num_items, function = torch.device("cpu"), torch.float32, 1000, len
 
-        def __call__(self, ids):
-            seen.append(len(ids))
-            return ids
-
-    list(engine._run(Counter(), torch.arange(51), sizes, lambda batch, scores: None, None, 50_000))
+    list(engine._run(Scorer(), torch.arange(51), sizes, lambda batch, _: seen.append(len(batch)), None, 50_000))
     assert max(seen) == 50_000 // (4000 + 160)
     assert seen[-1] == 1
     assert sum(seen) == 51
+
+
+def test_scores_are_made_for_a_few_users_at_once():
+    """On the CPU a small buffer is filled again and again, for many users whose lists are read together."""
+    used = []
+
+    class Scorer:
+        device, dtype, num_items, function = torch.device("cpu"), torch.float32, 2**20, None
+
+    sizes = torch.ones(10_000, dtype=torch.int64)
+    for batch_size in (None, 5):
+        list(engine._run(Scorer(), sizes, sizes, lambda batch, rows: used.append((len(batch), rows)), batch_size, None))
+    assert used[:3] == [(4096, 16), (4096, 16), (1808, 16)]
+    assert used[3:] == [(4096, 5), (4096, 5), (1808, 5)]
 
 
 def test_out_of_memory_halves_the_batch():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -16,16 +15,17 @@ from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.inputs import Exclude, check_k, describe
 from torchrecmetrics.interactions import Interactions
 from torchrecmetrics.metrics import RankingMetric, rank_batch, shared_threshold, summarize
-from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.ranking import Ranking, ScoreRows
 
 ScoreFunction: TypeAlias = Callable[[Tensor], Tensor]
 Progress: TypeAlias = Callable[[int, int], None]
 Excluded: TypeAlias = Interactions | Tensor | Sequence[Interactions | Tensor]
 
 _CPU_BUDGET = 256 * 2**20
-# The first use of a buffer costs a fault a page (0.25 ns a byte), a batch some calls (3 ms): together they cost least
-# where the buffer is as large as the geometric mean of all scores and this.
-_FRESH_BYTES = 16 * 2**20
+# On the CPU products go through a buffer of this size: the next step finds it in the cache, and fresh memory costs more
+# than what is written to it. What does not touch scores is done for many more users at once.
+_BUFFER_BYTES = 16 * 2**20
+_USERS_TOGETHER = 4096
 # bytes that one target or history entry of a row takes on its way through the kernel, generously
 _ENTRY_BYTES = 160
 # products of fewer rows go through another path of the BLAS library, whose last bits differ
@@ -162,13 +162,10 @@ def evaluate(
     if len(empty) and (rank == 0 or member.empty_target_action == "error"):
         collection.update(_without_relevant(len(empty), scorer.device, shared_threshold(members)))
 
-    def update(batch: Tensor, scores: Tensor) -> None:
+    def update(batch: Tensor, at_once: int) -> None:
         relevant = target.select(batch)
-        # a function may return scores that it keeps; the buffer is ours
-        owned = scorer.function is None
-        collection.update(
-            rank_batch(members, scores, relevant.items, relevant.values, history.select(batch), owned=owned)
-        )
+        scores = scorer.rows(batch, at_once) if scorer.function is None else scorer(batch)
+        collection.update(rank_batch(members, scores, relevant.items, relevant.values, history.select(batch)))
 
     with _Bar(progress if rank == 0 else False, len(ids)) as bar:
         for batch in _run(scorer, ids, listed[ids], update, batch_size, memory_budget):
@@ -223,17 +220,18 @@ def recommend(
     values: Tensor | None = None
     done = 0
 
-    def keep(batch: Tensor, scores: Tensor) -> None:
+    def keep(batch: Tensor, at_once: int) -> None:
         nonlocal values
-        if values is None:
-            values = scores.new_full((len(ids), k), -torch.inf)
-        rows = order[done : done + len(batch)].to(scorer.device)
-        scores = history.masked(batch, scores)
-        found = _topk(scores, min(k, num_items))
-        top = scores.gather(1, found)
-        real = top > -torch.inf
-        values[rows, : found.shape[1]] = top.where(real, -torch.inf)
-        best[rows, : found.shape[1]] = found.where(real, -1)
+        for part, rows in zip(torch.split(batch, at_once), torch.split(order[done:], at_once), strict=False):
+            scores = history.masked(part, scorer(part))
+            if values is None:
+                values = scores.new_full((len(ids), k), -torch.inf)
+            rows = rows[: len(part)].to(scorer.device)
+            found = _topk(scores, min(k, num_items))
+            top = scores.gather(1, found)
+            real = top > -torch.inf
+            values[rows, : found.shape[1]] = top.where(real, -torch.inf)
+            best[rows, : found.shape[1]] = found.where(real, -1)
 
     with _Bar(progress, len(ids)) as bar:
         for batch in _run(scorer, ids[order], lengths[order], keep, batch_size, memory_budget):
@@ -335,6 +333,11 @@ class _Scorer:
             raise ValueError(f"{name} must be {kind} [{self.num_items}], got {vector.dtype} {list(vector.shape)}")
         brought: Tensor = self.bring(name, vector)
         return brought
+
+    def rows(self, ids: Tensor, at_once: int) -> ScoreRows:
+        """Scores of many users, made for a few at a time."""
+        parts = torch.split(ids, at_once)
+        return ScoreRows((len(ids), self.num_items), self.dtype, self.device, lambda: map(self, parts))
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Scores [b, I] of users on the host's list; valid until the next call."""
@@ -451,34 +454,40 @@ def _run(
     scorer: _Scorer,
     ids: Tensor,
     sizes: Tensor,
-    use: Callable[[Tensor, Tensor], None],
+    use: Callable[[Tensor, int], None],
     batch_size: int | None,
     memory_budget: int | None,
 ) -> Iterator[Tensor]:
-    """Score users, `ids` in ascending order of `sizes` (listed items), batch by batch; yield each batch when done."""
-    limit = len(ids) if batch_size is None else check_k(batch_size, "batch_size")
+    """Use up users, `ids` in ascending order of `sizes` (listed items), batch by batch; yield each batch when done.
+
+    `use` is told how many of them to score at once.
+    """
+    at_once = len(ids) if batch_size is None else check_k(batch_size, "batch_size")
+    together = at_once
     row_bytes = scorer.num_items * (8 if scorer.dtype == torch.float64 else 4)
+    if scorer.function is None and scorer.device.type == "cpu":
+        if batch_size is None:
+            at_once = max(_MIN_ROWS, _BUFFER_BYTES // row_bytes)
+        together = max(at_once, _USERS_TOGETHER)
     if memory_budget is None:
         on_gpu = scorer.device.type == "cuda"
         memory_budget = torch.cuda.mem_get_info(scorer.device)[0] // 2 if on_gpu else _CPU_BUDGET
-        if batch_size is None and not on_gpu:
-            limit = min(limit, max(_MIN_ROWS, math.isqrt(len(ids) * row_bytes * _FRESH_BYTES) // row_bytes))
     done = 0
     with evaluating(scorer.function):
         while done < len(ids):
             # the largest batch whose scores and padded lists fit: its last user has the longest list
-            low, high = 1, min(limit, len(ids) - done)
+            low, high = 1, min(together, len(ids) - done)
             while low < high:
                 middle = (low + high + 1) // 2
-                fits = middle * (row_bytes + _ENTRY_BYTES * int(sizes[done + middle - 1])) <= memory_budget
-                low, high = (middle, high) if fits else (low, middle - 1)
+                needed = min(middle, at_once) * row_bytes + middle * _ENTRY_BYTES * int(sizes[done + middle - 1])
+                low, high = (middle, high) if needed <= memory_budget else (low, middle - 1)
             batch = ids[done : done + low]
             try:
-                use(batch, scorer(batch))
+                use(batch, min(low, at_once))
             except torch.cuda.OutOfMemoryError:
                 if low == 1:
                     raise
-                limit = low // 2
+                at_once = together = low // 2
                 torch.cuda.empty_cache()
                 continue
             done += low

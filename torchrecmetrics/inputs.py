@@ -207,9 +207,9 @@ class Excluded:
         values = scores.gather(1, ids.clamp(min=0))
         return values.where(counted & (values > -torch.inf), -torch.inf).sort(dim=1).values
 
-    def strike(self, scores: Tensor) -> Tensor | None:
-        """Overwrite with -inf what `ids` and `padding_idx` exclude; return the highest score of each row among it."""
-        ids = self._removed()
+    def overwrite(self, scores: Tensor, rows: slice) -> Tensor | None:
+        """Write -inf over what `ids` and `padding_idx` exclude in these rows; return the highest that was there."""
+        ids = self._removed()[rows]
         if not ids.shape[1]:
             return None
         # padding repeats the row's last id; a row that has none rewrites a score with itself

@@ -30,7 +30,7 @@ from torchrecmetrics.inputs import (
     describe,
     float_dtype,
 )
-from torchrecmetrics.ranking import Overlap, Ranking, Ties, rank
+from torchrecmetrics.ranking import Overlap, Ranking, ScoreRows, Ties, rank
 
 EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
 
@@ -703,13 +703,12 @@ def make_ranking(
 
 def rank_batch(
     metrics: Sequence[RankingMetric],
-    scores: Tensor,
+    scores: Tensor | ScoreRows,
     target: Tensor,
     gains: Tensor | None,
     exclude: Exclude | None,
-    owned: bool = False,
 ) -> Ranking:
-    """Rank as deep as `metrics` need; scores that are `owned` are overwritten where items are excluded."""
+    """Rank as deep as `metrics` need."""
     options = metrics[0]
     depths = [m.depth_for(target) for m in metrics] if isinstance(target, Tensor) else [None]
     return rank(
@@ -725,7 +724,6 @@ def rank_batch(
         max_relevant=options.max_relevant,
         validate_args=options.validate_args,
         count_ranked=any(metric.reads_num_ranked for metric in metrics),
-        owned=owned,
     )
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -585,9 +585,18 @@ class Ranking:
         )
 
 
+class ScoreRows(NamedTuple):
+    """Scores [B, I] made for some rows at a time, in memory that the kernel may overwrite: the cheapest exclusion."""
+
+    shape: tuple[int, int]
+    dtype: torch.dtype
+    device: torch.device
+    parts: Callable[[], Iterable[Tensor]]  # consecutive rows; each part is valid until the next
+
+
 @torch.no_grad()
 def rank(
-    scores: Tensor,
+    scores: Tensor | ScoreRows,
     target: Tensor,
     *,
     depth: int | None,
@@ -597,7 +606,7 @@ def rank(
     score_threshold: float | None,
     **options: Any,
 ) -> Ranking:
-    """`Ranking.from_scores`, and what only the package's own callers may say: `count_ranked` and `owned`."""
+    """`Ranking.from_scores`, and what only the package itself says: `ScoreRows`, and whether to `count_ranked`."""
     depth = None if depth is None else check_k(depth, "depth")
     located = _locate(scores, target, depth, ties, padding_idx, overlap, score_threshold, **options)
     made_with: dict[str, object] = {"ties": ties, "padding_idx": padding_idx, "overlap": overlap}
@@ -698,7 +707,7 @@ class _Placed(NamedTuple):
 
 
 def _locate(
-    scores: Tensor,
+    scores: Tensor | ScoreRows,
     target: Tensor,
     depth: int | None,
     ties: Ties,
@@ -711,16 +720,15 @@ def _locate(
     max_relevant: int | None = None,
     validate_args: Validation = True,
     count_ranked: bool = True,
-    owned: bool = False,
 ) -> _Located:
     """Count, for every target, the candidates that score higher and those that score the same.
 
-    Without `count_ranked`, and to a depth, `num_ranked` is left out: it costs a read of its own. Scores that are
-    `owned` are overwritten where items are excluded.
+    Without `count_ranked`, and to a depth, `num_ranked` is left out: it costs a read of its own.
     """
     check_choice("ties", ties, get_args(Ties))
     check_choice("overlap", overlap, get_args(Overlap))
-    check_scores(scores, dims=2)
+    if not isinstance(scores, ScoreRows):
+        check_scores(scores, dims=2)
     rows, items = scores.shape
     device = scores.device
     padding_idx = check_padding_idx(padding_idx)
@@ -735,25 +743,33 @@ def _locate(
     shared = relevant & out_of_play
     if overlap == "error" and checks.enabled:
         checks.reject("overlap", shared.any(1), lambda row: overlap_detail(row, ids, shared))
-    own = scores.gather(1, ids)
-
-    candidate = listed & (own > -torch.inf) & (shared | ~out_of_play if overlap == "keep" else ~out_of_play)
-    floors = [] if score_threshold is None else [_round_up(score_threshold, own.dtype)]
+    may_rank = listed & (shared | ~out_of_play if overlap == "keep" else ~out_of_play)
+    floors = [] if score_threshold is None else [_round_up(score_threshold, scores.dtype)]
     if count_ranked or depth is None:
-        floors.append(torch.finfo(own.dtype).min)
-    struck = excluded.strike(scores) if owned else None
-    counts = count(
-        scores,
-        own.where(candidate, torch.nan),
-        depth=depth,
-        floors=floors,
-        masks=excluded.masks,
-        removed=None if owned else excluded.subtracted(scores),
-    )
+        floors.append(torch.finfo(scores.dtype).min)
+
+    found: list[tuple[Tensor, ...]] = []
+    start = 0
+    for part in scores.parts() if isinstance(scores, ScoreRows) else (scores,):
+        row = slice(start, start + len(part))
+        start += len(part)
+        own = part.gather(1, ids[row])
+        overwritten = excluded.overwrite(part, row) if isinstance(scores, ScoreRows) else None
+        counts = count(
+            part,
+            own.where(may_rank[row] & (own > -torch.inf), torch.nan),
+            depth=depth,
+            floors=floors,
+            masks=[mask[row] if mask.dim() == 2 else mask for mask in excluded.masks],
+            removed=None if isinstance(scores, ScoreRows) else excluded.subtracted(part),
+        )
+        highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
+        found.append((own, *counts[:3], highest))
+    own, better, equal, reached, highest = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
     if checks.enabled:
-        highest = counts.highest if struck is None else torch.maximum(counts.highest, struck)
         checks.reject("scores", ~(highest < torch.inf), lambda row: f"the highest of row {row} is {highest[row]}")
-    better, equal, at_least = counts.better, counts.equal, list(counts.at_least.unbind(1))
+    candidate = may_rank & (own > -torch.inf)
+    at_least = list(reached.unbind(1))
     if overlap == "keep":  # excluded items were left out: put those back that compete all the same
         kept = own.where(shared, -torch.inf).sort(dim=1).values
         above = count_above(kept, own)
