@@ -235,7 +235,7 @@ def _from_name(text: str, cutoffs: list[int], options: dict[str, Any]) -> list[R
 
 
 def _make(cls: type[RankingMetric], k: int | None, options: dict[str, Any]) -> RankingMetric:
-    own = set(inspect.signature(cls.__init__).parameters) & set(options)
+    own = set(inspect.signature(cls.__init__).parameters) & set(options) if options else ()
     if own:
         raise ValueError(
             f"{', '.join(sorted(own))}: an option of {cls._name} alone goes to an instance, {cls.__name__}(...)"

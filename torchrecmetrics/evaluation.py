@@ -158,7 +158,8 @@ def evaluate(
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
     ids = ids[rank::world]
-    collection.to(scorer.device)
+    if member.device != scorer.device:
+        collection.to(scorer.device)
     if len(empty) and (rank == 0 or member.empty_target_action == "error"):
         collection.update(_without_relevant(len(empty), scorer.device, shared_threshold(members)))
 
