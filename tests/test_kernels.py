@@ -93,15 +93,17 @@ def check(counts, scores, thresholds, depth, floors, masks, out):
 
 @pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
 @pytest.mark.parametrize(("block", "at_once"), [(4, 2**21), (2, 8), (1, 1), (64, 2**21)])
+@pytest.mark.parametrize("topk_from", [3, 32])
 @settings(max_examples=150, deadline=None)
 @given(problem=problems(), width=st.integers(0, 2))
-def test_every_strategy_counts(strategy, block, at_once, problem, width):
+def test_every_strategy_counts(strategy, block, at_once, topk_from, problem, width):
     """Each strategy alone is exact for every input, whether or not the rule would pick it, and writes to nothing."""
     scores, thresholds, depth, floors, masks, out = problem
     before = scores.clone()
     patch = pytest.MonkeyPatch()
     patch.setattr(eager, "_BLOCK", block)
     patch.setattr(eager, "_AT_ONCE", at_once)
+    patch.setattr(eager, "_TOPK_FROM", topk_from)
     counts = strategy(scores, thresholds, depth, floors, masks, removed(scores, out, width))
     patch.undo()
     check(counts, *problem)
