@@ -378,3 +378,28 @@ def test_two_collectives_for_all_members(how_many, order):
         assert values == alone(collection, batch(1))
         assert one_by_one == alone(collection, batch(1), batch(2), batch(3))
         assert (once, twice) == (2, 4)
+
+
+def test_more_ranks_than_the_largest_cutoff(device):
+    """Columns that no cut-off can reach are left unread, which shows in no value."""
+    ranks = torch.tensor([[9, 2, 0, 4, 1], [3, 0, 7, 8, 2], [6, 5, 4, 3, 9]], device=device)
+    collection = trm.RecMetricCollection(["HR", "NDCG", "MAP", "Recall", "F1", "MRR"], k=[1, 3]).to(device)
+    whole = trm.RecMetricCollection(["HR", "NDCG", "MAP", "Recall", "F1", "MRR"], k=[1, 3]).to(device)
+    collection.update(ranks, depth=9)
+    whole.update(trm.Ranking.from_ranks(ranks, depth=9))
+    assert numbers(collection.compute()) == numbers(whole.compute())
+    assert collection["Recall@3"].compute().item() == pytest.approx((2 / 4 + 2 / 4 + 1 / 5) / 3)
+
+
+def test_short_rows_are_counted_member_by_member(device):
+    """Deferred, a row known to 2 places is left out, and reported, by the members that look further alone."""
+    lists, target = torch.tensor([[1, 2, 3], [4, 5, 6]], device=device), torch.tensor([[1], [4]], device=device)
+    ranking = trm.Ranking.from_topk(
+        lists, target, exclude=torch.tensor([[-1], [6]], device=device), validate_args="deferred"
+    )
+    collection = trm.RecMetricCollection(["HR", "Recall"], k=[2, 3], validate_args="deferred").to(device)
+    collection.update(ranking)
+    users = {key: int(metric.state().counts[0]) for key, metric in collection.items()}
+    assert users == {"HR@2": 2, "Recall@2": 2, "HR@3": 1, "Recall@3": 1}
+    with pytest.raises(ValueError, match="HR@3: bad input since the last reset: 1 rows known to fewer than k places"):
+        collection.compute()
