@@ -278,6 +278,22 @@ def test_five_cutoffs_sum_once(monkeypatch, generator):
         assert len(made) == expected  # DCG, its ideal, the precisions
 
 
+def test_one_ranking_serves_every_option(generator):
+    """What is kept for one option is not taken for another's: a ranking read before equals a fresh one."""
+    scores, graded = torch.rand(4, 30, generator=generator), torch.randint(-2, 4, (4, 30), generator=generator).float()
+    read = trm.Ranking.from_scores(scores, graded)
+    for function, options in (
+        (functional.ndcg, {"gain": "linear"}),
+        (functional.ndcg, {"gain": "exponential"}),
+        (functional.recall, {"weighted": True}),
+        (functional.recall, {"truncated": True}),
+        (functional.average_precision, {"normalize": "min"}),
+    ):
+        for k in (3, 10):
+            fresh = trm.Ranking.from_scores(scores, graded)
+            assert torch.equal(function(read, k, **options), function(fresh, k, **options))
+
+
 RANKINGS = {
     "scores": lambda: trm.Ranking.from_scores(torch.rand(5, 40), torch.rand(5, 40) < 0.2),
     "graded": lambda: trm.Ranking.from_scores(
