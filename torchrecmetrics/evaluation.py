@@ -24,7 +24,7 @@ Excluded: TypeAlias = Interactions | Tensor | Sequence[Interactions | Tensor]
 _CPU_BUDGET = 256 * 2**20
 # On the CPU products go through a buffer of this size: the next step finds it in the cache, and fresh memory costs more
 # than what is written to it. What does not touch scores is done for many more users at once.
-_BUFFER_BYTES = 16 * 2**20
+_BUFFER_BYTES = 20 * 2**20
 _USERS_TOGETHER = 4096
 # bytes that one target or history entry of a row takes on its way through the kernel, generously
 _ENTRY_BYTES = 160
