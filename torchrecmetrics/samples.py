@@ -95,8 +95,8 @@ class SampleRows:
         none = sums.new_zeros((len(self._members), 0))
         invalid = torch.zeros((len(self._members), len(VIOLATIONS)), dtype=torch.int64, device=device)
         empty = torch.zeros(0, dtype=torch.int64, device=device), Rows(none, none, none.expand(4, -1, -1) > 0, invalid)
-        ids, rows = zip(empty, *self._kept, strict=True)
-        ids, rows = torch.cat(ids), _joined(rows)
+        kept = [empty, *self._kept]
+        ids, rows = torch.cat([ids for ids, _ in kept]), _joined([rows for _, rows in kept])
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             ids, rows = _gather(ids, rows)
         # a stable sort puts equal ids side by side; the first of each run counts
@@ -104,8 +104,8 @@ class SampleRows:
         first = torch.ones_like(ids, dtype=torch.bool)
         first[1:] = ids[1:] != ids[:-1]
         once = order[first]
-        tallies = Rows(*(part[..., once] for part in rows[:3]), rows.invalid).tallies()
-        for metric, tally in zip(self._members, tallies, strict=True):
+        rows = Rows(rows.values[:, once], rows.weights[:, once], rows.flags[:, :, once], rows.invalid)
+        for metric, tally in zip(self._members, rows.tallies(), strict=True):
             metric.reset()
             metric.add(tally)
         self._kept = []
