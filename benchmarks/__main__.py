@@ -1,0 +1,70 @@
+"""The command line.
+
+python -m benchmarks                       all rows: printed, and written to benchmarks/results/cpu.json
+python -m benchmarks --only C1 C4          some rows: printed, and written where --out says
+python -m benchmarks table [FILE ...]      write README's table from results (default: all in benchmarks/results)
+python -m benchmarks scaling               cost against size: benchmarks/results/scaling.json and scaling.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported: its threads then wait without a core
+
+from benchmarks import report, scaling, timing, workloads
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0].startswith("-") and arguments[0] not in ("-h", "--help"):
+        arguments = ["run", *arguments]
+    parser = argparse.ArgumentParser("benchmarks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="time the rows of the table (the default)")
+    run.add_argument("--only", nargs="+", choices=workloads.ROWS, metavar="ID", help="these rows")
+    run.add_argument("--rounds", type=int, help="default: 5 to 30, as long as they are cheap")
+    run.add_argument("--out", type=Path, help="results file; default benchmarks/results/cpu.json, none with --only")
+    run.add_argument("--no-memory", action="store_true", help="do not measure memory")
+    table = commands.add_parser("table", help="write README's table")
+    table.add_argument("files", nargs="*", type=Path)
+    scale = commands.add_parser("scaling", help="cost against the size of the problem")
+    scale.add_argument("--out", type=Path, default=report.RESULTS, help="folder")
+    scale.add_argument("--plot", action="store_true", help="draw the data that is there once more")
+    memory = commands.add_parser("memory", help="memory of one case, for `run`")
+    memory.add_argument("id", choices=workloads.ROWS)
+    memory.add_argument("index", type=int)
+    for command in (run, memory):
+        command.add_argument("--data", type=Path, default=workloads.DATA, help="Gowalla's train.txt and test.txt")
+        command.add_argument("--tiny", action="store_true", help="small inputs, to try the programme")
+    chosen = parser.parse_args(arguments)
+
+    if chosen.command == "run":
+        if chosen.rounds is not None and chosen.rounds < 1:
+            parser.error("--rounds must be at least 1")
+        machine = timing.machine()
+        print(report.header(machine), flush=True)
+        ids = chosen.only or list(workloads.ROWS)
+        cases = report.run_rows(ids, chosen.rounds, chosen.tiny, chosen.data, not chosen.no_memory)
+        out = chosen.out or (None if chosen.only or chosen.tiny else report.RESULTS / "cpu.json")
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            kept = {"date": datetime.date.today().isoformat(), "machine": machine, "cases": cases}
+            out.write_text(json.dumps(kept, indent=1) + "\n")
+            print(f"\nwritten: {out}")
+    elif chosen.command == "table":
+        report.write_readme(chosen.files or None)
+    elif chosen.command == "scaling":
+        scaling.main(chosen.out, chosen.plot)
+    else:
+        print(json.dumps(report.memory_of(chosen.id, chosen.index, chosen.tiny, chosen.data)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,329 @@
+"""Who takes part: this package, bare PyTorch, and other packages, each in its best use.
+
+Every function returns a `Run` that does the whole work once and returns the metrics' means by our labels, or nothing
+where the work is bare. Imports, and inputs in the form a package wants, are made beforehand. A label the reference does
+not know (`MAP-found`) stands for another definition and is not compared.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import torchrecmetrics as trm
+from benchmarks.problem import BATCH, Array, Problem, Run, Values
+
+
+def _floats(found: dict[str, Any]) -> Values:
+    return {label: float(value) for label, value in found.items()}
+
+
+# ------------------------------------------------------------------------------------------------------------- ours
+
+
+def ours_from_scores(problem: Problem, target: Tensor) -> Run:
+    """One collection, validation on: reset, update, compute."""
+    metrics = trm.RecMetricCollection(problem.names, k=problem.cutoffs)
+
+    def run() -> Values:
+        metrics.reset()
+        metrics.update(problem.scores, target)
+        return _floats(metrics.compute())
+
+    return run
+
+
+def ours_from_embeddings(problem: Problem) -> Run:
+    """`evaluate`, scores included."""
+
+    def run() -> Values:
+        assert problem.users is not None
+        return _floats(
+            trm.evaluate(
+                problem.names,
+                problem.users,
+                problem.items,
+                target=problem.target,
+                exclude=problem.history,
+                k=problem.cutoffs,
+            )
+        )
+
+    return run
+
+
+def ours_from_ranks(ranks: Tensor, names: Sequence[str], cutoffs: Sequence[int]) -> Run:
+    """One collection fed with ranks."""
+    metrics = trm.RecMetricCollection(names, k=cutoffs)
+
+    def run() -> Values:
+        metrics.reset()
+        metrics.update(ranks, depth=max(cutoffs))
+        return _floats(metrics.compute())
+
+    return run
+
+
+# ----------------------------------------------------------------------------------------------------- bare PyTorch
+
+
+def one_read(problem: Problem) -> Run:
+    """Sum the scores."""
+
+    def run() -> None:
+        assert problem.scores is not None
+        problem.scores.sum()
+
+    return run
+
+
+def topk(problem: Problem) -> Run:
+    """`torch.topk` and nothing else."""
+
+    def run() -> None:
+        assert problem.scores is not None
+        problem.scores.topk(problem.depth)
+
+    return run
+
+
+def product(problem: Problem) -> Run:
+    """Score all users in batches, into one buffer that is kept."""
+    loop = problem.scorer(mask=False)
+
+    def run() -> None:
+        for _ in loop():
+            pass
+
+    return run
+
+
+def plain_product(problem: Problem) -> Run:
+    """`users[batch] @ items.T` in batches, as one writes it."""
+
+    def run() -> None:
+        assert problem.users is not None
+        assert problem.items is not None
+        for batch in problem.users.split(BATCH):
+            batch @ problem.items.T
+
+    return run
+
+
+# ---------------------------------------------------------------------------------------------------- other packages
+
+
+def _pyg_collection(names: Sequence[str], cutoffs: Sequence[int]) -> Any:
+    from torch_geometric import metrics as link
+
+    known = {
+        "HR": ("HR", link.LinkPredHitRatio),
+        "NDCG": ("NDCG", link.LinkPredNDCG),
+        "MRR": ("MRR", link.LinkPredMRR),
+        "Precision": ("Precision", link.LinkPredPrecision),
+        "Recall": ("Recall", link.LinkPredRecall),
+        "MAP": ("MAP-min", link.LinkPredMAP),
+    }
+    members = {f"{known[name][0]}@{k}": known[name][1](k) for name in names for k in cutoffs}
+    return link.LinkPredMetricCollection(members)
+
+
+def pyg(problem: Problem) -> Run:
+    """PyG's collection behind one `torch.topk` a batch."""
+    metrics, loop = _pyg_collection(problem.names, problem.cutoffs), problem.scorer()
+
+    def run() -> Values:
+        metrics.reset()
+        for batch, scores in loop():
+            metrics.update(scores.topk(problem.depth).indices, batch.relevant)
+        return _floats(metrics.compute())
+
+    return run
+
+
+def pyg_from_lists(lists: Tensor, relevant: Tensor, names: Sequence[str], cutoffs: Sequence[int]) -> Run:
+    """PyG's collection fed with lists [B, K] and edges [2, E]."""
+    metrics = _pyg_collection(names, cutoffs)
+
+    def run() -> Values:
+        metrics.reset()
+        metrics.update(lists, relevant)
+        return _floats(metrics.compute())
+
+    return run
+
+
+def recbole_style(problem: Problem) -> Run:
+    """RecBole's way: history to -inf, `torch.topk`, a dense matrix of positives, gather, cumulative metrics in numpy.
+
+    Its own loops over users (MRR, NDCG, MAP) are left out, which does it a favour.
+    """
+    loop = problem.scorer()
+
+    def run() -> Values:
+        found, relevant = [], []
+        for batch, scores in loop():
+            best = scores.topk(problem.depth).indices
+            positive = torch.zeros_like(scores, dtype=torch.int)
+            positive[batch.relevant[0], batch.relevant[1]] = 1
+            found.append(positive.gather(1, best))
+            relevant.append(positive.sum(1))
+        values = _cumulative(torch.cat(found).numpy(), torch.cat(relevant).numpy(), problem.names)
+        return {f"{label}@{k}": float(value[k - 1]) for label, value in values.items() for k in problem.cutoffs}
+
+    return run
+
+
+def _cumulative(found: Array, relevant: Array, names: Sequence[str]) -> dict[str, Array]:
+    """Means at every cut-off up to K, from which items of the lists are hits [B, K]."""
+    place = np.arange(1, found.shape[1] + 1)
+    hits = found.cumsum(1)
+    capped = np.minimum(place, relevant[:, None])
+    discount = 1 / np.log2(1 + place)
+
+    def mrr() -> Array:
+        first, any_hit = found.argmax(1)[:, None], found.any(1)[:, None]
+        return np.where(any_hit & (place > first), 1 / (1 + first), 0)
+
+    values = {
+        "HR": ("HR", lambda: hits > 0),
+        "NDCG": ("NDCG", lambda: np.where(found, discount, 0).cumsum(1) / discount.cumsum()[capped - 1]),
+        "MRR": ("MRR", mrr),
+        "Precision": ("Precision", lambda: hits / place),
+        "Recall": ("Recall", lambda: hits / relevant[:, None]),
+        "MAP": ("MAP-min", lambda: (hits / place * found).cumsum(1) / capped),
+    }
+    return {values[name][0]: values[name][1]().mean(0) for name in names}
+
+
+def recometrics(problem: Problem) -> Run:
+    """recometrics in C++ on as many threads as torch has; one call gives all cut-offs."""
+    from recometrics import calc_reco_metrics
+    from scipy.sparse import csr_array
+
+    assert problem.users is not None
+    assert problem.items is not None
+    known = {"HR": "Hit", "NDCG": "NDCG", "MRR": "RR", "Precision": "P", "Recall": "R", "MAP": "AP", "AUROC": "ROC_AUC"}
+    wanted = {
+        "precision": "Precision",
+        "recall": "Recall",
+        "average_precision": "MAP",
+        "ndcg": "NDCG",
+        "hit": "HR",
+        "rr": "MRR",
+        "roc_auc": "AUROC",
+    }
+    train, test = (
+        None if part is None else csr_array(part.to_scipy().astype(np.float32))
+        for part in (problem.history, problem.target)
+    )
+    users, items = problem.users.numpy(), problem.items.numpy()
+    options = {flag: name in problem.names for flag, name in wanted.items()}
+
+    def run() -> Values:
+        found = calc_reco_metrics(
+            train,
+            test,
+            users,
+            items,
+            k=problem.depth,
+            cumulative=True,
+            as_df=False,
+            nthreads=torch.get_num_threads(),
+            **options,
+        )
+        values = {}
+        for name in problem.names:
+            if name == "AUROC":
+                values[name] = float(found[known[name]].mean())
+                continue
+            means = found[f"{known[name]}@K"].mean(0)
+            values |= {f"{name}@{k}": float(means[k - 1]) for k in problem.cutoffs}
+        return values
+
+    return run
+
+
+def torcheval(problem: Problem) -> Run:
+    """torcheval's hit rate and reciprocal rank, the two it has, at each cut-off; one relevant item a row."""
+    from torcheval.metrics.functional import hit_rate, reciprocal_rank
+
+    target = problem.target.items
+    functions = {"HR": hit_rate, "MRR": reciprocal_rank}
+
+    def run() -> Values:
+        return {
+            f"{name}@{k}": float(function(problem.scores, target, k=k).mean())
+            for name, function in functions.items()
+            for k in problem.cutoffs
+        }
+
+    return run
+
+
+def torchmetrics(problem: Problem) -> Run:
+    """torchmetrics' retrieval metrics on the flat triple of every candidate."""
+    triples: list[tuple[Tensor, Tensor, Tensor]] = []
+    for batch, scores in problem.scorer()():
+        relevant = torch.zeros(scores.shape, dtype=torch.int64)
+        relevant[batch.relevant[0], batch.relevant[1]] = 1
+        query = torch.arange(batch.rows.start, batch.rows.stop)[:, None].expand(scores.shape)
+        candidate = scores > -torch.inf
+        triples.append((scores[candidate], relevant[candidate], query[candidate]))
+    preds, target, indexes = (torch.cat(parts) for parts in zip(*triples, strict=True))
+    return torchmetrics_from_triple(preds, target, indexes, problem.names, problem.cutoffs)
+
+
+def torchmetrics_from_triple(
+    preds: Tensor, target: Tensor, indexes: Tensor, names: Sequence[str], cutoffs: Sequence[int]
+) -> Run:
+    """A MetricCollection, whose members share their state after the first batch."""
+    from torchmetrics import MetricCollection, retrieval
+
+    known = {
+        "HR": ("HR", retrieval.RetrievalHitRate),
+        "NDCG": ("NDCG", retrieval.RetrievalNormalizedDCG),
+        "MRR": ("MRR", retrieval.RetrievalMRR),
+        "Precision": ("Precision", retrieval.RetrievalPrecision),
+        "Recall": ("Recall", retrieval.RetrievalRecall),
+        "MAP": ("MAP-found", retrieval.RetrievalMAP),  # divided by the hits found
+    }
+    metrics = MetricCollection({f"{known[n][0]}@{k}": known[n][1](top_k=k) for n in names for k in cutoffs})
+
+    def run() -> Values:
+        metrics.reset()
+        metrics.update(preds, target, indexes=indexes)
+        return _floats(metrics.compute())
+
+    return run
+
+
+def ranx(lists: Tensor, relevant: Tensor, names: Sequence[str], cutoffs: Sequence[int]) -> Run:
+    """ranx, compiled by numba in the warm-up, on its own Qrels and Run."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import ranx as package
+
+    known = {"HR": "hit_rate", "NDCG": "ndcg", "MRR": "mrr", "Precision": "precision", "Recall": "recall", "MAP": "map"}
+    labels = {f"{known[name]}@{k}": f"{name}@{k}" for name in names for k in cutoffs}
+    judged: dict[str, dict[str, int]] = {str(row): {} for row in range(len(lists))}
+    for row, item in relevant.T.tolist():
+        judged[str(row)][str(item)] = 1
+    scored = {
+        str(row): {str(item): 1 / place for place, item in enumerate(items, 1)}
+        for row, items in enumerate(lists.tolist())
+    }
+    qrels, ranked = package.Qrels(judged), package.Run(scored)
+
+    def run() -> Values:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = package.evaluate(qrels, ranked, list(labels))
+        return {labels[name]: float(value) for name, value in found.items()}
+
+    return run

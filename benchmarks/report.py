@@ -1,0 +1,252 @@
+"""Run cases, print them, and write README's table from what was kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import benchmarks
+from benchmarks.timing import interleave, peak_memory, ratio
+from benchmarks.workloads import ROWS, Case, Goal, Skip
+
+ROOT = Path(benchmarks.__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+MARKS = "<!-- benchmarks: written by `python -m benchmarks table` -->", "<!-- end of benchmarks -->"
+
+
+# ---------------------------------------------------------------------------------------------------------- measure
+
+
+def run_case(case: Case, rounds: int | None = None, seconds: float = 8.0) -> dict[str, Any]:
+    """Check every contender's values, then time them all.
+
+    Raises:
+        ValueError: for a contender whose values are not the reference's.
+    """
+    runs = {one.name: one.run for one in case.contenders if one.run is not None}
+    rows = {one.name: one.rows or case.rows for one in case.contenders}
+    limits = {one.name: one.max_rounds for one in case.contenders if one.max_rounds is not None}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the peers' own
+        checked = check(case)
+        for name, run in runs.items():
+            if name not in limits:
+                run()
+        times = interleave(runs, rounds=rounds, seconds=seconds, limits=limits)
+    # a contender that was given a part of the rows is scaled up
+    times = {name: [t * case.rows / rows[name] for t in taken] for name, taken in times.items()}
+    contenders = [
+        {
+            "name": name,
+            "median_ms": 1e3 * statistics.median(taken),
+            "min_ms": 1e3 * min(taken),
+            "rounds": len(taken),
+            "rows": rows[name],
+            "checked": checked[name],
+        }
+        for name, taken in times.items()
+    ]
+    return {
+        "id": case.id,
+        "case": case.name,
+        "workload": case.text,
+        "contenders": contenders,
+        "not_installed": [one.name for one in case.contenders if one.run is None],
+        "times_ours": {name: ratio(taken, times["ours"]) for name, taken in times.items() if name != "ours"},
+        "goals": [
+            judge(goal, times) for goal in case.goals if not goal.memory and {goal.top, goal.bottom} <= {*runs, None}
+        ],
+    }
+
+
+def check(case: Case) -> dict[str, int]:
+    """Compare every contender's means with the reference; return how many were compared."""
+    reference = case.expected()
+    checked = {}
+    for one in case.contenders:
+        if one.run is None:
+            continue
+        values = one.run() or {}
+        shared = values.keys() & reference.keys()
+        if values and not shared:
+            raise ValueError(f"{case.id} {case.name}: nothing to compare {one.name} with")
+        for label in sorted(shared):
+            wanted = float(reference[label][: one.rows].mean())
+            if not abs(values[label] - wanted) <= case.tolerance:
+                raise ValueError(f"{case.id} {case.name}: {one.name} has {label} = {values[label]}, expected {wanted}")
+        checked[one.name] = len(shared)
+    return checked
+
+
+def judge(goal: Goal, times: dict[str, list[float]]) -> dict[str, Any]:
+    """Hold the times against a goal."""
+    top = times[goal.top]
+    if goal.bottom is None:
+        return verdict(goal, f"{goal.top}, ms", 1e3 * statistics.median(top), 1e3 * min(top))
+    bottom = times[goal.bottom]
+    return verdict(goal, f"{goal.top} / {goal.bottom}", ratio(top, bottom), min(top) / min(bottom))
+
+
+def verdict(goal: Goal, name: str, value: float, of_minima: float | None = None) -> dict[str, Any]:
+    """Return a value beside its limit."""
+
+    def met(limit: float) -> bool:
+        return value >= limit if goal.at_least else value <= limit
+
+    return {
+        "name": name,
+        "value": value,
+        "of_minima": of_minima,
+        "sense": ">=" if goal.at_least else "<=",
+        "limit": goal.limit,
+        "stretch": goal.stretch,
+        "met": met(goal.limit),
+        "stretch_met": None if goal.stretch is None else met(goal.stretch),
+    }
+
+
+def memory_of(id: str, index: int, tiny: bool, data: Path) -> dict[str, float | None]:
+    """Return the MB each contender of one case adds; for a fresh process, which holds the inputs and nothing else."""
+
+    def nth(small: bool) -> Case:
+        return next(case for at, case in enumerate(ROWS[id](small, data)) if at == index)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for one in nth(True).contenders:  # load code, start threads
+            if one.run is not None:
+                one.run()
+        return {one.name: peak_memory(one.run) for one in nth(tiny).contenders if one.run is not None}
+
+
+def add_memory(result: dict[str, Any], case: Case, index: int, tiny: bool, data: Path) -> None:
+    """Measure a case's memory in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks", "memory", case.id, str(index), "--data", str(data)]
+    # what is freed goes back to the system at once, so that no contender lives on the one before it
+    settings = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    done = subprocess.run(
+        command + ["--tiny"] * tiny, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=300
+    )
+    if done.returncode:
+        raise RuntimeError(f"measuring memory failed:\n{done.stderr}")
+    added = json.loads(done.stdout.splitlines()[-1])
+    for one in result["contenders"]:
+        one["memory_mb"] = added[one["name"]]
+    result["goals"] += [
+        verdict(goal, f"{goal.top}, MB added", added[goal.top])
+        for goal in case.goals
+        if goal.memory and added[goal.top] is not None
+    ]
+
+
+def run_rows(
+    ids: Iterable[str], rounds: int | None, tiny: bool, data: Path, memory: bool = True
+) -> list[dict[str, Any]]:
+    """Run rows of the table and print each case as it is done."""
+    results = []
+    for id in ids:
+        try:
+            for index, case in enumerate(ROWS[id](tiny, data)):
+                result = run_case(case, rounds)
+                if memory:
+                    add_memory(result, case, index, tiny, data)
+                results.append(result)
+                print(text_of(result), flush=True)
+        except Skip as reason:
+            results.append({"id": id, "skipped": str(reason)})
+            print(f"\n{id}: skipped, {reason}", flush=True)
+    return results
+
+
+# ------------------------------------------------------------------------------------------------------------ print
+
+
+def header(machine: dict[str, Any]) -> str:
+    """Return where this ran, in two lines."""
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    return (
+        f"{machine['device']}: {machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, "
+        f"OMP_WAIT_POLICY {machine['OMP_WAIT_POLICY']}, {machine['system']}, Python {machine['python']}\n{versions}"
+    )
+
+
+def text_of(result: dict[str, Any]) -> str:
+    """Return a case as text."""
+    lines = [
+        "",
+        f"{result['id']} {result['case']}: {result['workload']}",
+        f"  {'':22}{'median ms':>12}{'min ms':>12}{'x ours':>9}{'MB added':>10}{'rounds':>8}{'checked':>9}",
+    ]
+    for one in result["contenders"]:
+        times = result["times_ours"].get(one["name"], 1.0)
+        memory = one.get("memory_mb")
+        scaled = "" if one["rows"] == result["contenders"][0]["rows"] else f"  on {one['rows']} rows, scaled up"
+        lines.append(
+            f"  {one['name']:22}{_number(one['median_ms']):>12}{_number(one['min_ms']):>12}{_number(times):>9}"
+            f"{'-' if memory is None else f'{memory:.0f}':>10}{one['rounds']:>8}{one['checked'] or '-':>9}{scaled}"
+        )
+    lines += [f"  {name:22}not installed" for name in result["not_installed"]]
+    lines += [f"  {result['id']} {result['case']}: {goal_text(goal)}" for goal in result["goals"]]
+    return "\n".join(lines)
+
+
+def goal_text(goal: dict[str, Any]) -> str:
+    """Return a goal, its value and whether it is met."""
+    stretch = ""
+    if goal["stretch"] is not None:
+        stretch = f", stretch {goal['stretch']:g}{' met' if goal['stretch_met'] else ''}"
+    minima = "" if goal["of_minima"] is None else f", of minima {_number(goal['of_minima'])}"
+    return (
+        f"{goal['name']} {_number(goal['value'])} (goal {goal['sense']} {goal['limit']:g}{stretch}{minima}) "
+        f"{'ok' if goal['met'] else 'MISSED'}"
+    )
+
+
+def _number(value: float) -> str:
+    """Three digits that matter, thousands in groups."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+# ----------------------------------------------------------------------------------------------------------- README
+
+
+def markdown(kept: dict[str, Any]) -> str:
+    """Return one machine's results as a table: ours in milliseconds, everybody else as a multiple of it."""
+    cases = [case for case in kept["cases"] if "skipped" not in case]
+    names = list(dict.fromkeys(name for case in cases for name in case["times_ours"]))
+    machine = kept["machine"]
+    table = [
+        ["", *(f"{case['id']} {case['case']}" for case in cases)],
+        ["---", *("---:" for _ in cases)],
+        ["**torchrecmetrics**", *(f"**{_number(case['contenders'][0]['median_ms'])} ms**" for case in cases)],
+    ]
+    for name in names:
+        shares = [case["times_ours"].get(name) for case in cases]
+        table.append([name, *("" if share is None else f"{_number(share)} x" for share in shares)])
+    added = [case["contenders"][0].get("memory_mb") for case in cases]
+    table.append(["memory added by ours", *("" if mb is None else f"{mb:.0f} MB" for mb in added)])
+    listing = [f"- **{case['id']} {case['case']}**: {case['workload']}" for case in cases]
+    versions = ", ".join(f"{name} {v}" for name, v in machine["versions"].items() if v != "not installed")
+    where = f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}; {versions}."
+    return "\n".join([*("| " + " | ".join(row) + " |" for row in table), "", *listing, "", where])
+
+
+def write_readme(files: list[Path] | None = None, readme: Path = ROOT / "README.md") -> None:
+    """Replace what stands between README's marks by the tables of these files (all that are kept, by default)."""
+    text = readme.read_text()
+    begin, end = (text.index(mark) for mark in MARKS)
+    readme.write_text(text[: begin + len(MARKS[0])] + section(files) + text[end:])
+
+
+def section(files: list[Path] | None = None) -> str:
+    """Return what stands between README's marks."""
+    if files is None:
+        files = sorted(path for path in RESULTS.glob("*.json") if path.stem != "scaling")
+    return "".join(f"\n\n{markdown(json.loads(path.read_text()))}" for path in files) + "\n\n"

@@ -1,0 +1,104 @@
+"""Time contenders side by side, and measure what memory they add."""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+MIN_ROUNDS, MAX_ROUNDS = 5, 30
+PACKAGES = (
+    "torchrecmetrics", "torch", "numpy", "torchmetrics", "torch-geometric", "torcheval", "recometrics", "ranx", "numba",
+)  # fmt: skip
+
+
+def interleave(
+    runs: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int | None = None,
+    seconds: float = 8.0,
+    limits: Mapping[str, int] | None = None,
+) -> dict[str, list[float]]:
+    """Run all in turn, round by round, and return the seconds each took, by round.
+
+    Every round begins with another one. Without `rounds`: at least 5, then until `seconds` are spent, at most 30.
+    `limits` says who takes part in the first so many rounds only. The garbage collector is off meanwhile.
+    """
+    names = list(runs)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    limits = limits or {}
+    least, most = (rounds, rounds) if rounds else (MIN_ROUNDS, MAX_ROUNDS)
+    gc.collect()
+    gc.disable()
+    try:
+        begin, done = time.perf_counter(), 0
+        while done < least or (done < most and time.perf_counter() - begin < seconds):
+            first = done % len(names)
+            for name in names[first:] + names[:first]:
+                if done < limits.get(name, most):
+                    start = time.perf_counter()
+                    runs[name]()
+                    times[name].append(time.perf_counter() - start)
+            done += 1
+    finally:
+        gc.enable()
+    return times
+
+
+def ratio(top: list[float], bottom: list[float]) -> float:
+    """Return the median over rounds of top / bottom: a round's two runs met the same load, so drifts cancel."""
+    return statistics.median(a / b for a, b in zip(top, bottom, strict=False))
+
+
+def peak_memory(run: Callable[[], object]) -> float | None:
+    """Return by how many MB a run lifts the resident memory at most; None where Linux's counter cannot be reset."""
+    gc.collect()
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew
+        before = _status("VmRSS")
+        run()
+        return (_status("VmHWM") - before) / 1024
+    except OSError:
+        return None
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field + ":"))
+
+
+def machine() -> dict[str, Any]:
+    """Return where this runs and with which versions."""
+    return {
+        "device": "cpu",
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "not set"),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "unknown"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"

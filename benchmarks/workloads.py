@@ -1,0 +1,229 @@
+"""The rows of the table: a function each, from its inputs to the contenders and the goals."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from benchmarks import peers
+from benchmarks.problem import CUTOFFS, NAMES, Array, Problem, Run, expected, formulas
+from torchrecmetrics import Interactions
+
+DATA = Path(os.environ.get("GOWALLA", Path(__file__).parents[1] / ".." / "shared" / "data" / "gowalla"))
+METRICS = f"{len(NAMES)} metrics x k = {', '.join(map(str, CUTOFFS))}"
+
+
+class Skip(Exception):
+    """A row cannot be run here, and why."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Someone who does the work; `run` is None where its package is not installed."""
+
+    name: str
+    run: Run | None
+    rows: int | None = None  # given the first rows only; its time is scaled up to all of them
+    max_rounds: int | None = None
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A limit to time(top) / time(bottom); without a bottom to milliseconds, or to MB of memory added."""
+
+    top: str
+    limit: float
+    bottom: str | None = None
+    stretch: float | None = None
+    at_least: bool = False
+    memory: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """One workload, its contenders (ours first), what is expected of them and how fast they should be."""
+
+    id: str
+    name: str
+    text: str
+    rows: int
+    contenders: list[Contender]
+    expected: Callable[[], dict[str, Array]]
+    goals: list[Goal] = field(default_factory=list)
+    tolerance: float = 1e-6  # of a mean: several peers add in float32
+
+
+Row: TypeAlias = Callable[[bool, Path], Iterator[Case]]
+
+
+def contender(name: str, make: Callable[[], Run], rows: int | None = None, max_rounds: int | None = None) -> Contender:
+    """Set a contender up, unless its package is missing."""
+    try:
+        return Contender(name, make(), rows, max_rounds)
+    except ImportError:
+        return Contender(name, None)
+
+
+def slow(problem: Problem, rows: int) -> Contender:
+    """Torchmetrics, on a few rows and for two rounds: it takes minutes otherwise."""
+    rows = min(rows, problem.num_users)
+    return contender("torchmetrics", lambda: peers.torchmetrics(problem.head(rows)), rows, 2)
+
+
+def distinct(rows: int, count: int, size: int) -> Tensor:
+    """Return `count` different numbers below `size` in every row, in random order, int64 [rows, count]."""
+    return torch.stack([torch.randperm(size)[:count] for _ in range(rows)])
+
+
+# ------------------------------------------------------------------------------------------------------------- rows
+
+
+def c1(tiny: bool, data: Path) -> Iterator[Case]:
+    """Dense scores: random targets (far), or one of them among the row's 20 best (near)."""
+    rows, size = (8, 400) if tiny else (512, 50_000)
+    torch.manual_seed(0)
+    scores = torch.randn(rows, size)
+    best = scores.topk(20).indices.gather(1, torch.randint(20, (rows, 1)))
+    for place in ("far", "near"):
+        for relevant in (1, 20):
+            target = distinct(rows, relevant, size)
+            if place == "near":
+                target[:, :1] = best.where((target[:, 1:] != best).all(1, keepdim=True), target[:, :1])
+            problem = Problem(Interactions.from_padded(target, size), scores=scores)
+            goal = Goal("ours", {"far": 0.40, "near": 0.60}[place], "torch.topk", stretch=0.33)
+            entrants = [
+                contender("ours", partial(peers.ours_from_scores, problem, target)),
+                contender("one read", partial(peers.one_read, problem)),
+                contender("torch.topk", partial(peers.topk, problem)),
+                contender("PyG", partial(peers.pyg, problem)),
+                contender("RecBole-style", partial(peers.recbole_style, problem)),
+                slow(problem, 16),
+            ]
+            if relevant == 1:
+                entrants.append(contender("torcheval", partial(peers.torcheval, problem), max_rounds=5))
+            name = f"{place}, T = {relevant}"
+            where = "at random" if place == "far" else "one of them among the row's 20 best"
+            text = f"scores float32 [{rows}, {size}], {relevant} relevant, {where}; {METRICS}"
+            yield Case("C1", name, text, rows, entrants, partial(expected, problem), [goal])
+
+
+def c2(tiny: bool, data: Path) -> Iterator[Case]:
+    """Embeddings: a user's is the sum of his items', those to be found and the history alike."""
+    rows, size, d = (16, 300, 8) if tiny else (2_000, 20_000, 64)
+    torch.manual_seed(0)
+    items = torch.randn(size, d)
+    liked = distinct(rows, 70, size)
+    target, history = (Interactions.from_padded(part, size) for part in (liked[:, :20], liked[:, 20:]))
+    problem = Problem(target, history, users=items[liked].sum(1), items=items)
+    text = f"embeddings float32 [{rows}, {d}] x [{size}, {d}], 20 relevant, history 50; {METRICS}"
+    entrants = [
+        contender("ours", partial(peers.ours_from_embeddings, problem)),
+        contender("product, kept buffer", partial(peers.product, problem)),
+        contender("product", partial(peers.plain_product, problem)),
+        contender("PyG", partial(peers.pyg, problem)),
+        contender("RecBole-style", partial(peers.recbole_style, problem)),
+        contender("recometrics", partial(peers.recometrics, problem), max_rounds=5),
+        slow(problem, 16),
+    ]
+    goals = [
+        Goal("ours", 1.8, "product, kept buffer", stretch=1.4),
+        Goal("ours", 1.0, "product"),
+        Goal("recometrics", 3, "ours", at_least=True),
+    ]
+    yield Case("C2", "top-k", text, rows, entrants, partial(expected, problem), goals, tolerance=1e-4)
+
+    problem = replace(problem, names=(*NAMES, "AUROC"))
+    entrants = [
+        contender("ours", partial(peers.ours_from_embeddings, problem)),
+        contender("product, kept buffer", partial(peers.product, problem)),
+        contender("recometrics", partial(peers.recometrics, problem), max_rounds=5),
+    ]
+    goals = [Goal("recometrics", 4, "ours", at_least=True)]
+    text += " and AUROC"
+    yield Case("C2", "with AUROC", text, rows, entrants, partial(expected, problem), goals, tolerance=1e-4)
+
+
+def c3(tiny: bool, data: Path) -> Iterator[Case]:
+    """Gowalla, train masked; embeddings from a truncated SVD of its normalised train matrix."""
+    torch.manual_seed(0)
+    if tiny:
+        liked = distinct(60, 12, 60)
+        train, test = Interactions.from_padded(liked[:, :8], 60), Interactions.from_padded(liked[:, 8:], 60)
+    else:
+        if not (data / "train.txt").is_file():
+            raise Skip(f"no Gowalla in {data}: pass --data")
+        train, test = Interactions.from_text(data / "train.txt", data / "test.txt")
+    users, items = spectral(train, 8 if tiny else 64)
+    problem = Problem(test, train, users=users, items=items)
+    rows, size, d = len(users), len(items), users.shape[1]
+    text = f"embeddings float32 [{rows}, {d}] x [{size}, {d}], {len(test)} relevant, history {len(train)}; {METRICS}"
+    entrants = [
+        contender("ours", partial(peers.ours_from_embeddings, problem)),
+        contender("product, kept buffer", partial(peers.product, problem)),
+        contender("product", partial(peers.plain_product, problem)),
+        contender("PyG", partial(peers.pyg, problem)),
+        contender("RecBole-style", partial(peers.recbole_style, problem)),
+        slow(problem, 16),
+    ]
+    goals = [Goal("ours", 1.6, "product, kept buffer"), Goal("ours", 512, memory=True)]
+    yield Case("C3", "Gowalla", text, rows, entrants, partial(expected, problem), goals, tolerance=1e-4)
+
+
+def spectral(train: Interactions, d: int) -> tuple[Tensor, Tensor]:
+    """Return embeddings of users and items whose products approximate the degree-normalised train matrix."""
+    edges, shape = train.to_edge_index(), (train.num_users, train.num_items)
+    by_user, by_item = (
+        torch.bincount(ids, minlength=size).clamp(min=1).rsqrt() for ids, size in zip(edges, shape, strict=True)
+    )
+    values = by_user[edges[0]] * by_item[edges[1]]
+    matrix = torch.sparse_coo_tensor(edges, values, shape, check_invariants=True).coalesce()
+    users, strength, items = torch.svd_lowrank(matrix, d)
+    return (users * strength).contiguous(), items.contiguous()
+
+
+def c4(tiny: bool, data: Path) -> Iterator[Case]:
+    """Metrics from ranks: 1 to 50 relevant items a row, anywhere among its 200 best; known to place 20."""
+    rows, pool, depth = (16 if tiny else 4096), 200, max(CUTOFFS)
+    torch.manual_seed(0)
+    ids = distinct(rows, pool, 20_000)  # by place
+    place = distinct(rows, 50, pool).sort(1).values
+    place[torch.arange(50) >= torch.randint(1, 51, (rows, 1))] = pool  # no item there
+    place = place.sort(1).values
+    listed = place < pool
+    ranks = (place + 1).clamp(max=depth + 1).where(listed, 0)
+    lists = ids[:, :depth].contiguous()
+    row, column = listed.nonzero(as_tuple=True)
+    relevant = torch.stack([row, ids[row, place[row, column]]])
+
+    few = min(rows, 256)
+    candidates = torch.arange(pool).expand(few, pool)
+    found = torch.zeros(few, pool + 1, dtype=torch.int64).scatter_(1, place[:few], 1)[:, :pool]
+    query = torch.arange(few)[:, None].expand(few, pool)
+    triple = ((pool - candidates).flatten().float(), found.flatten(), query.flatten())
+
+    places = (place + 1).double().masked_fill(~listed, torch.inf).numpy()
+    entrants = [
+        contender("ours", partial(peers.ours_from_ranks, ranks, NAMES, CUTOFFS)),
+        contender("PyG", partial(peers.pyg_from_lists, lists, relevant, NAMES, CUTOFFS)),
+        contender("ranx", partial(peers.ranx, lists, relevant, NAMES, CUTOFFS), max_rounds=10),
+        contender("torchmetrics", partial(peers.torchmetrics_from_triple, *triple, NAMES, CUTOFFS), few, 3),
+    ]
+    goals = [
+        Goal("ours", 5.0),
+        Goal("torchmetrics", 300, "ours", at_least=True),
+        Goal("ours", 1.0, "PyG"),
+    ]
+    answer = partial(formulas, places, listed.sum(1).numpy(), CUTOFFS)
+    yield Case(
+        "C4", "from ranks", f"ranks int64 [{rows}, 50], 1 to 50 relevant; {METRICS}", rows, entrants, answer, goals
+    )
+
+
+ROWS: dict[str, Row] = {"C1": c1, "C2": c2, "C3": c3, "C4": c4}
