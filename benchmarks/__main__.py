@@ -23,7 +23,7 @@ from benchmarks import report, scaling, timing, workloads
 def main(arguments: list[str] | None = None) -> None:
     """Run one command."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if not arguments or arguments[0].startswith("-") and arguments[0] not in ("-h", "--help"):
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
         arguments = ["run", *arguments]
     parser = argparse.ArgumentParser("benchmarks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)

@@ -8,7 +8,7 @@ not know (`MAP-found`) stands for another definition and is not compared.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import torchrecmetrics as trm
-from benchmarks.problem import BATCH, Array, Problem, Run, Values
+from benchmarks.problem import Array, Problem, Run, Values
 
 
 def _floats(found: dict[str, Any]) -> Values:
@@ -109,8 +109,8 @@ def plain_product(problem: Problem) -> Run:
     def run() -> None:
         assert problem.users is not None
         assert problem.items is not None
-        for batch in problem.users.split(BATCH):
-            batch @ problem.items.T
+        for batch in problem.batches:
+            problem.users[batch.rows] @ problem.items.T
 
     return run
 
@@ -187,10 +187,10 @@ def _cumulative(found: Array, relevant: Array, names: Sequence[str]) -> dict[str
     discount = 1 / np.log2(1 + place)
 
     def mrr() -> Array:
-        first, any_hit = found.argmax(1)[:, None], found.any(1)[:, None]
+        first, any_hit = found.argmax(1)[:, None], hits[:, -1:] > 0
         return np.where(any_hit & (place > first), 1 / (1 + first), 0)
 
-    values = {
+    values: dict[str, tuple[str, Callable[[], Array]]] = {
         "HR": ("HR", lambda: hits > 0),
         "NDCG": ("NDCG", lambda: np.where(found, discount, 0).cumsum(1) / discount.cumsum()[capped - 1]),
         "MRR": ("MRR", mrr),
@@ -202,7 +202,7 @@ def _cumulative(found: Array, relevant: Array, names: Sequence[str]) -> dict[str
 
 
 def recometrics(problem: Problem) -> Run:
-    """recometrics in C++ on as many threads as torch has; one call gives all cut-offs."""
+    """Run recometrics (C++) on as many threads as torch has; one call gives all cut-offs."""
     from recometrics import calc_reco_metrics
     from scipy.sparse import csr_array
 
@@ -250,15 +250,16 @@ def recometrics(problem: Problem) -> Run:
 
 
 def torcheval(problem: Problem) -> Run:
-    """torcheval's hit rate and reciprocal rank, the two it has, at each cut-off; one relevant item a row."""
+    """Call torcheval's hit rate and reciprocal rank, the two it has, at each cut-off; one relevant item a row."""
     from torcheval.metrics.functional import hit_rate, reciprocal_rank
 
-    target = problem.target.items
+    assert problem.scores is not None
+    scores, target = problem.scores, problem.target.items
     functions = {"HR": hit_rate, "MRR": reciprocal_rank}
 
     def run() -> Values:
         return {
-            f"{name}@{k}": float(function(problem.scores, target, k=k).mean())
+            f"{name}@{k}": float(function(scores, target, k=k).mean())
             for name, function in functions.items()
             for k in problem.cutoffs
         }
@@ -267,7 +268,7 @@ def torcheval(problem: Problem) -> Run:
 
 
 def torchmetrics(problem: Problem) -> Run:
-    """torchmetrics' retrieval metrics on the flat triple of every candidate."""
+    """Give torchmetrics' retrieval metrics the flat triple of every candidate."""
     triples: list[tuple[Tensor, Tensor, Tensor]] = []
     for batch, scores in problem.scorer()():
         relevant = torch.zeros(scores.shape, dtype=torch.int64)
@@ -282,7 +283,7 @@ def torchmetrics(problem: Problem) -> Run:
 def torchmetrics_from_triple(
     preds: Tensor, target: Tensor, indexes: Tensor, names: Sequence[str], cutoffs: Sequence[int]
 ) -> Run:
-    """A MetricCollection, whose members share their state after the first batch."""
+    """Update a MetricCollection, whose members share their state after the first batch."""
     from torchmetrics import MetricCollection, retrieval
 
     known = {

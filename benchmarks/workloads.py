@@ -104,7 +104,7 @@ def c1(tiny: bool, data: Path) -> Iterator[Case]:
                 contender("torch.topk", partial(peers.topk, problem)),
                 contender("PyG", partial(peers.pyg, problem)),
                 contender("RecBole-style", partial(peers.recbole_style, problem)),
-                slow(problem, 16),
+                slow(problem, 8),
             ]
             if relevant == 1:
                 entrants.append(contender("torcheval", partial(peers.torcheval, problem), max_rounds=5))
@@ -130,7 +130,7 @@ def c2(tiny: bool, data: Path) -> Iterator[Case]:
         contender("PyG", partial(peers.pyg, problem)),
         contender("RecBole-style", partial(peers.recbole_style, problem)),
         contender("recometrics", partial(peers.recometrics, problem), max_rounds=5),
-        slow(problem, 16),
+        slow(problem, 8),
     ]
     goals = [
         Goal("ours", 1.8, "product, kept buffer", stretch=1.4),
@@ -170,7 +170,7 @@ def c3(tiny: bool, data: Path) -> Iterator[Case]:
         contender("product", partial(peers.plain_product, problem)),
         contender("PyG", partial(peers.pyg, problem)),
         contender("RecBole-style", partial(peers.recbole_style, problem)),
-        slow(problem, 16),
+        slow(problem, 8),
     ]
     goals = [Goal("ours", 1.6, "product, kept buffer"), Goal("ours", 512, memory=True)]
     yield Case("C3", "Gowalla", text, rows, entrants, partial(expected, problem), goals, tolerance=1e-4)

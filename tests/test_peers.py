@@ -4,7 +4,6 @@ The shared data are free of ties and all scores are positive, because several pe
 installed says is skipped.
 """
 
-import contextlib
 import math
 import warnings
 from functools import partial
@@ -39,13 +38,6 @@ LOG3 = math.log2(3)
 def peer(module):
     """Import a peer or skip the test."""
     return pytest.importorskip(module, reason=f"{module} is not installed")
-
-
-with pytest.MonkeyPatch.context() as patch:
-    # ranx as plain Python: compiling it takes longer than all the tests here; who imports numba first has the say
-    patch.setenv("NUMBA_DISABLE_JIT", "1")
-    with contextlib.suppress(ImportError):
-        import ranx  # noqa: F401
 
 
 def as_dict(matrix):
