@@ -61,7 +61,7 @@ def case(items: int = ITEMS, rows: int = ROWS, relevant: int = RELEVANT, metrics
 
 
 def measure(panels: dict[str, list[int]], rounds: int | None = None, **fixed: int) -> Iterator[dict[str, Any]]:
-    """Vary one size at a time, the others being `fixed`, and return what each contender takes at least, in microseconds a row.
+    """Vary one size at a time, the others `fixed`; return what each contender takes at least, in microseconds a row.
 
     The least of the rounds, not the median: the points of a curve are measured one after the other, and only the
     least is nearly free of what else the machine did meanwhile.
