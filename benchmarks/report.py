@@ -220,7 +220,8 @@ def _number(value: float) -> str:
 def markdown(kept: dict[str, Any]) -> str:
     """Return one machine's results as a table: ours in milliseconds, everybody else as a multiple of it."""
     cases = [case for case in kept["cases"] if "skipped" not in case]
-    names = list(dict.fromkeys(name for case in cases for name in case["times_ours"]))
+    compared = {one["name"]: one["checked"] > 0 for case in cases for one in case["contenders"]}
+    names = sorted((name for name in compared if name != "ours"), key=compared.__getitem__)  # bare operations first
     machine = kept["machine"]
     table = [
         ["", *(f"{case['id']} {case['case']}" for case in cases)],

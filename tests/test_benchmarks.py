@@ -54,7 +54,7 @@ def test_a_wrong_value_is_not_timed():
 def test_a_missing_peer_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "torcheval.metrics.functional", None)
     result = report.run_case(next(workloads.c1(True, workloads.DATA)), rounds=1)
-    assert result["not_installed"] == ["torcheval"]
+    assert "torcheval" in result["not_installed"]
     assert "torcheval             not installed" in report.text_of(result)
 
 
