@@ -139,7 +139,7 @@ def main(folder: Path, plot_only: bool = False) -> None:
             "date": datetime.date.today().isoformat(),
             "machine": here,
             "fixed": f"float32 scores on {here['threads']} CPU threads; where not varied: "
-            f"I = {ITEMS:,}, B = {ROWS}, T = {RELEVANT}, 18 metrics",
+            f"I = {ITEMS:,}, B = {ROWS} (fewer from I = 300,000), T = {RELEVANT}, 18 metrics",
             "panels": list(measure(PANELS)),
         }
         data.write_text(json.dumps(kept, indent=1) + "\n")
