@@ -106,7 +106,7 @@ def draw(kept: dict[str, Any], path: Path) -> None:
         axis.yaxis.set_major_formatter(short)
     for axis in axes[:, 0]:
         axis.set_ylabel("µs per row")
-    figure.suptitle(kept["fixed"], fontsize=12, x=0.02, ha="left")
+    figure.suptitle(kept["fixed"], fontsize=11, x=0.02, ha="left")
     figure.tight_layout(rect=(0, 0, 0.84, 1))
     for axis, panel in zip(axes[:, 1], kept["panels"][1::2], strict=True):
         _label_ends(axis, {who: cost[-1] for who, cost in panel["us_per_row"].items()})
@@ -138,7 +138,7 @@ def main(folder: Path, plot_only: bool = False) -> None:
         kept = {
             "date": datetime.date.today().isoformat(),
             "machine": here,
-            "fixed": f"float32 scores on {here['threads']} CPU threads; where not varied: "
+            "fixed": f"float32, {here['threads']} CPU threads; where not varied: "
             f"I = {ITEMS:,}, B = {ROWS} (fewer from I = 300,000), T = {RELEVANT}, 18 metrics",
             "panels": list(measure(PANELS)),
         }
