@@ -121,7 +121,8 @@ def ndcg(ranking: Ranking, k: int | None = None, *, gain: Gain = "linear") -> Te
 
 def reciprocal_rank(ranking: Ranking, k: int | None = None) -> Tensor:
     """1 / r_1 if the best relevant item stands in the first `k` places, else 0."""
-    return _defined(ranking, (1 / ranking.ranks[:, 0]).where(ranking.num_hits(k) > 0, 0))
+    best = ranking.shared("best", lambda: 1 / ranking.ranks[:, 0])
+    return _defined(ranking, best.where(ranking.num_hits(k) > 0, 0))
 
 
 def auroc(ranking: Ranking) -> Tensor:
@@ -138,11 +139,12 @@ def auroc(ranking: Ranking) -> Tensor:
 
 def _defined(ranking: Ranking, values: Tensor) -> Tensor:
     """Keep the values of rows with a relevant item; NaN elsewhere."""
-    return values.to(ranking.ranks.dtype).where(ranking.num_relevant > 0, torch.nan)
+    some = ranking.shared("some", lambda: ranking.num_relevant > 0)
+    return values.to(ranking.ranks.dtype).where(some, torch.nan)
 
 
 def _relevant(ranking: Ranking) -> Tensor:
-    return ranking.num_relevant.to(ranking.ranks.dtype)
+    return ranking.shared("relevant", lambda: ranking.num_relevant.to(ranking.ranks.dtype))
 
 
 def _num_found(ranking: Ranking, k: int, score_threshold: float | None) -> Tensor:

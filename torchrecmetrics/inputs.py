@@ -50,12 +50,14 @@ class Checks:
         self._rejected = torch.zeros(num_rows, dtype=torch.bool, device=device)
 
     def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:
-        """Reject the rows where `rows` [B] is true; `detail` describes the first of them."""
+        """Reject rows where `rows` is true, [B] or anywhere in [B, n]; `detail` describes the first of them."""
         if self.at_once:
             if rows.any():
+                rows = rows.any(1) if rows.dim() == 2 else rows
                 first = int(rows.nonzero()[0])
                 raise ValueError(f"{int(rows.sum())} of {len(rows)} rows {VIOLATIONS[kind]}: {detail(first)}")
         else:
+            rows = rows.any(1) if rows.dim() == 2 else rows
             self._counts[kind] = self._counts.get(kind, self._zero) + rows.sum()
             self._rejected |= rows
 
@@ -286,10 +288,10 @@ def entries(
         listed &= ids != padding_idx
     if checks.enabled:
         ordered = ids.where(listed, -1).sort(dim=1).values
-        twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
+        twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
         checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
         if items is not None:
-            beyond = (listed & (ids >= items)).any(1)
+            beyond = listed & (ids >= items)
             checks.reject("target_range", beyond, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items")
         if gain is not None:
             odd = (listed & ~gain.isfinite()).any(1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
@@ -52,17 +51,24 @@ class Rows(NamedTuple):
     """What each row of a batch adds to some metrics."""
 
     values: Tensor  # float [metrics, B], 0 where the row is not used
-    weights: Tensor  # float [metrics, B], 0 where the row is not used
-    flags: Tensor  # bool [4, metrics, B]: used, skipped, unreachable, tied
+    weights: Tensor | None  # float [metrics, B], 0 where the row is not used; None = 1 where it is
+    used: Tensor  # bool [metrics, B]
+    notes: Tensor  # bool [3, metrics, B], or [3, 1, B] if all metrics agree: skipped, unreachable, tied
     invalid: Tensor  # int64 [metrics, kinds]: violations of the batch
 
     def tallies(self) -> list[Tally]:
         """Add the rows up, for each metric."""
-        weight, weighted = self.weights, self.weights * self.values
-        terms = (weight, weighted, weight.square(), weight * weighted, weighted.square())
-        sums = torch.stack([term.sum(1) for term in terms], 1)
-        counts = torch.cat([self.flags.sum(2).T, self.invalid], 1)
-        return [Tally(*parts) for parts in zip(sums.unbind(), counts.unbind(), strict=True)]
+        num_used = self.used.sum(1)
+        if self.weights is None:
+            w, wv = num_used.to(self.values.dtype), self.values.sum(1)
+            sums = [w, wv, w, wv, self.values.square().sum(1)]
+        else:
+            weighted = self.weights * self.values
+            terms = (self.weights, weighted, self.weights.square(), self.weights * weighted, weighted.square())
+            sums = [term.sum(1) for term in terms]
+        noted = self.notes.sum(2).T.expand(len(num_used), 3)
+        counts = torch.cat([num_used[:, None], noted, self.invalid], 1)
+        return [Tally(*parts) for parts in zip(torch.stack(sums, 1).unbind(), counts.unbind(), strict=True)]
 
 
 class Tally(NamedTuple):
@@ -247,11 +253,19 @@ class RankingMetric(Metric):
 
     def add(self, tally: Tally) -> None:
         """Add a tally to the state."""
-        # not in place: torchmetrics lets metrics and checkpoints share one tensor
-        for name, addend in ((self._sums_name, tally.sums), (self._counts_name, tally.counts)):
-            setattr(self, name, getattr(self, name) + addend)
-        self._computed = self._summary = None
-        self._update_count += 1
+        # not in place: torchmetrics lets metrics and checkpoints share one tensor; and past what Module does when a
+        # parameter may be set, which takes longer than the sums
+        state = self.__dict__
+        state[self._sums_name] = state[self._sums_name] + tally.sums
+        state[self._counts_name] = state[self._counts_name] + tally.counts
+        state["_computed"] = state["_summary"] = None
+        state["_update_count"] += 1
+
+    def reset(self) -> None:
+        """Forget all updates; what the last `compute` found stays."""
+        fresh = {name: default.clone() for name, default in self._defaults.items()}  # type: ignore[union-attr]
+        self.__dict__ |= {"_update_count": 0, "_forward_cache": None, "_computed": None, "_cache": None, **fresh}
+        self._is_synced = False
 
     def _values(self, ranking: Ranking) -> Tensor:
         cutoff = (self.k,) if self._takes_k else ()
@@ -693,12 +707,10 @@ def make_ranking(
         raise TypeError(
             f"ranks must be an integer tensor, got {describe(ranks)}; for float ranks use Ranking.from_ranks"
         )
-    ranking = Ranking.from_ranks(ranks, depth=depth, depth_known=False, validate_args=options.validate_args)
     cutoffs = [metric.k for metric in metrics if metric.k is not None]
-    if len(cutoffs) == len(metrics) and max(cutoffs) < ranking.ranks.shape[1]:
-        # no more than k items stand in the first k places
-        ranking = replace(ranking, ranks=ranking.ranks[:, : max(cutoffs)].contiguous())
-    return ranking
+    # no more than k items stand in the first k places
+    columns = max(cutoffs) if len(cutoffs) == len(metrics) else None
+    return Ranking._from_ranks(ranks, depth, None, False, options.validate_args, columns)
 
 
 def rank_batch(
@@ -767,17 +779,18 @@ def rows_together(metrics: Sequence[RankingMetric], ranking: Ranking, weights: T
     invalid = torch.zeros((len(metrics), len(VIOLATIONS)), dtype=torch.int64, device=device)
     for found in (ranking.invalid, checks.invalid):
         invalid = invalid if found is None else invalid + found
-    counted = counted.expand(len(metrics), rows)
+    counted = counted[None]
     if short is not None:
         invalid[:, list(VIOLATIONS).index("list_short")] += short.sum(1)
         counted = counted & ~short
     used = counted & ~values.isnan()
     values = values.where(used, 0)
-    weight = used.to(dtype) if weights is None else weights.where(used, 0)
-    weight = torch.stack([metric._row_weights(ranking, own) for metric, own in zip(metrics, weight, strict=True)])
-    used = used & (weight > 0)
-    flags = torch.stack([used, *(flag & counted for flag in (empty, ranking.unreachable, ranking.tied))])
-    return Rows(values, weight, flags, invalid)
+    if weights is not None or any(type(metric)._row_weights is not RankingMetric._row_weights for metric in metrics):
+        own = used.to(dtype) if weights is None else weights.where(used, 0)
+        weights = torch.stack([metric._row_weights(ranking, row) for metric, row in zip(metrics, own, strict=True)])
+        used = used & (weights > 0)
+    notes = torch.stack([empty, ranking.unreachable, ranking.tied])[:, None] & counted
+    return Rows(values, weights, used, notes, invalid)
 
 
 def compute_together(metrics: Sequence[RankingMetric]) -> None:
@@ -791,8 +804,8 @@ def compute_together(metrics: Sequence[RankingMetric]) -> None:
     if empty:
         rank_zero_warn(f"no row to average over, the value is nan: {', '.join(m.label for m in empty)}", UserWarning)
     for metric, summary in zip(metrics, summaries, strict=True):
-        metric._summary = summary
-        metric._computed = summary.value if metric.compute_with_cache else None
+        metric.__dict__["_summary"] = summary
+        metric.__dict__["_computed"] = summary.value if metric.compute_with_cache else None
 
 
 def summarize(

@@ -377,6 +377,20 @@ class Ranking:
             depth_known: False if the ranks may have been cut at a depth nobody told: metrics without a cut-off refuse.
             validate_args: as in `from_scores`.
         """
+        return cls._from_ranks(ranks, depth, num_ranked, depth_known, validate_args)
+
+    @classmethod
+    @torch.no_grad()
+    def _from_ranks(
+        cls,
+        ranks: Tensor,
+        depth: int | None,
+        num_ranked: int | Tensor | None,
+        depth_known: bool,
+        validate_args: Validation,
+        columns: int | None = None,
+    ) -> Ranking:
+        """Take ranks; `columns`: look no further than so many places."""
         if not isinstance(ranks, Tensor) or ranks.dtype not in (*ID_DTYPES, *SCORE_DTYPES):
             raise TypeError(f"ranks must be an integer or float tensor, got {describe(ranks)}")
         cut_at = getattr(ranks, "depth", None)
@@ -404,31 +418,38 @@ class Ranking:
         dtype = float_dtype(device)
         relevant = ranks > 0
         if ranks.is_floating_point():
-            placed = ranks.to(dtype).where(relevant, torch.inf).sort(dim=1).values
+            last = torch.inf
+            placed = ranks.to(dtype).where(relevant, last).sort(dim=1).values
         else:  # integers sort faster; none of them is as large as this
-            last = torch.iinfo(torch.int64).max
-            placed = ranks.long().where(relevant, last).sort(dim=1).values
-            placed = placed.to(dtype).masked_fill_(placed == last, torch.inf)
+            kind = torch.int64 if columns is None else torch.int32
+            last = torch.iinfo(kind).max
+            wanted = relevant if columns is None else relevant & (ranks <= columns)
+            placed = ranks.to(kind).where(wanted, last).sort(dim=1).values
         row_depth = None
         if checks.enabled:
-            deepest = torch.inf if depth is None else depth
             if ranks.is_floating_point():  # places among equal scores may be averages; i of them add up to 1 + ... + i
-                wrong = (ranks.isnan() | (relevant & (ranks < 1))).any(1)
+                wrong = ranks.isnan() | (relevant & (ranks < 1))
                 number = torch.arange(1, placed.shape[1] + 1, dtype=dtype, device=device)
-                wrong |= (placed.cumsum(1) < number * (number + 1) / 2 * (1 - 1e-9)).any(1)
+                wrong |= placed.cumsum(1) < number * (number + 1) / 2 * (1 - 1e-9)
             else:
-                wrong = ranks.amin(1) == INVALID_RANK
-                again = (placed[:, 1:] == placed[:, :-1]) & (placed[:, 1:] < torch.inf)
+                wrong = ranks == INVALID_RANK
+                again = placed[:, 1:] == placed[:, :-1]
+                again &= placed[:, 1:] <= depth if depth is not None else placed[:, 1:] < last
                 if depth_known:
-                    wrong |= (again & (placed[:, 1:] <= deepest)).any(1)
+                    wrong[:, 1:] |= again
                 elif ranks.shape[1] > 1 and (device.type != "cpu" or again.any()):
                     # a place taken twice is the k + 1 of somebody's "not in the top k"
-                    repeated = placed[:, 1:].where(again, torch.inf).amin(1)
-                    row_depth = (repeated - 1).nan_to_num(posinf=2**53).to(torch.int64)
+                    repeated = placed[:, 1:].where(again, last).amin(1)
+                    row_depth = repeated.long() - 1
             if num_ranked is not None:
                 beyond = placed > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
-                wrong |= (beyond & placed.isfinite() & (placed <= deepest)).any(1)
+                beyond &= placed <= depth if depth is not None else placed < last
+                wrong |= beyond
             checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(ranks[row])}")
+        if columns is not None and columns < placed.shape[1]:
+            placed = placed[:, :columns].contiguous()
+        if not ranks.is_floating_point():
+            placed = placed.to(dtype).masked_fill_(placed == last, torch.inf)
         if checks.rejected is not None:
             relevant &= ~checks.rejected[:, None]
             placed = placed.where(~checks.rejected[:, None], torch.inf)

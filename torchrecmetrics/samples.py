@@ -91,11 +91,11 @@ class SampleRows:
 
     def settle(self) -> None:
         """Gather the rows of all processes, in two collectives, and add each sample to the metrics once."""
-        sums, device = self._members[0].state().sums, self._members[0].state().sums.device
+        sums = self._members[0].state().sums
         none = sums.new_zeros((len(self._members), 0))
-        invalid = torch.zeros((len(self._members), len(VIOLATIONS)), dtype=torch.int64, device=device)
-        empty = torch.zeros(0, dtype=torch.int64, device=device), Rows(none, none, none.expand(4, -1, -1) > 0, invalid)
-        kept = [empty, *self._kept]
+        invalid = torch.zeros((len(self._members), len(VIOLATIONS)), dtype=torch.int64, device=sums.device)
+        nobody = Rows(none, none, none > 0, none.expand(3, -1, -1) > 0, invalid)
+        kept = [(invalid.new_zeros(0), nobody), *self._kept]
         ids, rows = torch.cat([ids for ids, _ in kept]), _joined([rows for _, rows in kept])
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             ids, rows = _gather(ids, rows)
@@ -104,27 +104,33 @@ class SampleRows:
         first = torch.ones_like(ids, dtype=torch.bool)
         first[1:] = ids[1:] != ids[:-1]
         once = order[first]
-        rows = Rows(rows.values[:, once], rows.weights[:, once], rows.flags[:, :, once], rows.invalid)
+        values, weights, used, notes = (part[..., once] for part in rows[:4] if part is not None)
+        rows = Rows(values, weights, used, notes, rows.invalid)
         for metric, tally in zip(self._members, rows.tallies(), strict=True):
             metric.reset()
             metric.add(tally)
         self._kept = []
 
 
-def _joined(rows: Sequence[Rows]) -> Rows:
+def _joined(batches: Sequence[Rows]) -> Rows:
     """Put batches side by side."""
-    values, weights, flags, invalid = zip(*rows, strict=True)
-    return Rows(torch.cat(values, 1), torch.cat(weights, 1), torch.cat(flags, 2), torch.stack(invalid).sum(0))
+    return Rows(
+        torch.cat([rows.values for rows in batches], 1),
+        torch.cat([rows.used.to(rows.values.dtype) if rows.weights is None else rows.weights for rows in batches], 1),
+        torch.cat([rows.used for rows in batches], 1),
+        torch.cat([rows.notes.expand(3, *rows.used.shape) for rows in batches], 2),
+        torch.stack([rows.invalid for rows in batches]).sum(0),
+    )
 
 
 def _gather(ids: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
     """Return the rows of all processes side by side, and their violations added up."""
-    bits = 2 ** torch.arange(4, device=ids.device)[:, None, None]
+    values, weights, used, notes, invalid = rows
+    assert weights is not None  # _joined makes them
+    flags, bits = torch.cat([used[None], notes]), 2 ** torch.arange(4, device=ids.device)[:, None, None]
     # one matrix of integers: floats go by their bits
-    mine = torch.cat(
-        [ids[None], rows.values.view(torch.int64), rows.weights.view(torch.int64), (rows.flags * bits).sum(0)]
-    )
-    message = torch.cat([ids.new_tensor([len(ids)]), rows.invalid.flatten()])
+    mine = torch.cat([ids[None], values.view(torch.int64), weights.view(torch.int64), (flags * bits).sum(0)])
+    message = torch.cat([ids.new_tensor([len(ids)]), invalid.flatten()])
     messages = [torch.empty_like(message) for _ in range(torch.distributed.get_world_size())]
     torch.distributed.all_gather(messages, message)
     lengths = [int(other[0]) for other in messages]
@@ -133,7 +139,8 @@ def _gather(ids: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
     if max(lengths):
         torch.distributed.all_gather(shares, padded)
     everybody = torch.cat([share[:, :length] for share, length in zip(shares, lengths, strict=True)], 1)
-    values, weights, flags = everybody[1:].chunk(3)
-    invalid = torch.stack(messages)[:, 1:].sum(0).view_as(rows.invalid)
-    dtype = rows.values.dtype
-    return everybody[0], Rows(values.view(dtype), weights.view(dtype), (flags & bits) > 0, invalid)
+    bytes_of = everybody[1:].chunk(3)
+    flags = (bytes_of[2] & bits) > 0
+    everything = torch.stack(messages)[:, 1:].sum(0).view_as(invalid)
+    dtype = values.dtype
+    return everybody[0], Rows(bytes_of[0].view(dtype), bytes_of[1].view(dtype), flags[0], flags[1:], everything)

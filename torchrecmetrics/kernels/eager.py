@@ -239,7 +239,8 @@ def _block_maxima(scores: Tensor, masks: Sequence[Tensor], whole: int) -> tuple[
     """Maxima of the unmasked items of each full block [B, blocks], and of all items of each row [B]."""
     if not masks and _reads_well(scores):
         maxima = _blocks(scores[:, :whole]).amax(2)
-        return maxima, torch.cat([maxima, scores[:, whole:]], 1).amax(1)
+        highest = maxima.amax(1)
+        return maxima, highest if whole == scores.shape[1] else torch.maximum(highest, scores[:, whole:].amax(1))
     maxima = scores.new_empty((len(scores), whole // _BLOCK), dtype=_working_dtype(scores))
     highest = _lowest(scores)
     for row, tile in _read_rows(scores, masks, highest):
