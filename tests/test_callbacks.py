@@ -249,6 +249,12 @@ def test_a_collection_and_a_step_that_logs_too(tmp_path):
     run = trainer(pl, tmp_path, RecMetricsCallback(collection))
     assert run.validate(module, loader(data), verbose=False) == [by_hand(data, "val/") | {"val/loss": 2.0}]
     assert not any(metric.update_called for metric in collection.values())
+    used = trm.NDCG(10)
+    used.update(torch.rand(3, ITEMS), torch.zeros(3, dtype=torch.int64))
+    for metrics in ([used], {"NDCG@10": used}):
+        run = trainer(pl, tmp_path, RecMetricsCallback(metrics))
+        got = run.validate(make_module(pl), loader(data), verbose=False)
+        assert got == [by_hand(data, "val/", names=["NDCG"], k=10)]
     with pytest.raises(ValueError, match="k, ties given beside a collection"):
         RecMetricsCallback(collection, k=3, ties="optimistic")
 
@@ -498,7 +504,7 @@ def test_what_an_option_asks_of_the_step(options, returned, message, tmp_path):
         (["HR"], {}, ValueError, "needs a cut-off"),
         (["HR"], {"k": 5, "stages": "predict"}, ValueError, "stages must be one of"),
         (["HR"], {"k": 5, "stages": ("fit",)}, ValueError, "stages must be one of"),
-        (["HR"], {"k": 5, "prog_bar": ["NDCG@10"]}, ValueError, "prog_bar names NDCG@10, the metrics are HR@5"),
+        (["HR"], {"k": 5, "prog_bar": "NDCG@10"}, ValueError, "prog_bar names NDCG@10, the metrics are HR@5"),
         (
             ["HR"],
             {"k": 5, "prefix": "{loader}/"},
@@ -532,59 +538,100 @@ def test_bad_arguments(arguments, options, error, message):
 @pytest.mark.parametrize(
     ("monitor", "mode", "message"),
     [
-        (
-            "val/NDCG@10",
-            "min",
-            r"EarlyStopping\(monitor='val/NDCG@10', mode='min'\): higher is better, pass mode='max'",
-        ),
+        ("val/NDCG@10", "min", "monitor='val/NDCG@10', mode='min'.: higher is better, pass mode='max'"),
         ("val/NDCG@20", "max", "nothing logs that key. Logged are .*val/NDCG@10"),
         ("val/MAP@10", "max", "nothing logs that key"),
         ("val/ndcg@10", "max", "nothing logs that key"),
         ("NDCG@10", "max", "nothing logs that key. Logged are val/NDCG@10"),
         ("val_NDCG@10", "max", "nothing logs that key. Logged are val/NDCG@10"),
         ("test/NDCG@10", "max", "nothing logs that key"),
-        ("val/NDCG@10", "max", None),
-        ("val/num_users", "min", None),
         ("test/num_users", "min", "nothing logs that key. Counts are logged with log_counts=True"),
-        ("val/loss", "min", None),
-        ("train/NDCG@10", "min", None),
-        ("val/ndcg_10_sampled", "min", None),
-        ("own/HR@3", "min", None),
     ],
 )
 @pytest.mark.parametrize("kind", ["EarlyStopping", "ModelCheckpoint"])
-def test_monitors_are_checked_before_the_run(pl, tmp_path, kind, monitor, mode, message):
+@pytest.mark.parametrize("sanity", [0, 2])
+def test_monitors_are_checked_before_the_first_epoch(kind, sanity, monitor, mode, message, tmp_path):
     """A monitor turned round, or one of a key that nothing logs, does not wait until the first epoch has ended."""
-    module = make_module(pl)
-    module.own = trm.RecMetricCollection("HR", k=3, prefix="own/")
+    pl = importlib.import_module(PACKAGES[0])
     watcher = getattr(pl.callbacks, kind)(monitor=monitor, mode=mode)
-    callback = RecMetricsCallback(["HR", "NDCG"], k=[5, 10], log_counts=True)
-    run = trainer(pl, tmp_path, callback, watcher, enable_checkpointing=kind == "ModelCheckpoint")
-    if message is None:
-        callback.setup(run, module, "fit")
-        return
-    with pytest.raises(ValueError, match=message.replace("EarlyStopping", kind)):
+    callback = RecMetricsCallback(["HR", "NDCG"], k=[5, 10], log_counts="Counts" not in message)
+    options = {"num_sanity_val_steps": sanity, "enable_checkpointing": kind == "ModelCheckpoint"}
+    run = trainer(pl, tmp_path, callback, watcher, **options)
+    with pytest.raises(ValueError, match=message):
+        run.fit(make_module(pl), loader(samples(5)), loader(samples(5)))
+    # without a sanity check it is not known that no loader is named "test"
+    assert run.global_step == 0 or (not sanity and monitor.startswith("test/"))
+    run.test(make_module(pl), loader(samples(5)), verbose=False)  # nobody monitors there
+
+
+@pytest.mark.parametrize(
+    ("monitor", "mode"),
+    [
+        ("val/NDCG@10", "max"),
+        ("val/num_users", "min"),
+        *((key, "min") for key in ("val/loss", "val/auc@10", "val/coverage@10", "val/sampled-NDCG@10", "own/HR@3")),
+        *((key, "min") for key in ("val/NDCG@20", "val_NDCG@10", "NDCG@10", "train/NDCG@10", "train/NDCG-x@10")),
+    ],
+)
+def test_monitors_of_what_the_module_logs(monitor, mode, tmp_path):
+    """Keys of the module's own are left alone, however much they look like ours."""
+    pl = importlib.import_module(PACKAGES[0])
+    module = make_module(pl)
+    validate, train = type(module).validation_step, type(module).training_step
+
+    def validation_step(self, batch, batch_idx):
+        if monitor not in ("val/NDCG@10", "val/num_users") and not monitor.startswith("train"):
+            self.log(monitor, 1.0, batch_size=4)
+        return validate(self, batch, batch_idx)
+
+    def training_step(self, batch, batch_idx):
+        if monitor.startswith("train"):
+            self.log(monitor, 1.0, batch_size=4)
+        return train(self, batch, batch_idx)
+
+    type(module).validation_step, type(module).training_step = validation_step, training_step
+    stop = pl.callbacks.EarlyStopping(monitor, mode=mode, check_on_train_epoch_end=monitor.startswith("train"))
+    run = trainer(pl, tmp_path, stop, RecMetricsCallback(["HR", "NDCG"], k=[5, 10], log_counts=True))
+    run.fit(module, loader(samples(5)), loader(samples(5)))
+    assert monitor in run.callback_metrics
+
+
+def test_schedulers_are_checked_too(tmp_path):
+    """A scheduler that waits for our keys to fall would never see them improve."""
+    pl = importlib.import_module(PACKAGES[0])
+    module = make_module(pl)
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "val/HR@1"}}
+
+    type(module).configure_optimizers = configure_optimizers
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1))
+    with pytest.raises(ValueError, match=r"scheduler .monitor='val/HR@1', mode='min'.: higher is better"):
         run.fit(module, loader(samples(5)), loader(samples(5)))
     assert run.global_step == 0
-    callback.setup(run, module, "test")  # nobody monitors there
 
 
 def test_monitors_with_several_loaders_or_stages(tmp_path):
-    """With the loaders at hand the check is exact; a stage not asked for logs nothing; others' keys are theirs."""
+    """With the loaders at hand the check is exact, over all callbacks; a stage not asked for logs nothing."""
     pl = importlib.import_module(PACKAGES[0])
-    stop, data = pl.callbacks.EarlyStopping("val/HR@1/dataloader_idx_1", mode="max"), samples(5)
-    run = trainer(pl, tmp_path, stop, RecMetricsCallback("HR", k=1))
-    run.fit(make_module(pl), loader(data), [loader(data)] * 2)
-    stop = pl.callbacks.EarlyStopping("val/HR@1", mode="max")
-    run = trainer(pl, tmp_path, stop, RecMetricsCallback("HR", k=1))
-    with pytest.raises(ValueError, match="Logged are val/HR@1/dataloader_idx_"):
-        run.fit(make_module(pl), loader(data), [loader(data)] * 2)
-    run = trainer(pl, tmp_path, stop, RecMetricsCallback("HR", k=1, stages="test"))
+    data = samples(5)
+    two, named = [loader(data)] * 2, {"valid": loader(data), "test": loader(data)}
+
+    def fit(monitor, loaders, *callbacks):
+        run = trainer(pl, tmp_path, pl.callbacks.EarlyStopping(monitor, mode="max"), *callbacks)
+        run.fit(make_module(pl), loader(data), loaders)
+        return set(logged(run))
+
+    one, other = RecMetricsCallback("HR", k=1), RecMetricsCallback("HR", k=2)
+    assert len(fit("val/HR@2/dataloader_idx_1", two, one, other)) == 4
+    assert len(fit("test/HR@2", named, one, other)) == 4
+    with pytest.raises(ValueError, match=r"Logged are .*val/HR@1/dataloader_idx_"):
+        fit("val/HR@1", two, one)
     with pytest.raises(ValueError, match="log nothing in fit"):
-        run.fit(make_module(pl), loader(data), loader(data))
-    run = trainer(pl, tmp_path, stop, RecMetricsCallback("HR", k=1), RecMetricsCallback("HR", k=2))
-    run.fit(make_module(pl), loader(data), loader(data))
-    assert set(logged(run)) == {"val/HR@1", "val/HR@2"}
+        fit("val/HR@1", loader(data), RecMetricsCallback("HR", k=1, stages="test"))
+    assert fit("val/HR@2", loader(data), one, other) == {"val/HR@1", "val/HR@2"}
 
 
 def test_callbacks_that_log_the_same_key(tmp_path):
@@ -600,6 +647,20 @@ def test_callbacks_that_log_the_same_key(tmp_path):
         trainer(pl, tmp_path, whole(), whole()).fit(make_module(pl, step), loader(data), loader(data))
     run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1), whole(stages="test"), RecMetricsCallback("HR", k=2))
     run.validate(make_module(pl, step), loader(data), verbose=False)
+    # a refusal leaves nothing behind
+    one, other = RecMetricsCallback("HR", k=1), RecMetricsCallback("HR", k=1, dataloaders=["cold"])
+    for callback, key in (
+        (RecMetricsCallback("HR", k=1, prefix="", dataloaders=["a", "b"]), "HR@1"),
+        (whole(target=dict.fromkeys("ab", catalogue()[0]), prefix="x/"), "x/HR@1"),
+        (RecMetricsCallback({"num_users": trm.HR(1)}, log_counts=True), "a/num_users"),
+    ):
+        run, loaders = trainer(pl, tmp_path, callback), {"a": loader(data), "b": loader(data)}
+        with pytest.raises(ValueError, match=f"would log two values as '{key}'"):
+            run.validate(make_module(pl, step), loaders, verbose=False)
+    run = trainer(pl, tmp_path, one, RecMetricsCallback("HR", k=1))
+    with pytest.raises(ValueError, match="would both log"):
+        run.validate(make_module(pl, step), loader(data), verbose=False)
+    trainer(pl, tmp_path, one, other).validate(make_module(pl, step), loader(data), verbose=False)
 
 
 def test_keys_that_mlflow_refuses(tmp_path):
@@ -776,7 +837,9 @@ def test_values_do_not_depend_on_the_number_of_processes(world_size, on_processe
         error = pytest.approx(single["HR@1"].standard_error().item(), abs=1e-12, nan_ok=True)
         for process in everybody:
             for way in WAYS:
-                assert process[way][n] == (expected, error, []), (n, way)
+                values, own_error, told = process[way][n]
+                assert (values, own_error) == (expected, error), (n, way)
+                assert not told or (way == "own sampler" and "unless all are seeded alike" in told[0]), (n, way)
 
 
 def _doubts(rank, world_size):
@@ -790,6 +853,8 @@ def _doubts(rank, world_size):
         ("dropping", loader(data, sampler=dropping), None, {}),
         ("short", loader(samples(10), drop_last=True), None, {}),
         ("backwards", loader(data, sampler=Backwards(data)), None, {}),
+        ("order", loader(samples(11), in_order=False), None, {}),
+        ("wrapped", loader(data, sampler=EveryoneReadsAll(data)), None, {}),
         ("rows", loader(samples(11)), half, {}),
         ("even", loader(data[:4]), half, {}),
     ):
@@ -806,7 +871,13 @@ def test_doubts_are_said_once(on_processes):
     """Where repeats cannot be known, one warning points to sample_ids=; where there are none, there is no warning."""
     said = [process["doubts"] for process in on_processes(2)]
     repeated = "so some may count twice. Pass sample_ids="
-    for name, message in (("own", "EveryoneReadsAll"), ("stream", "_Infinite"), ("backwards", "Backwards")):
+    for name, message in (
+        ("own", "EveryoneReadsAll"),
+        ("stream", "an iterable data set"),
+        ("backwards", "Backwards"),
+        ("order", "the order in which batches of samples come"),
+        ("wrapped", "processes may draw different samples from EveryoneReadsAll, unless all are seeded alike"),
+    ):
         assert len(said[0][name]) == 1, name
         assert message in said[0][name][0], name
         assert repeated in said[0][name][0], name
@@ -862,11 +933,13 @@ def test_two_collectives_an_epoch_and_collection(on_processes):
 def _bad_values_on_one_process(rank, world_size):
     data = samples(6)
     step = lambda s, t, u: {"scores": s, "target": t + ITEMS * (u[:, None] == 5), "index": u}  # noqa: E731
+    alone = lambda s, t, u: {"scores": s, "index": u} | ({"target": t} if rank else {})  # noqa: E731
     errors = []
-    for options in ({}, {"sample_ids": "index"}):
-        pl, run = distributed_trainer(world_size, RecMetricsCallback("HR", k=1, **options))
-        with pytest.raises(ValueError, match="bad input") as caught:
-            run.validate(make_module(pl, step), loader(data), verbose=False)
+    metrics = ["HR", "RPrecision", "AUROC", trm.Precision(1, denominator="recommended", score_threshold=0.5)]
+    for step_, options in ((step, {}), (step, {"sample_ids": "index"}), (alone, {}), (alone, {"sample_ids": "index"})):
+        pl, run = distributed_trainer(world_size, RecMetricsCallback(metrics, k=1, **options))
+        with pytest.raises(ValueError, match="RecMetricsCallback, loader 'val'") as caught:
+            run.validate(make_module(pl, step_), loader(data), verbose=False)
         errors.append(str(caught.value))
     return errors
 
@@ -876,7 +949,12 @@ def test_bad_values_on_one_process_raise_in_all(on_processes):
     """No process is left waiting for one that raised alone."""
     message = "RecMetricsCallback, loader 'val': HR@1: bad input since the last reset: "
     message += "1 rows with a target id beyond the last item"
-    assert [process["bad values"] for process in on_processes(2)] == [[message, message]] * 2
+    one, other = (process["bad values"] for process in on_processes(2))
+    assert one[:2] == other[:2] == [message, message]
+    assert one[2] == one[3]
+    assert "batch 0: validation_step must return a mapping" in one[2]
+    assert other[2] == other[3]
+    assert "1 rows in place of a batch that another process could not use (it tells why)" in other[2]
 
 
 def _epochs_of_a_fit(rank, world_size):
@@ -965,7 +1043,7 @@ def test_catalogue_in_validation_and_test(pl, tmp_path):
     """A plain target is logged as val/ in fit and validate and as test/ in test, one embedding pass each."""
     valid, _, train = catalogue()
     callback = CatalogueEvaluationCallback(
-        NAMES, k=KS, embed=lambda m: m.embed(), target=valid, exclude={"val": train}, log_counts=True
+        NAMES, k=KS, embed=lambda m: m.embed(), target=valid, exclude={"val": train, "test": None}, log_counts=True
     )
     module, data = make_embedding_module(pl), DataLoader(torch.arange(4))
     run = trainer(pl, tmp_path, callback, max_epochs=2)
@@ -1086,12 +1164,18 @@ def test_catalogue_every_n_epochs_and_early_stopping(tmp_path):
     stop, data = pl.callbacks.EarlyStopping("val/HR@1", mode="max"), DataLoader(torch.arange(4))
     options = {"k": 1, "embed": lambda m: m.embed(), "target": catalogue()[0]}
     run = trainer(pl, tmp_path, CatalogueEvaluationCallback("HR", every_n_epochs=2, **options), stop)
-    with pytest.raises(ValueError, match=r"every_n_epochs=2 does not log: pass Trainer\(check_val_every_n_epoch=2\)"):
+    with pytest.raises(
+        ValueError, match=r"every_n_epochs=2 does not log: leave that out and pass Trainer\(check_val_every_n_epoch=2\)"
+    ):
         run.fit(make_embedding_module(pl), data, data)
-    run = trainer(
-        pl, tmp_path, CatalogueEvaluationCallback("HR", **options), stop, check_val_every_n_epoch=2, max_epochs=4
-    )
-    run.fit(make_embedding_module(pl), data, data)
+    lenient = pl.callbacks.EarlyStopping("val/HR@1", mode="max", strict=False)
+    for callback, stopping, every in (
+        (CatalogueEvaluationCallback("HR", **options), stop, 2),
+        (CatalogueEvaluationCallback("HR", every_n_epochs=2, **options), stop, 2),
+        (CatalogueEvaluationCallback("HR", every_n_epochs=2, **options), lenient, 1),
+    ):
+        run = trainer(pl, tmp_path, callback, stopping, check_val_every_n_epoch=every, max_epochs=4)
+        run.fit(make_embedding_module(pl), data, data)
 
 
 def test_catalogue_embed_returns_something_else(tmp_path):

@@ -161,7 +161,7 @@ def evaluate(
     if member.device != scorer.device:
         collection.to(scorer.device)
     if len(empty) and (rank == 0 or member.empty_target_action == "error"):
-        collection.update(_without_relevant(len(empty), scorer.device, shared_threshold(members)))
+        collection.update(without_relevant(len(empty), scorer.device, shared_threshold(members)))
 
     def update(batch: Tensor, at_once: int) -> None:
         relevant = target.select(batch)
@@ -542,7 +542,7 @@ def _ids(user_ids: Any, num_users: int) -> Tensor:
     return ids.long()
 
 
-def _without_relevant(rows: int, device: torch.device, score_threshold: float | None) -> Ranking:
+def without_relevant(rows: int, device: torch.device, score_threshold: float | None) -> Ranking:
     """Users that need no scores: nothing of theirs can be found."""
     none = torch.zeros(rows, dtype=torch.int64, device=device)
     ranking = Ranking.from_ranks(none, num_ranked=0)

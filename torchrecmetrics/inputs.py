@@ -28,6 +28,7 @@ VIOLATIONS = {
     "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid)",
     "weights": "with a weight that is negative, NaN or infinite",
     "empty": "without a relevant item (empty_target_action='error')",
+    "step": "in place of a batch that another process could not use (it tells why)",
 }
 SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 ID_DTYPES = (torch.int64, torch.int32, torch.int16)

@@ -15,18 +15,18 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric, MetricCollection
+from torchmetrics import Metric
 
-from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
-from torchrecmetrics.evaluation import Excluded, ScoreFunction, check_target, evaluate, evaluating
-from torchrecmetrics.inputs import check_choice, check_k, describe
+from torchrecmetrics.collection import _BY_NAME, KeyFormat, Metrics, RecMetricCollection
+from torchrecmetrics.evaluation import Excluded, ScoreFunction, check_target, evaluate, evaluating, without_relevant
+from torchrecmetrics.inputs import VIOLATIONS, check_choice, check_k, describe
 from torchrecmetrics.interactions import Interactions
-from torchrecmetrics.metrics import make_ranking
+from torchrecmetrics.metrics import make_ranking, shared_threshold
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.samples import MAY_REPEAT, SampleRows, Share, share_of
 
@@ -38,6 +38,7 @@ _SHORT: dict[str, str] = {"validate": "val", "test": "test"}
 _COUNTS = ("num_users", "num_skipped", "num_unreachable", "num_tied")
 _FORMS = ("scores", "ranks", "ranking")
 _BESIDE = ("target", "gains", "exclude", "weights", "depth")
+_MISSPELT = {"targets": "target", "excluded": "exclude", "excludes": "exclude", "gain": "gains", "weight": "weights"}
 _PROG_BAR = ("NDCG@10",)
 
 
@@ -75,9 +76,9 @@ class _Reporting(*_callback_classes()):  # type: ignore[misc]
                 raise ValueError(f"{given} given beside a collection, which has its own")
             self._metrics = deepcopy(metrics)
             self._metrics.prefix = self._metrics.postfix = None
-            self._metrics.reset()
         else:
-            self._metrics = RecMetricCollection(metrics, k, key_format=key_format, **options)
+            self._metrics = RecMetricCollection(deepcopy(metrics), k, key_format=key_format, **options)
+        self._metrics.reset()
         try:
             prefix.format(stage="val", name="val")
         except (AttributeError, LookupError, ValueError) as error:
@@ -88,11 +89,13 @@ class _Reporting(*_callback_classes()):  # type: ignore[misc]
         self._labels = [str(key) for key in self._metrics]
         keys = {metric.label: key for key, metric in zip(self._labels, self._metrics._members(), strict=True)}
         keys |= {key: key for key in self._labels}
+        prog_bar = (prog_bar,) if isinstance(prog_bar, str) else prog_bar
         unknown = [name for name in prog_bar if name not in keys]
         if unknown and prog_bar is not _PROG_BAR:
             raise ValueError(f"prog_bar names {', '.join(unknown)}, the metrics are {', '.join(self._labels)}")
         self.prog_bar = {keys[name] for name in prog_bar if name in keys}
         self.log_counts = log_counts
+        self._current: list[str] = []  # keys that the stage now running logs
 
     def _names(self, stage: str) -> list[str]:
         """Return what stands for {name} in the keys of a stage, as far as that is known before it begins."""
@@ -106,19 +109,20 @@ class _Reporting(*_callback_classes()):  # type: ignore[misc]
         keys = [*self._labels, *(_COUNTS if self.log_counts else ())]
         return [self._prefix(stage, name) + key for name in names for key in keys]
 
-    def _logs(self, stage: str) -> list[str]:
-        """Return the keys that the stage, which is about to begin, is sure to log."""
-        raise NotImplementedError
-
-    def _check_others(self, trainer: Any, stage: str) -> None:
-        """Refuse another callback that logs the same keys: the last one would win."""
+    def _announce(self, trainer: Any, keys: list[str]) -> None:
+        """Refuse keys that would be logged twice, the last value winning, or that are monitored upside down."""
+        for key in keys:
+            if keys.count(key) > 1:
+                raise ValueError(f"{type(self).__name__} would log two values as {key!r}: let prefix= hold {{name}}")
         for other in trainer.callbacks:
-            twice = set(self._logs(stage)) & set(other._logs(stage)) if isinstance(other, _Reporting) else set()
-            if twice and other is not self:
+            twice = set(keys) & set(other._current) if isinstance(other, _Reporting) and other is not self else set()
+            if twice:
                 raise ValueError(
                     f"{type(self).__name__} and {type(other).__name__} would both log {min(twice)!r}: give one of them "
                     "another prefix, such as prefix='{name}/full_'"
                 )
+        self._current = keys
+        _check_modes(trainer, keys)
 
     def _empty(self, trainer: Any) -> RecMetricCollection:
         """Make a collection for a run."""
@@ -129,40 +133,61 @@ class _Reporting(*_callback_classes()):  # type: ignore[misc]
         return collection
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Refuse monitors and loggers that cannot work with the keys."""
+        """Refuse monitors and loggers that cannot work with the keys, as far as these are known."""
+        self._current = []
         asked = "validate" if stage == "fit" else stage
-        if asked not in _SHORT:
+        if asked not in self.stages:
             return
-        keys = self._keys(asked, self._names(asked)) if asked in self.stages else []
+        keys = self._keys(asked, self._names(asked))
         _check_loggers(trainer.loggers, keys)
         if stage == "fit":
-            self._check_monitors(trainer, pl_module, keys)
+            _check_modes(trainer, keys)
+            if not (trainer.num_sanity_val_steps and trainer.enable_validation):
+                others = [other for other in trainer.callbacks if isinstance(other, _Reporting)]
+                elsewhere = {key for other in others for key in other._keys(asked, other._names(asked))}
+                # what metrics of the module's own are logged as is its own affair
+                if not any(isinstance(part, Metric) for part in pl_module.modules()):
+                    self._check_monitors(trainer, elsewhere, [asked])
 
-    def _check_monitors(self, trainer: Any, pl_module: Any, keys: Sequence[str]) -> None:
-        """Refuse a callback that monitors one of `keys` upside down, or a key that only looks like one of them."""
-        others = [other for other in trainer.callbacks if isinstance(other, _Reporting) and other is not self]
-        elsewhere = {key for other in others for key in other._keys("validate", other._names("validate"))}
-        for module in pl_module.modules():
-            elsewhere |= set(map(str, module.keys())) if isinstance(module, MetricCollection) else set()
-        prefixes = {self._prefix(stage, name) for stage in _SHORT for name in self._names(stage)} - {""}
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse monitors of keys that nothing has logged, at the end of the sanity check already."""
+        if trainer.state.fn == "fit":
+            others = [other for other in trainer.callbacks if isinstance(other, _Reporting)]
+            self._check_monitors(
+                trainer, {*trainer.callback_metrics, *(key for other in others for key in other._current)}
+            )
+            for config in trainer.lr_scheduler_configs:
+                _check_mode("the learning rate scheduler", config.monitor, config.scheduler, self._current)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Forget what the run has logged."""
+        self._current = []
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Forget what the run has logged."""
+        self._current = []
+
+    def _check_monitors(self, trainer: Any, logged: set[str], stages: Iterable[str] = _SHORT) -> None:
+        """Refuse a monitored key that is none of `logged` and looks like one of ours."""
+        prefixes = {self._prefix(stage, name) for stage in stages for name in self._names(stage)} - {""}
         counts = {prefix + count for prefix in prefixes for count in _COUNTS}
+        ours = {prefix + label for prefix in prefixes for label in self._labels}
+        alike = {re.sub(r"[^\w@]|_", "", key) for key in ours}
         for callback in trainer.callbacks:
-            monitor, mode = getattr(callback, "monitor", None), getattr(callback, "mode", None)
-            if not isinstance(monitor, str):
-                continue
-            who = f"{type(callback).__name__}(monitor={monitor!r}"
-            if monitor in keys:
-                if mode == "min" and not monitor.endswith(_COUNTS):
-                    raise ValueError(f"{who}, mode='min'): higher is better, pass mode='max'")
-            elif monitor not in elsewhere and (
-                monitor in (*self._labels, *counts)
-                or any(re.fullmatch(re.escape(prefix) + r"[\w-]+@\d+", monitor) for prefix in prefixes)
-                or difflib.get_close_matches(monitor, keys, n=1, cutoff=0.85)
+            monitor = getattr(callback, "monitor", None)
+            if (
+                isinstance(monitor, str)
+                and monitor not in logged
+                and (
+                    monitor in {*self._labels, *counts, *ours}
+                    or re.sub(r"[^\w@]|_", "", monitor) in alike
+                    or any(monitor.startswith(prefix) and _is_label(monitor[len(prefix) :]) for prefix in prefixes)
+                )
             ):
-                known = difflib.get_close_matches(monitor, keys, n=5, cutoff=0.0)
+                known = difflib.get_close_matches(monitor, sorted(logged & {*self._current, *ours}), n=5, cutoff=0.0)
                 hint = f"Logged are {', '.join(known)}, ..." if known else f"stages={self.stages} log nothing in fit"
                 hint = "Counts are logged with log_counts=True" if monitor in counts else hint
-                raise ValueError(f"{who}): nothing logs that key. {hint}")
+                raise ValueError(f"{type(callback).__name__}(monitor={monitor!r}): nothing logs that key. {hint}")
 
     def _log(self, pl_module: Any, values: Mapping[str, Tensor], counts: Any, prefix: str, postfix: str = "") -> None:
         """Log what all processes have agreed on; `counts` has the four counts as attributes."""
@@ -236,7 +261,8 @@ class RecMetricsCallback(_Reporting):
         sample_ids: where repeated samples cannot be recognised (own samplers, iterable data sets): name of the step's
             entry, or a function of (what the step returned, batch), that gives each row's index in the data set,
             integers [B]. An index counts once however often it is met. Not the user: a user may have several rows.
-            Rows are kept until the epoch ends (24 bytes a row and metric) and gathered by every process.
+            Rows are kept until the epoch ends (24 bytes a row and metric) and gathered by every process. Without it,
+            the rows of a batch are taken to be in the order in which the sampler gives the samples.
         log_counts: log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric, too.
         options: keyword options of the metrics, as in `RecMetricCollection`.
 
@@ -279,7 +305,7 @@ class RecMetricsCallback(_Reporting):
             raise ValueError(f"dataloaders holds the loaders' names themselves, not lists of them, got {dataloaders}")
         self.outputs = outputs
         self.sample_ids = sample_ids
-        self.dataloaders = [dataloaders] if isinstance(dataloaders, str) else list(dataloaders or ())
+        self.dataloaders = [dataloaders] if isinstance(dataloaders, str) else list(map(str, dataloaders or ()))
         if len(set(self.dataloaders)) < len(self.dataloaders):
             raise ValueError(f"dataloaders holds a name twice: {self.dataloaders}")
         for history in exclude.values() if isinstance(exclude, Mapping) else [exclude]:
@@ -290,7 +316,7 @@ class RecMetricsCallback(_Reporting):
         self.exclude = exclude
         self.collections: dict[str, RecMetricCollection] = {}
         self._loaders: list[_Loader] = []
-        self._warned = False
+        self._said: set[str] = set()
 
     def _names(self, stage: str) -> list[str]:
         return [*self.dataloaders, _SHORT[stage]]
@@ -328,7 +354,8 @@ class RecMetricsCallback(_Reporting):
     # -------------------------------------------------------------------------------------------------------- the work
 
     def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        self.collections, self._loaders = {}, []
+        self.collections, self._loaders, self._current = {}, [], []
+        self._share_errors = trainer.world_size > 1
         if stage not in self.stages:
             return
         loaders, names = self._name_loaders(trainer, stage)
@@ -347,19 +374,14 @@ class RecMetricsCallback(_Reporting):
                 samples = SampleRows(collection)
             elif trainer.world_size > 1:
                 share, doubt = share_of(loader)
-                if doubt and trainer.is_global_zero:
+                if trainer.is_global_zero:
                     self._warn(doubt)
             exclude = None if exclude is None else exclude.to(pl_module.device)
             self.collections[name + postfix] = collection
             prefix = self._prefix(stage, name)
             self._loaders.append(_Loader(name + postfix, prefix, postfix, collection, exclude, samples, share))
-        self._check_others(trainer, stage)
-        if trainer.state.fn == "fit":
-            self._check_monitors(trainer, pl_module, self._logs(stage))
-
-    def _logs(self, stage: str) -> list[str]:
         keys = (*self._labels, *(_COUNTS if self.log_counts else ()))
-        return [loader.prefix + key + loader.postfix for loader in self._loaders for key in keys]
+        self._announce(trainer, [loader.prefix + key + loader.postfix for loader in self._loaders for key in keys])
 
     def _name_loaders(self, trainer: Any, stage: str) -> tuple[list[Any], list[tuple[str, str]]]:
         """Return the stage's loaders, and name and postfix of each."""
@@ -370,7 +392,7 @@ class RecMetricsCallback(_Reporting):
         loaders = combined.flattened
         if combined._mode != "sequential":
             return [None], [(_SHORT[stage], "")]
-        names = list(combined.iterables) if isinstance(combined.iterables, Mapping) else []
+        names = list(map(str, combined.iterables)) if isinstance(combined.iterables, Mapping) else []
         if self.dataloaders and not (len(loaders) == 1 < len(self.dataloaders)):
             names = self.dataloaders
             if len(names) != len(loaders):
@@ -397,15 +419,17 @@ class RecMetricsCallback(_Reporting):
             ranking = make_ranking(loader.collection._members(), **given)
             if loader.samples is None:
                 weights, doubt = loader.without_repeats(weights, batch_idx, ranking)
-                if doubt:
-                    self._warn(doubt)
+                self._warn(doubt)
                 loader.collection.update(ranking, weights=weights)
             else:
                 loader.samples.add(self._ids(outputs, returned, batch, source), ranking, weights)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            where = f"{type(self).__name__}, loader {loader.name!r}, batch {batch_idx}"
-            raise kind(f"{where}: {error}") from error
+            told = kind(f"{type(self).__name__}, loader {loader.name!r}, batch {batch_idx}: {error}")
+            if not self._share_errors:
+                raise told from error
+            # alone, it would leave the other processes waiting: all of them raise when the epoch ends
+            loader.error = loader.error or told
 
     def _ids(self, outputs: Mapping[str, Any], returned: Any, batch: Any, source: str) -> Tensor:
         if not isinstance(self.sample_ids, str):
@@ -417,12 +441,15 @@ class RecMetricsCallback(_Reporting):
 
     def _end(self, trainer: Any, pl_module: Any) -> None:
         for loader in self._loaders:
+            if loader.error is not None:
+                loader.add_violation("step", pl_module.device)
             if loader.samples is not None:
                 loader.samples.settle()
             try:
                 values = loader.collection.compute()
             except ValueError as error:
-                raise ValueError(f"{type(self).__name__}, loader {loader.name!r}: {error}") from error
+                where = f"{type(self).__name__}, loader {loader.name!r}"
+                raise loader.error or ValueError(f"{where}: {error}") from error
             if not trainer.sanity_checking:
                 self._log(pl_module, values, loader.collection._members()[0], loader.prefix, loader.postfix)
             loader.collection.reset()
@@ -430,14 +457,10 @@ class RecMetricsCallback(_Reporting):
         if trainer.sanity_checking:
             self.collections = {}
 
-    def _warn(self, doubt: str) -> None:
-        if not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"RecMetricsCallback: {doubt}.",
-                UserWarning,
-                stacklevel=2,
-            )
+    def _warn(self, doubt: str | None) -> None:
+        if doubt and doubt not in self._said:
+            self._said.add(doubt)
+            warnings.warn(f"RecMetricsCallback: {doubt}.", UserWarning, stacklevel=2)
 
 
 @dataclass
@@ -449,6 +472,16 @@ class _Loader:
     exclude: Interactions | None
     samples: SampleRows | None
     share: Share | None
+    error: Exception | None = None
+
+    def add_violation(self, kind: str, device: torch.device) -> None:
+        """Add no row, but a violation that all processes will learn of."""
+        invalid = torch.tensor([int(other == kind) for other in VIOLATIONS], device=device)
+        nobody = without_relevant(0, device, shared_threshold(self.collection._members()))
+        if self.samples is None:
+            self.collection.update(replace(nobody, invalid=invalid))
+        else:
+            self.samples.add(invalid[:0], replace(nobody, invalid=invalid))
 
     def without_repeats(
         self, weights: Tensor | None, batch_idx: int, ranking: Ranking
@@ -472,13 +505,12 @@ def _read(outputs: Any, source: str, device: torch.device) -> dict[str, Any]:
     if not isinstance(outputs, Mapping):
         raise TypeError(f"{wanted}, got {describe(outputs)}; {cure}")
     given = {name: outputs[name] for name in (*_FORMS, *_BESIDE) if outputs.get(name) is not None}
-    for name in _BESIDE:
-        meant = [key for key in outputs if key in (f"{name}s", f"{name}d", name[:-1])]
-        if name not in given and meant:
-            raise ValueError(f"{source} returned {meant[0]!r}; did you mean {name!r}?")
     forms = [name for name in _FORMS if name in given]
     if len(forms) > 1:
         raise ValueError(f"{source} returned {' and '.join(map(repr, forms))}: return one of them")
+    for meant, name in _MISSPELT.items() if forms == ["scores"] else ():
+        if name not in given and outputs.get(meant) is not None:
+            raise ValueError(f"{source} returned {meant!r}; did you mean {name!r}?")
     if not forms or (forms == ["scores"] and "target" not in given):
         raise ValueError(f"{wanted}, got {_keys_of(outputs)}; {cure}")
     if forms != ["scores"]:
@@ -517,6 +549,22 @@ def _check_function(name: str, function: Any, takes: str, arguments: int) -> Non
         raise TypeError(f"{name} must be a function of {takes}, got {function!r}") from error
     except ValueError:
         pass  # some built-in functions do not tell
+
+
+def _check_modes(trainer: Any, keys: Iterable[str]) -> None:
+    """Refuse callbacks that take low values of these keys for good ones."""
+    for callback in trainer.callbacks:
+        _check_mode(type(callback).__name__, getattr(callback, "monitor", None), callback, keys)
+
+
+def _check_mode(name: str, monitor: Any, judge: Any, keys: Iterable[str]) -> None:
+    if monitor in keys and getattr(judge, "mode", None) == "min" and not monitor.endswith(_COUNTS):
+        raise ValueError(f"{name} (monitor={monitor!r}, mode='min'): higher is better, pass mode='max'")
+
+
+def _is_label(text: str) -> bool:
+    """Whether a key reads like one of this package's, `NDCG-exponential@10`."""
+    return re.fullmatch(r"[\w-]+@\d+", text) is not None and re.split("[-@]", text)[0].lower() in _BY_NAME
 
 
 def _check_loggers(loggers: Iterable[Any], keys: Iterable[str]) -> None:
@@ -618,21 +666,20 @@ class CatalogueEvaluationCallback(_Reporting):
     def _names(self, stage: str) -> list[str]:
         return list(self.target) if isinstance(self.target, Mapping) else [_SHORT[stage]]
 
-    def _logs(self, stage: str) -> list[str]:
-        return self._keys(stage, self._names(stage)) if stage in self.stages else []
-
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuse monitors, loggers and other callbacks that cannot work with the keys."""
         super().setup(trainer, pl_module, stage)
         asked = "validate" if stage == "fit" else stage
         if asked in self.stages:
-            self._check_others(trainer, asked)
-        for callback in trainer.callbacks if stage == "fit" and self.every_n_epochs > 1 else ():
-            stops = any(kind.__name__ == "EarlyStopping" for kind in type(callback).__mro__)
-            if stops and callback.monitor in self._logs("validate"):
+            self._announce(trainer, self._keys(asked, self._names(asked)))
+        every = (trainer.check_val_every_n_epoch or 1) if trainer.enable_validation else 1
+        for callback in trainer.callbacks if stage == "fit" and every % self.every_n_epochs else ():
+            stops = any(kind.__name__ == "EarlyStopping" for kind in type(callback).__mro__) and callback.strict
+            if stops and callback.monitor in self._current:
                 raise ValueError(
-                    f"EarlyStopping(monitor={callback.monitor!r}) reads its key every epoch, which every_n_epochs="
-                    f"{self.every_n_epochs} does not log: pass Trainer(check_val_every_n_epoch={self.every_n_epochs})"
+                    f"EarlyStopping(monitor={callback.monitor!r}) reads its key every time, which every_n_epochs="
+                    f"{self.every_n_epochs} does not log: leave that out and pass Trainer(check_val_every_n_epoch="
+                    f"{self.every_n_epochs}), or EarlyStopping(strict=False)"
                 )
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -660,7 +707,12 @@ class CatalogueEvaluationCallback(_Reporting):
             users, items = embeddings
             for name in self._names(stage):
                 target = self.target[name] if isinstance(self.target, Mapping) else self.target
-                exclude = self.exclude.get(name) if isinstance(self.exclude, Mapping) else self.exclude
+                exclude = self.exclude
+                if isinstance(exclude, Mapping):
+                    if name not in exclude:
+                        raise ValueError(f"exclude holds {', '.join(exclude)}, not {name!r} (None: exclude nothing)")
+                    exclude = exclude[name]
+                few = target.degree.nonzero()[:_SANITY_USERS, 0] if trainer.sanity_checking else None
                 with _progress(trainer, stage, f"Catalogue, {name}") as progress:
                     result = evaluate(
                         self._empty(trainer),
@@ -668,7 +720,7 @@ class CatalogueEvaluationCallback(_Reporting):
                         items,
                         target=target,
                         exclude=exclude,
-                        user_ids=range(min(_SANITY_USERS, target.num_users)) if trainer.sanity_checking else None,
+                        user_ids=few,
                         device=users.device if isinstance(users, Tensor) else pl_module.device,
                         progress=progress,
                         shard="users" if trainer.world_size > 1 else None,
@@ -702,9 +754,11 @@ def _progress(trainer: Any, stage: str, description: str) -> Iterator[Callable[[
         finally:
             if own is not None:
                 own.close()
-    elif getattr(shown, "progress", None) is not None:  # rich
+    elif hasattr(getattr(shown, "progress", None), "add_task"):  # rich
         task = shown.progress.add_task(description, total=1)
-        yield lambda done, total: shown.progress.update(task, completed=done, total=total)
-        shown.progress.update(task, visible=False)
+        try:
+            yield lambda done, total: shown.progress.update(task, completed=done, total=total)
+        finally:
+            shown.progress.update(task, visible=False)
     else:
         yield False

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, DistributedSampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
 
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.inputs import ID_DTYPES, VIOLATIONS, describe
@@ -34,7 +34,9 @@ class Share:
             return rows if batch_idx < self.own else 0
         first = batch_idx * self.batch_size
         size = min(self.batch_size, self.samples - first)
-        kept = min(max(self.own - first, 0), size)
+        if first >= self.own:
+            return 0
+        kept = min(self.own - first, size)
         if kept == size:
             return rows
         return kept if rows == size else None
@@ -42,32 +44,40 @@ class Share:
 
 def share_of(loader: Any) -> tuple[Share | None, str | None]:
     """Return which samples of a loader this process repeats, None for none; and a doubt, where that cannot be known."""
-    sampler = getattr(loader, "sampler", None)
+    batches = getattr(loader, "batch_sampler", None)
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        what = "an iterable data set" if isinstance(loader, DataLoader) else f"a {type(loader).__name__}"
+        return None, f"which samples of {what} each process gets is unknown{MAY_REPEAT}"
+    sampler = batches.sampler if type(batches) is BatchSampler else loader.sampler
     kind: Any = type(sampler)
-    lightnings_own = kind.__module__.partition(".")[0] in ("lightning", "lightning_fabric", "pytorch_lightning")
+    by_lightning = kind.__module__.partition(".")[0] in ("lightning", "lightning_fabric", "pytorch_lightning")
     if not isinstance(sampler, DistributedSampler) or not (
-        kind.__iter__ is DistributedSampler.__iter__ or lightnings_own
+        kind.__iter__ is DistributedSampler.__iter__ or by_lightning
     ):
-        what = kind.__name__ if sampler is not None else type(loader).__name__
-        return None, f"which samples {what} gives to several processes is unknown{MAY_REPEAT}"
+        return None, f"which samples {kind.__name__} gives to each process is unknown{MAY_REPEAT}"
     if kind.__name__.startswith("Unrepeated"):
         return None, None
     total = len(sampler.dataset)  # type: ignore[arg-type]
-    if sampler.drop_last:
+    if sampler.drop_last and total % sampler.num_replicas:
         left_out = total % sampler.num_replicas
-        doubt = f"DistributedSampler(drop_last=True) leaves {left_out} of {total} samples out: pass drop_last=False"
-        return None, doubt if left_out else None
-    batches = loader.batch_sampler
-    if getattr(batches, "drop_last", False) and len(sampler) % batches.batch_size:
+        return (
+            None,
+            f"DistributedSampler(drop_last=True) leaves {left_out} of {total} samples out: pass drop_last=False",
+        )
+    if batches is not None and batches.drop_last and len(sampler) % batches.batch_size:
         left_out = len(sampler) % batches.batch_size
         return None, f"DataLoader(drop_last=True) leaves {left_out} samples of each process out: pass drop_last=False"
+    doubt = None
+    if by_lightning:
+        inner = type(getattr(sampler.dataset, "_sampler", None)).__name__
+        doubt = f"processes may draw different samples from {inner}, unless all are seeded alike{MAY_REPEAT}"
+    if total % sampler.num_replicas == 0:
+        return None, doubt
+    if (batches is not None and type(batches) is not BatchSampler) or not getattr(loader, "in_order", True):
+        return None, f"the order in which batches of samples come is unknown{MAY_REPEAT}"
     # sample j of process r is number j * processes + r of the epoch; numbers from `total` on begin anew
     own = len(range(sampler.rank, total, sampler.num_replicas))
-    if own == len(sampler):
-        return None, None
-    if (batches is not None and type(batches) is not BatchSampler) or not getattr(loader, "in_order", True):
-        return None, f"the order in which {type(batches).__name__} batches samples is unknown{MAY_REPEAT}"
-    return Share(None if batches is None else batches.batch_size, len(sampler), own), None
+    return Share(None if batches is None else batches.batch_size, len(sampler), own), doubt
 
 
 class SampleRows:
