@@ -383,6 +383,10 @@ class RankingMetric(Metric):
         return f"{type(self).__name__}({self.label})"
 
 
+# torchmetrics asks for this whenever a metric is made
+RankingMetric.update.__signature__ = inspect.signature(RankingMetric.update)  # type: ignore[attr-defined]
+
+
 class HitRate(RankingMetric):
     """Hit rate at k: share of rows with a relevant item in the first `k` places.
 
