@@ -93,17 +93,18 @@ def check(counts, scores, thresholds, depth, floors, masks, out):
 
 @pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
 @pytest.mark.parametrize(("block", "at_once"), [(4, 2**21), (2, 8), (1, 1), (64, 2**21)])
-@pytest.mark.parametrize("topk_from", [3, 32])
+@pytest.mark.parametrize("groups_from", [1, 8])
 @settings(max_examples=150, deadline=None)
 @given(problem=problems(), width=st.integers(0, 2))
-def test_every_strategy_counts(strategy, block, at_once, topk_from, problem, width):
+def test_every_strategy_counts(strategy, block, at_once, groups_from, problem, width):
     """Each strategy alone is exact for every input, whether or not the rule would pick it, and writes to nothing."""
     scores, thresholds, depth, floors, masks, out = problem
     before = scores.clone()
     patch = pytest.MonkeyPatch()
     patch.setattr(eager, "_BLOCK", block)
     patch.setattr(eager, "_AT_ONCE", at_once)
-    patch.setattr(eager, "_TOPK_FROM", topk_from)
+    patch.setattr(eager, "_GROUPS_FROM", groups_from)
+    patch.setattr(eager, "_GROUP", 2)
     counts = strategy(scores, thresholds, depth, floors, masks, removed(scores, out, width))
     patch.undo()
     check(counts, *problem)
@@ -218,7 +219,7 @@ def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k):
     whole = trm.Ranking.from_scores(scores, target, **options)
     patch = pytest.MonkeyPatch()
     patch.setattr(eager, "_BLOCK", 2)
-    patch.setattr(eager, "_TOPK_FROM", 3)
+    patch.setattr(eager, "_GROUPS_FROM", 1)
     defaults = {"gains": None, "max_relevant": None, "validate_args": True}
     got = ranking.rank(rows(scores) if owned else scores, target, depth=k, **(defaults | options))
     patch.undo()
