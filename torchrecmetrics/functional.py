@@ -51,7 +51,7 @@ def precision(
         raise ValueError(f"zero_division must be 0.0, 1.0 or nan, got {zero_division!r}")
     places = _denominator(ranking, k, denominator, score_threshold)
     share = _num_found(ranking, k, score_threshold) / places
-    return _defined(ranking, share.where(places > 0, zero_division))
+    return _defined(ranking, share if denominator == "k" else share.where(places > 0, zero_division))
 
 
 def recall(

@@ -123,11 +123,11 @@ class Ranking:
 
     def num_in_front(self, place: int | Tensor | None) -> Tensor:
         """Count hits like `num_hits`, down to a place that may lie behind what is known, int64 [B]."""
-        if isinstance(place, Tensor):
-            edge = place[:, None].to(self.ranks.dtype)
-        else:
-            last = torch.finfo(self.ranks.dtype).max if place is None else place
-            edge = self.ranks.new_full((len(self), 1), last)
+        last = torch.finfo(self.ranks.dtype).max if place is None else place
+        edge = last[:, None] if isinstance(last, Tensor) else last
+        if self.ranks.numel() < 2**15:  # to wake threads for a search would take longer
+            return (self.ranks <= edge).sum(1)
+        edge = edge.to(self.ranks.dtype) if isinstance(edge, Tensor) else self.ranks.new_full((len(self), 1), edge)
         return search(self.ranks, edge, right=True)[:, 0]  # ranks ascend
 
     def _reached(self, k: int | Tensor | None) -> int | Tensor | None:
@@ -835,9 +835,15 @@ def _place(located: _Located, member: Tensor, ties: Ties, secondary: Tensor | No
         first = secondary.argsort(dim=1, stable=True)
         key, second = key.gather(1, first).sort(dim=1, descending=True, stable=True)
         order = first.gather(1, second)
-    group = search(-key, -key)
-    members = (search(-key, -key, right=True) - group).to(dtype)
-    number = (torch.arange(1, key.shape[1] + 1, device=key.device) - group).to(dtype)
+    slot = torch.arange(key.shape[1], device=key.device)
+    number: Tensor | int
+    members: Tensor | int
+    if key.device.type == "cpu" and not ((key[:, 1:] == key[:, :-1]) & (key[:, 1:] > -torch.inf)).any():
+        group, number, members = slot.expand(key.shape), 1, 1
+    else:
+        group = search(-key, -key)
+        members = (search(-key, -key, right=True) - group).to(dtype)
+        number = (slot + 1 - group).to(dtype)
     better = located.better.gather(1, order).to(dtype)
     size = located.group_size.gather(1, order).to(dtype)
     if ties == "optimistic":
