@@ -124,11 +124,7 @@ def c2(tiny: bool, data: Path) -> Iterator[Case]:
     problem = Problem(target, history, users=items[liked].sum(1), items=items)
     text = f"embeddings float32 [{rows}, {d}] x [{size}, {d}], 20 relevant, history 50; {METRICS}"
     entrants = [
-        contender("ours", partial(peers.ours_from_embeddings, problem)),
-        contender("product, kept buffer", partial(peers.product, problem)),
-        contender("product", partial(peers.plain_product, problem)),
-        contender("PyG", partial(peers.pyg, problem)),
-        contender("RecBole-style", partial(peers.recbole_style, problem)),
+        *from_embeddings(problem),
         contender("recometrics", partial(peers.recometrics, problem), max_rounds=5),
         slow(problem, 8),
     ]
@@ -165,15 +161,22 @@ def c3(tiny: bool, data: Path) -> Iterator[Case]:
     rows, size, d = len(users), len(items), users.shape[1]
     text = f"embeddings float32 [{rows}, {d}] x [{size}, {d}], {len(test)} relevant, history {len(train)}; {METRICS}"
     entrants = [
+        *from_embeddings(problem),
+        slow(problem, 8),
+    ]
+    goals = [Goal("ours", 1.6, "product, kept buffer"), Goal("ours", 512, memory=True)]
+    yield Case("C3", "Gowalla", text, rows, entrants, partial(expected, problem), goals, tolerance=1e-4)
+
+
+def from_embeddings(problem: Problem) -> list[Contender]:
+    """Return who takes part wherever scores are products."""
+    return [
         contender("ours", partial(peers.ours_from_embeddings, problem)),
         contender("product, kept buffer", partial(peers.product, problem)),
         contender("product", partial(peers.plain_product, problem)),
         contender("PyG", partial(peers.pyg, problem)),
         contender("RecBole-style", partial(peers.recbole_style, problem)),
-        slow(problem, 8),
     ]
-    goals = [Goal("ours", 1.6, "product, kept buffer"), Goal("ours", 512, memory=True)]
-    yield Case("C3", "Gowalla", text, rows, entrants, partial(expected, problem), goals, tolerance=1e-4)
 
 
 def spectral(train: Interactions, d: int) -> tuple[Tensor, Tensor]:

@@ -114,9 +114,9 @@ class _Reporting(*_callback_classes()):  # type: ignore[misc]
         for key in keys:
             if keys.count(key) > 1:
                 raise ValueError(f"{type(self).__name__} would log two values as {key!r}: let prefix= hold {{name}}")
-        for other in trainer.callbacks:
-            twice = set(keys) & set(other._current) if isinstance(other, _Reporting) and other is not self else set()
-            if twice:
+        for other in _reporting(trainer):
+            twice = set(keys) & set(other._current)
+            if twice and other is not self:
                 raise ValueError(
                     f"{type(self).__name__} and {type(other).__name__} would both log {min(twice)!r}: give one of them "
                     "another prefix, such as prefix='{name}/full_'"
@@ -143,8 +143,7 @@ class _Reporting(*_callback_classes()):  # type: ignore[misc]
         if stage == "fit":
             _check_modes(trainer, keys)
             if not (trainer.num_sanity_val_steps and trainer.enable_validation):
-                others = [other for other in trainer.callbacks if isinstance(other, _Reporting)]
-                elsewhere = {key for other in others for key in other._keys(asked, other._names(asked))}
+                elsewhere = {key for other in _reporting(trainer) for key in other._keys(asked, other._names(asked))}
                 # what metrics of the module's own are logged as is its own affair
                 if not any(isinstance(part, Metric) for part in pl_module.modules()):
                     self._check_monitors(trainer, elsewhere, [asked])
@@ -152,10 +151,8 @@ class _Reporting(*_callback_classes()):  # type: ignore[misc]
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Refuse monitors of keys that nothing has logged, at the end of the sanity check already."""
         if trainer.state.fn == "fit":
-            others = [other for other in trainer.callbacks if isinstance(other, _Reporting)]
-            self._check_monitors(
-                trainer, {*trainer.callback_metrics, *(key for other in others for key in other._current)}
-            )
+            ours = {key for other in _reporting(trainer) for key in other._current}
+            self._check_monitors(trainer, {*trainer.callback_metrics, *ours})
             for config in trainer.lr_scheduler_configs:
                 _check_mode("the learning rate scheduler", config.monitor, config.scheduler, self._current)
 
@@ -206,6 +203,10 @@ class _Reporting(*_callback_classes()):  # type: ignore[misc]
                 add_dataloader_idx=False,
                 metric_attribute=key_there,
             )
+
+
+def _reporting(trainer: Any) -> list[_Reporting]:
+    return [callback for callback in trainer.callbacks if isinstance(callback, _Reporting)]
 
 
 class _Agreed(Metric):
@@ -380,8 +381,8 @@ class RecMetricsCallback(_Reporting):
             self.collections[name + postfix] = collection
             prefix = self._prefix(stage, name)
             self._loaders.append(_Loader(name + postfix, prefix, postfix, collection, exclude, samples, share))
-        keys = (*self._labels, *(_COUNTS if self.log_counts else ()))
-        self._announce(trainer, [loader.prefix + key + loader.postfix for loader in self._loaders for key in keys])
+        keys = [key + postfix for name, postfix in names for key in self._keys(stage, [name])]
+        self._announce(trainer, keys)
 
     def _name_loaders(self, trainer: Any, stage: str) -> tuple[list[Any], list[tuple[str, str]]]:
         """Return the stage's loaders, and name and postfix of each."""
