@@ -319,14 +319,27 @@ def test_out_of_memory_halves_the_batch():
     assert max(calls) > 6 >= calls[-1]
 
 
-def test_progress(capsys):
+@pytest.mark.parametrize("progress", [True, 1])
+def test_progress(progress, capsys):
     """tqdm shows users and the running value of the first metric."""
     pytest.importorskip("tqdm")
     users, items, train, test = world()
-    trm.evaluate(["NDCG"], users, items, target=test, exclude=train, k=10, batch_size=8, progress=True)
+    trm.evaluate(["NDCG"], users, items, target=test, exclude=train, k=10, batch_size=8, progress=progress)
     shown = capsys.readouterr().err
     assert "user/s" in shown
     assert "NDCG@10=0." in shown
+
+
+def test_progress_told_to_a_function():
+    """A function hears of the users done so far, the last time of all of them."""
+    users, items, train, test = world()
+    heard = []
+    trm.evaluate(
+        "HR@5", users, items, target=test, exclude=train, batch_size=8, progress=lambda *told: heard.append(told)
+    )
+    total = len(test.users.unique())
+    assert heard[-1] == (total, total)
+    assert heard == sorted(heard)
 
 
 def test_progress_without_tqdm(monkeypatch):

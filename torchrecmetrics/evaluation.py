@@ -557,7 +557,7 @@ class _Bar:
         self._bar: Any = None
         self._tell = shown if callable(shown) else None
         self._done, self._total = 0, total
-        if shown is True:
+        if shown and self._tell is None:
             try:
                 from tqdm.auto import tqdm
             except ImportError as error:
