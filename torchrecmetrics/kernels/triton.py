@@ -5,20 +5,21 @@ whole numbers below 2^24, so the order in which programs finish changes nothing.
 """
 
 # Kernels are typed by what they are launched with; mypy reads all the rest.
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import NamedTuple
 
 import torch
 import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
-from torchrecmetrics.inputs import search
-from torchrecmetrics.kernels.eager import Counts, _counts, _with_floors, _without_nan, _working, _working_dtype
+from torchrecmetrics.inputs import count_above, search
+from torchrecmetrics.kernels.eager import Counts, _counts, _with_floors, _without_nan, _working
 
 # Edges a row up to which every score is compared with all of them; beyond, it is searched for among them.
 _DIRECT = 32
@@ -28,6 +29,15 @@ _HELD = 32
 _BINS = 1024
 # Programs for each multiprocessor: enough that the last ones to finish do not matter.
 _WAVES = 8
+# Edges a program counts against the same products: so many that multiplying again for the next ones costs little.
+_COLUMNS = 8
+# Bytes of shared memory a program can have, by compute capability; the least of any from 8.0 on.
+_SHARED = {(8, 0): 166_912, (8, 7): 166_912, (9, 0): 232_448}
+_LEAST_SHARED = 101_376
+# No run on a card has been recorded yet: what is known comes from the interpreter, the compiler and ptxas.
+_CHECKED: frozenset[tuple[int, int]] = frozenset()
+_INTERPRETED_AS = (9, 0)
+_TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 
 
 # ---------------------------------------------------------------------------------------------------- scores in memory
@@ -64,7 +74,7 @@ def _tile(
 
 @triton.jit
 def _highest(highest):
-    """The highest of all lanes; NaN if one is NaN, which tl.max would pass over."""
+    """Highest of all lanes; NaN if one is NaN, which tl.max would pass over."""
     some_nan = tl.max((highest != highest).to(tl.int32), 0) != 0
     return tl.where(some_nan, float("nan"), tl.max(tl.where(highest == highest, highest, float("-inf")), 0))
 
@@ -193,6 +203,9 @@ def _by_buckets(
     tl.store(highest_out + program, _highest(highest))
 
 
+_INTERPRETED = not isinstance(_by_comparing, triton.runtime.JITFunction)
+
+
 def count(
     scores: Tensor,
     thresholds: Tensor,
@@ -277,6 +290,455 @@ def _(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[Tensor, Tenso
     return counted, torch.empty_like(counted), edges.new_empty(len(edges))
 
 
+# ---------------------------------------------------------------------------------------------- scores never in memory
+
+
+class Products(NamedTuple):
+    """Scores [B, I] that are never in memory: `users @ items.T + bias`.
+
+    Operands of 16 bits are multiplied as they are, unlike ones and all others as float32, whose precision follows
+    `torch.get_float32_matmul_precision()`; sums, bias and comparisons are float32.
+    """
+
+    users: Tensor  # float32, float16 or bfloat16 [B, d], of any strides
+    items: Tensor  # the same kinds, [I, d]
+    bias: Tensor | None = None  # float32 [I], -inf = no candidate
+
+
+@triton.jit
+def _part(matrix, at, step, first, OPERAND: tl.constexpr, D: tl.constexpr, K: tl.constexpr):
+    """Entries [first, first + K) of the rows that begin `at`, 0 beyond the last: [rows, K]."""
+    k = first + tl.arange(0, K)
+    here = matrix + at[:, None] + k.to(tl.int64)[None, :] * step
+    if D >= K and D % K == 0:
+        return tl.load(here).to(OPERAND)
+    else:
+        return tl.load(here, mask=(k < D)[None, :], other=0.0).to(OPERAND)
+
+
+@triton.jit
+def _products(
+    users,
+    user_at,
+    user_step,
+    held,
+    items,
+    item_at,
+    item_step,
+    bias,
+    item,
+    OPERAND: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BIASED: tl.constexpr,
+    D: tl.constexpr,
+    K: tl.constexpr,
+):
+    """Scores of some users and some items; `held` is the users' first part.
+
+    Whatever scores are compared with comes from here too: another chain of sums ends in other bits.
+    """
+    if D <= K:
+        score = tl.dot(held, tl.trans(_part(items, item_at, item_step, 0, OPERAND, D, K)), input_precision=PRECISION)
+    else:
+        score = tl.zeros([user_at.shape[0], item_at.shape[0]], tl.float32)
+        for first in range(0, D, K):
+            some = _part(users, user_at, user_step, first, OPERAND, D, K)
+            others = _part(items, item_at, item_step, first, OPERAND, D, K)
+            score = tl.dot(some, tl.trans(others), score, input_precision=PRECISION)
+    if BIASED:
+        score += tl.load(bias + item)[None, :]
+    return score
+
+
+@triton.jit
+def _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS: tl.constexpr):
+    """Add how many of each row's scores are > and >= its edges: `edge` if it is one, else read when needed."""
+    if COLUMNS == 1:
+        above += tl.sum(tl.where(score > edge[:, None], 1.0, 0.0), 1)
+        at_least += tl.sum(tl.where(score >= edge[:, None], 1.0, 0.0), 1)
+    else:
+        slot = tl.arange(0, COLUMNS)[None, :]
+        for column in tl.static_range(COLUMNS):
+            if first + column < last:
+                edge = tl.load(edges + edge_at + (first + column))
+                more = tl.sum(tl.where(score > edge[:, None], 1.0, 0.0), 1)
+                above += tl.where(slot == column, more[:, None], 0.0)
+                more = tl.sum(tl.where(score >= edge[:, None], 1.0, 0.0), 1)
+                at_least += tl.where(slot == column, more[:, None], 0.0)
+    return above, at_least
+
+
+@triton.jit
+def _by_products(
+    users,
+    user_row_step,
+    user_step,
+    items,
+    item_row_step,
+    item_step,
+    bias,
+    order,
+    asked,
+    edges,
+    width,
+    above_out,
+    at_least_out,
+    num_rows,
+    num_items,
+    span,
+    blocks,
+    OPERAND: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BIASED: tl.constexpr,
+    D: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """M rows, `span` items and COLUMNS edges: programs that run together read the same items."""
+    program = tl.program_id(0)
+    place = (program % blocks).to(tl.int64) * M + tl.arange(0, M)
+    start = (program // blocks).to(tl.int64) * span
+    stop = tl.minimum(start + span, num_items)
+    row = tl.load(order + tl.minimum(place, num_rows - 1))
+    first = tl.program_id(1) * COLUMNS
+    last = tl.minimum(tl.max(tl.load(asked + row), 0), first + COLUMNS)
+    if first < last:
+        edge_at = row * width
+        user_at = row * user_row_step
+        held = _part(users, user_at, user_step, 0, OPERAND, D, K)
+        edge = tl.load(edges + edge_at + first)
+        above = tl.zeros([M], tl.float32) if COLUMNS == 1 else tl.zeros([M, COLUMNS], tl.float32)
+        at_least = above
+        lanes = tl.arange(0, N)
+        whole = start + (stop - start) // N * N
+        for left in range(start, whole, N):
+            item = left + lanes
+            score = _products(
+                users,
+                user_at,
+                user_step,
+                held,
+                items,
+                item * item_row_step,
+                item_step,
+                bias,
+                item,
+                OPERAND,
+                PRECISION,
+                BIASED,
+                D,
+                K,
+            )
+            above, at_least = _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS)
+        if whole < stop:
+            item = whole + lanes
+            known = tl.minimum(item, num_items - 1)
+            score = _products(
+                users,
+                user_at,
+                user_step,
+                held,
+                items,
+                known * item_row_step,
+                item_step,
+                bias,
+                known,
+                OPERAND,
+                PRECISION,
+                BIASED,
+                D,
+                K,
+            )
+            score = tl.where((item < stop)[None, :], score, float("-inf"))
+            above, at_least = _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS)
+        if COLUMNS == 1:
+            here = edge_at + first
+            mine = place < num_rows
+        else:
+            column = first + tl.arange(0, COLUMNS)
+            here = edge_at[:, None] + column[None, :]
+            mine = (place < num_rows)[:, None] & (column < last)[None, :]
+        tl.atomic_add(above_out + here, above.to(tl.int64), mask=mine)
+        tl.atomic_add(at_least_out + here, at_least.to(tl.int64), mask=mine)
+
+
+@triton.jit
+def _diagonal(
+    users,
+    user_row_step,
+    user_step,
+    items,
+    item_row_step,
+    item_step,
+    bias,
+    ids,
+    width,
+    out,
+    pairs,
+    OPERAND: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BIASED: tl.constexpr,
+    D: tl.constexpr,
+    M: tl.constexpr,
+    K: tl.constexpr,
+):
+    """Scores of M pairs: every one of their users with every one of their items, of which the diagonal is kept."""
+    lanes = tl.arange(0, M)
+    pair = tl.program_id(0).to(tl.int64) * M + lanes
+    known = tl.minimum(pair, pairs - 1)
+    item = tl.load(ids + known)
+    user_at = known // width * user_row_step
+    held = _part(users, user_at, user_step, 0, OPERAND, D, K)
+    score = _products(
+        users,
+        user_at,
+        user_step,
+        held,
+        items,
+        item * item_row_step,
+        item_step,
+        bias,
+        item,
+        OPERAND,
+        PRECISION,
+        BIASED,
+        D,
+        K,
+    )
+    own = tl.sum(tl.where(lanes[:, None] == lanes[None, :], score, 0.0), 1)
+    tl.store(out + pair, own, mask=pair < pairs)
+
+
+class _Cut(NamedTuple):
+    """How products are cut: rows, items and entries of a tile, what is multiplied how, warps, tiles on their way."""
+
+    rows: int
+    items: int
+    entries: int
+    operand: torch.dtype
+    precision: str
+    warps: int
+    stages: int
+
+
+def _cut(
+    dtypes: tuple[torch.dtype, torch.dtype], precision: str, width: int, columns: int, capability: tuple[int, int]
+) -> _Cut:
+    """Choose for embeddings of these types and this width; `columns` = 0 is the diagonal.
+
+    Entries, operand and precision decide over bits: they are the same whatever the `columns`.
+    """
+    operand, shared = torch.float32, _SHARED.get(capability, _LEAST_SHARED)
+    if dtypes[0] == dtypes[1] != torch.float32:
+        operand = dtypes[0]
+    elif precision == "medium":
+        operand = torch.bfloat16
+    padded, size = max(16, _power_of_two(width)), operand.itemsize
+    rows, items, warps, stages, how = 128, 64, 8, 3, "ieee"
+    if operand == torch.float32 and precision == "highest":
+        # no tensor cores: all that a thread multiplies passes through its registers
+        entries, stages = min(padded, 32), 2
+    else:
+        how = "tf32" if operand == torch.float32 else how
+        # where they fit beside two tiles of items, users stay on the chip; else both come in parts
+        entries = padded if (rows + 2 * items) * padded * size <= shared else 128 // size
+        if columns == 1 and (2 * rows + 3 * items) * entries * size <= shared // 2:
+            rows = 256
+        if (rows + 3 * items) * entries * size > shared:
+            stages = 2
+    if columns == 0:
+        rows, items, warps, stages = 64, 64, 4, 2
+    return _Cut(rows, items, entries, operand, how, warps, stages)
+
+
+def pair_scores(products: Products, ids: Tensor) -> Tensor:
+    """Scores of the items `ids` int64 [B, T] in their rows, float32 [B, T]: the bits that `count_products` compares."""
+    scores: Tensor = _pair_scores(*products, ids, torch.get_float32_matmul_precision())
+    return scores
+
+
+@torch.library.custom_op(
+    "torchrecmetrics::pair_scores",
+    mutates_args=(),
+    schema="(Tensor users, Tensor items, Tensor? bias, Tensor ids, str precision) -> Tensor",
+)
+def _pair_scores(users: Tensor, items: Tensor, bias: Tensor | None, ids: Tensor, precision: str) -> Tensor:
+    cut = _cut_for(users, items, precision, 0)
+    scores = torch.empty(ids.shape, dtype=torch.float32, device=users.device)
+    if ids.numel():
+        with torch.cuda.device_of(users):
+            _diagonal[(-(-ids.numel() // cut.rows),)](
+                users,
+                *users.stride(),
+                items,
+                *items.stride(),
+                scores if bias is None else bias.contiguous(),
+                ids.contiguous(),
+                ids.shape[1],
+                scores,
+                ids.numel(),
+                OPERAND=_TYPES[cut.operand],
+                PRECISION=cut.precision,
+                BIASED=bias is not None,
+                D=users.shape[1],
+                M=cut.rows,
+                K=cut.entries,
+                num_warps=cut.warps,
+                num_stages=cut.stages,
+            )
+    return scores
+
+
+@_pair_scores.register_fake
+def _(users: Tensor, items: Tensor, bias: Tensor | None, ids: Tensor, precision: str) -> Tensor:
+    return torch.empty(ids.shape, dtype=torch.float32, device=users.device)
+
+
+def count_products(
+    products: Products,
+    thresholds: Tensor,
+    depth: int | None,
+    floors: Sequence[float],
+    removed: Tensor | None,
+) -> Counts:
+    """Count over products, exact at every depth; `thresholds` and `removed` are float32, from `pair_scores`.
+
+    A threshold that is NaN costs little, wherever it stands. `highest` is 0: that embeddings and their products are
+    finite is for the caller to know.
+    """
+    edges = _with_floors(thresholds, floors)
+    above, at_least = _count_products(*products, edges, torch.get_float32_matmul_precision())
+    return _product_counts(edges, thresholds.shape[1], above, at_least, removed)
+
+
+def count_products_until(
+    products: Products,
+    thresholds: Tensor,
+    depth: int | None,
+    floors: Sequence[float],
+    removed: Tensor | None,
+    chunk: int,
+) -> Counts:
+    """`count_products`, `chunk` items at a time, without what has `depth` better candidates already.
+
+    Waits for the device after each chunk: which rows are left is data. Floors, and depth None, need the whole list:
+    with them nothing is left out.
+    """
+    if depth is None or floors:
+        return count_products(products, thresholds, depth, floors, removed)
+    users, items, bias = products
+    precision = torch.get_float32_matmul_precision()
+    above = thresholds.new_zeros(thresholds.shape, dtype=torch.int64)
+    at_least = torch.zeros_like(above)
+    # a removed item may be among those counted so far, or still to come
+    enough = depth if removed is None else depth + count_above(removed, thresholds)
+    asked = thresholds
+    live = torch.arange(len(thresholds), device=thresholds.device)
+    for left in range(0, len(items), chunk):
+        here = slice(left, left + chunk)
+        more = _count_products(users[live], items[here], None if bias is None else bias[here], asked[live], precision)
+        above[live] += more[0]
+        at_least[live] += more[1]
+        asked = asked.masked_fill(above >= enough, torch.nan)
+        live = (~asked.isnan()).any(1).nonzero()[:, 0]
+        if not len(live):
+            break
+    return _product_counts(thresholds, thresholds.shape[1], above, at_least, removed)
+
+
+@torch.library.custom_op(
+    "torchrecmetrics::count_products",
+    mutates_args=(),
+    schema="(Tensor users, Tensor items, Tensor? bias, Tensor edges, str precision) -> (Tensor, Tensor)",
+)
+def _count_products(
+    users: Tensor, items: Tensor, bias: Tensor | None, edges: Tensor, precision: str
+) -> tuple[Tensor, Tensor]:
+    """How many products are > and >= each edge, int64 [B, E]."""
+    rows, width = edges.shape
+    columns = 1 if width == 1 else _COLUMNS
+    cut = _cut_for(users, items, precision, columns)
+    # those asked for in front, and rows that ask for as many side by side: a block works for the most of its rows
+    ascending, slot = edges.sort(dim=1)
+    asked = (~edges.isnan()).sum(1)
+    order = asked.argsort(descending=True, stable=True)
+    above = torch.zeros_like(slot)
+    at_least = torch.zeros_like(slot)
+    if edges.numel() and len(items):
+        blocks, groups = -(-rows // cut.rows), -(-width // columns)
+        span, ranges = _split(len(items), cut.items, blocks * groups, users.device)
+        with torch.cuda.device_of(users):
+            _by_products[(blocks * ranges, groups)](
+                users,
+                *users.stride(),
+                items,
+                *items.stride(),
+                ascending if bias is None else bias.contiguous(),
+                order,
+                asked,
+                ascending,
+                width,
+                above,
+                at_least,
+                rows,
+                len(items),
+                span,
+                blocks,
+                OPERAND=_TYPES[cut.operand],
+                PRECISION=cut.precision,
+                BIASED=bias is not None,
+                D=users.shape[1],
+                M=cut.rows,
+                N=cut.items,
+                K=cut.entries,
+                COLUMNS=columns,
+                num_warps=cut.warps,
+                num_stages=cut.stages,
+            )
+    return torch.empty_like(above).scatter_(1, slot, above), torch.empty_like(above).scatter_(1, slot, at_least)
+
+
+@_count_products.register_fake
+def _(users: Tensor, items: Tensor, bias: Tensor | None, edges: Tensor, precision: str) -> tuple[Tensor, Tensor]:
+    counted = edges.new_empty(edges.shape, dtype=torch.int64)
+    return counted, torch.empty_like(counted)
+
+
+def _cut_for(users: Tensor, items: Tensor, precision: str, columns: int) -> _Cut:
+    on_cuda = users.device.type == "cuda"
+    capability = torch.cuda.get_device_capability(users.device) if on_cuda else _INTERPRETED_AS
+    cut = _cut((users.dtype, items.dtype), precision, users.shape[1], columns, capability)
+    if _INTERPRETED and cut.operand == torch.bfloat16:
+        raise RuntimeError("Triton's interpreter gives wrong products of bfloat16")
+    return cut
+
+
+def _product_counts(edges: Tensor, asked: int, above: Tensor, at_least: Tensor, removed: Tensor | None) -> Counts:
+    return _counts(edges, asked, above[:, :asked], at_least, edges.new_zeros(len(edges)), removed)
+
+
+# ------------------------------------------------------------------------------------------------------ where this runs
+
+
+def unavailable(device: torch.device) -> str | None:
+    """Say why these kernels cannot run on a device; None if they can."""
+    if _INTERPRETED:
+        return None if device.type == "cpu" else f"TRITON_INTERPRET is set: Triton runs on the CPU, not on {device}"
+    if device.type != "cuda":
+        return f"Triton's kernels need CUDA, not {device}"
+    capability = torch.cuda.get_device_capability(device)
+    if capability < (8, 0):
+        return f"Triton's kernels need compute capability 8.0, {device} has {capability[0]}.{capability[1]}"
+    return None
+
+
+def checked(device: torch.device) -> bool:
+    """Whether these kernels have been run and measured on cards like this one, and the run recorded."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) in _CHECKED
+
+
 def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
@@ -288,4 +750,5 @@ def _split(items: int, tile: int, others: int, device: torch.device) -> tuple[in
         wanted = _WAVES * torch.cuda.get_device_properties(device).multi_processor_count
     tiles = -(-items // tile)
     each = -(-tiles // min(tiles, -(-wanted // max(1, others))))
+    each = min(each, 2**23 // tile)  # counted in floats
     return each * tile, -(-tiles // each)
