@@ -7,8 +7,7 @@ whole numbers below 2^24, so the order in which programs finish changes nothing.
 # Kernels are typed by what they are launched with; mypy reads all the rest.
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
-from __future__ import annotations
-
+# no `from __future__ import annotations`: some versions of Triton's interpreter know tl.constexpr only as itself
 from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
@@ -31,9 +30,6 @@ _BINS = 1024
 _WAVES = 8
 # Edges a program counts against the same products: so many that multiplying again for the next ones costs little.
 _COLUMNS = 8
-# Bytes of shared memory a program can have, by compute capability; the least of any from 8.0 on.
-_SHARED = {(8, 0): 166_912, (8, 7): 166_912, (9, 0): 232_448}
-_LEAST_SHARED = 101_376
 # No run on a card has been recorded yet: what is known comes from the interpreter, the compiler and ptxas.
 _CHECKED: frozenset[tuple[int, int]] = frozenset()
 _INTERPRETED_AS = (9, 0)
@@ -87,7 +83,7 @@ def _compare(score, edge, above, at_least):
     return above, at_least
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["items", "each", "ranges"])
 def _by_comparing(
     scores,
     row_step,
@@ -102,18 +98,18 @@ def _by_comparing(
     at_least_out,
     highest_out,
     items,
-    span,
+    each,
     ranges,
     MASKED: tl.constexpr,
     MATRIX: tl.constexpr,
     EDGES: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """One row and `span` items: every score with every edge."""
+    """One row and `each` tiles of its items: every score with every edge."""
     program = tl.program_id(0)
     row = (program // ranges).to(tl.int64)
-    start = (program % ranges).to(tl.int64) * span
-    stop = tl.minimum(start + span, items)
+    start = (program % ranges).to(tl.int64) * each * LANES
+    stop = tl.minimum(start + each * LANES, items)
     whole = start + (stop - start) // LANES * LANES
     lanes = tl.arange(0, LANES)
     slot = tl.arange(0, EDGES)
@@ -139,7 +135,7 @@ def _by_comparing(
     tl.store(highest_out + program, _highest(highest))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["items", "each", "ranges"])
 def _by_buckets(
     scores,
     row_step,
@@ -154,7 +150,7 @@ def _by_buckets(
     same_out,
     highest_out,
     items,
-    span,
+    each,
     ranges,
     MASKED: tl.constexpr,
     MATRIX: tl.constexpr,
@@ -162,12 +158,12 @@ def _by_buckets(
     LANES: tl.constexpr,
     ON_CHIP: tl.constexpr,
 ):
-    """One row and `span` items: how many scores reach just so many of its 2^LEVELS - 1 ascending edges."""
+    """One row and `each` tiles of its items: how many scores reach just so many of its 2^LEVELS - 1 ascending edges."""
     BINS: tl.constexpr = 2**LEVELS
     program = tl.program_id(0)
     row = (program // ranges).to(tl.int64)
-    start = (program % ranges).to(tl.int64) * span
-    stop = tl.minimum(start + span, items)
+    start = (program % ranges).to(tl.int64) * each * LANES
+    stop = tl.minimum(start + each * LANES, items)
     lanes = tl.arange(0, LANES)
     scores += row * row_step
     if MATRIX:
@@ -246,7 +242,7 @@ def _count_scores(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[T
         first = edges.new_zeros((rows, 2**levels), dtype=torch.int64)
         options = {"LEVELS": levels, "ON_CHIP": 2**levels <= _BINS}
     second = torch.zeros_like(first)
-    span, ranges = _split(items, lanes, rows, scores.device)
+    each, ranges = _split(items, lanes, rows, scores.device)
     partial = edges.new_empty((rows, ranges))
     shared = [mask for mask in masks if mask.dim() == 1]
     own = [mask for mask in masks if mask.dim() == 2]
@@ -266,7 +262,7 @@ def _count_scores(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[T
                 second,
                 partial,
                 items,
-                span,
+                each,
                 ranges,
                 MASKED=bool(shared),
                 MATRIX=bool(own),
@@ -368,7 +364,7 @@ def _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS: t
     return above, at_least
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["width", "num_rows", "num_items", "each", "blocks"])
 def _by_products(
     users,
     user_row_step,
@@ -385,7 +381,7 @@ def _by_products(
     at_least_out,
     num_rows,
     num_items,
-    span,
+    each,
     blocks,
     OPERAND: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -396,11 +392,11 @@ def _by_products(
     K: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """M rows, `span` items and COLUMNS edges: programs that run together read the same items."""
+    """M rows, `each` tiles of items and COLUMNS edges: programs that run together read the same items."""
     program = tl.program_id(0)
     place = (program % blocks).to(tl.int64) * M + tl.arange(0, M)
-    start = (program // blocks).to(tl.int64) * span
-    stop = tl.minimum(start + span, num_items)
+    start = (program // blocks).to(tl.int64) * each * N
+    stop = tl.minimum(start + each * N, num_items)
     row = tl.load(order + tl.minimum(place, num_rows - 1))
     first = tl.program_id(1) * COLUMNS
     last = tl.minimum(tl.max(tl.load(asked + row), 0), first + COLUMNS)
@@ -464,7 +460,7 @@ def _by_products(
         tl.atomic_add(at_least_out + here, at_least.to(tl.int64), mask=mine)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["width", "pairs"])
 def _diagonal(
     users,
     user_row_step,
@@ -530,7 +526,7 @@ def _cut(
 
     Entries, operand and precision decide over bits: they are the same whatever the `columns`.
     """
-    operand, shared = torch.float32, _SHARED.get(capability, _LEAST_SHARED)
+    operand = torch.float32
     if dtypes[0] == dtypes[1] != torch.float32:
         operand = dtypes[0]
     elif precision == "medium":
@@ -539,15 +535,16 @@ def _cut(
     rows, items, warps, stages, how = 128, 64, 8, 3, "ieee"
     if operand == torch.float32 and precision == "highest":
         # no tensor cores: all that a thread multiplies passes through its registers
-        entries, stages = min(padded, 32), 2
+        entries = 16
     else:
         how = "tf32" if operand == torch.float32 else how
-        # where they fit beside two tiles of items, users stay on the chip; else both come in parts
-        entries = padded if (rows + 2 * items) * padded * size <= shared else 128 // size
-        if columns == 1 and (2 * rows + 3 * items) * entries * size <= shared // 2:
+        hopper = capability[0] == 9  # multiplies from shared memory: other cards hold the users in registers
+        # users stay on the chip while the items pass, or both come in parts
+        entries = padded if padded * size <= (512 if hopper else 256) else 128 // size
+        if hopper and columns == 1 and entries == padded and padded * size <= 256:
             rows = 256
-        if (rows + 3 * items) * entries * size > shared:
-            stages = 2
+        elif not hopper and columns > 1 and entries < padded:
+            rows = 64
     if columns == 0:
         rows, items, warps, stages = 64, 64, 4, 2
     return _Cut(rows, items, entries, operand, how, warps, stages)
@@ -668,7 +665,7 @@ def _count_products(
     at_least = torch.zeros_like(slot)
     if edges.numel() and len(items):
         blocks, groups = -(-rows // cut.rows), -(-width // columns)
-        span, ranges = _split(len(items), cut.items, blocks * groups, users.device)
+        each, ranges = _split(len(items), cut.items, blocks * groups, users.device)
         with torch.cuda.device_of(users):
             _by_products[(blocks * ranges, groups)](
                 users,
@@ -684,7 +681,7 @@ def _count_products(
                 at_least,
                 rows,
                 len(items),
-                span,
+                each,
                 blocks,
                 OPERAND=_TYPES[cut.operand],
                 PRECISION=cut.precision,
@@ -744,11 +741,11 @@ def _power_of_two(number: int) -> int:
 
 
 def _split(items: int, tile: int, others: int, device: torch.device) -> tuple[int, int]:
-    """Items a program and programs over them, so that with `others` beside them they fill the device."""
+    """Tiles of items a program and programs over them, so that with `others` beside them they fill the device."""
     wanted = 4
     if device.type == "cuda":
         wanted = _WAVES * torch.cuda.get_device_properties(device).multi_processor_count
     tiles = -(-items // tile)
     each = -(-tiles // min(tiles, -(-wanted // max(1, others))))
     each = min(each, 2**23 // tile)  # counted in floats
-    return each * tile, -(-tiles // each)
+    return each, -(-tiles // each)
