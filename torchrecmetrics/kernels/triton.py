@@ -111,7 +111,7 @@ def _by_comparing(
     start = (program % ranges).to(tl.int64) * each * LANES
     stop = tl.minimum(start + each * LANES, items)
     whole = start + (stop - start) // LANES * LANES
-    lanes = tl.arange(0, LANES)
+    lanes = tl.arange(0, LANES).to(tl.int64)
     slot = tl.arange(0, EDGES)
     scores += row * row_step
     if MATRIX:
@@ -164,7 +164,7 @@ def _by_buckets(
     row = (program // ranges).to(tl.int64)
     start = (program % ranges).to(tl.int64) * each * LANES
     stop = tl.minimum(start + each * LANES, items)
-    lanes = tl.arange(0, LANES)
+    lanes = tl.arange(0, LANES).to(tl.int64)
     scores += row * row_step
     if MATRIX:
         matrix += row * matrix_row_step
@@ -407,7 +407,7 @@ def _by_products(
         edge = tl.load(edges + edge_at + first)
         above = tl.zeros([M], tl.float32) if COLUMNS == 1 else tl.zeros([M, COLUMNS], tl.float32)
         at_least = above
-        lanes = tl.arange(0, N)
+        lanes = tl.arange(0, N).to(tl.int64)
         whole = start + (stop - start) // N * N
         for left in range(start, whole, N):
             item = left + lanes

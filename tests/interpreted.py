@@ -1,0 +1,221 @@
+"""The Triton kernels on the CPU. test_triton.py runs this with TRITON_INTERPRET=1, which is read at Triton's import."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from test_kernels import check, problems, removed
+
+from torchrecmetrics.kernels import eager
+from torchrecmetrics.kernels import triton as kernels
+
+INF, NAN = math.inf, math.nan
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+OPERANDS = {"fp32": (torch.float32,) * 2, "fp16": (torch.float16,) * 2, "mixed": (torch.float16, torch.float32)}
+
+
+def same(found, expected, thresholds):
+    """Both count the same for what is asked, and say the same of all else."""
+    asked = ~thresholds.isnan()
+    for name in ("better", "equal"):
+        mine, theirs = getattr(found, name), getattr(expected, name)
+        assert mine.dtype == torch.int64
+        assert mine.shape == thresholds.shape
+        assert torch.equal(mine[asked], theirs[asked]), name
+    assert torch.equal(found.at_least, expected.at_least)
+    assert found.highest.dtype == expected.highest.dtype
+    torch.testing.assert_close(found.highest, expected.highest, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("way", ["comparing", "histograms", "atomics"])
+@settings(max_examples=60, deadline=None)
+@given(problem=problems())
+def test_scores(way, problem):
+    """Each way is exact for every input, and writes to nothing."""
+    scores, thresholds, depth, floors, masks, out = problem
+    before = scores.clone()
+    patch = pytest.MonkeyPatch()
+    patch.setattr(kernels, "_DIRECT", 32 if way == "comparing" else 0)
+    patch.setattr(kernels, "_BINS", 1024 if way == "histograms" else 0)
+    counts = kernels.count(scores, thresholds, depth, floors, masks, removed(scores, out, 1))
+    patch.undo()
+    check(counts, *problem)
+    assert torch.equal(before.nan_to_num(7.5), scores.nan_to_num(7.5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [0, 1, 3, 30, 31, 100, 1100])
+def test_scores_of_several_tiles(dtype, width, generator):
+    """Programs with several tiles and a part of one, more of them than one a row; each way at its own width."""
+    scores = (torch.randn(2, 9000, generator=generator) * 4).round().to(dtype)
+    scores[0, 8999], scores[1, 3] = NAN, INF
+    scores[:, 5:900] = -INF
+    thresholds = scores[:, torch.randint(9000, (width,), generator=generator)]
+    thresholds = thresholds.where(thresholds > -INF, NAN)
+    masks = [torch.rand(2, 9000, generator=generator) < 0.1, torch.rand(9000, generator=generator) < 0.1] * 2
+    out = torch.randn(2, 9, generator=generator).round().to(dtype).sort(1).values
+    for masked, taken in (([], None), (masks[:3], out), (masks, out)):
+        found = kernels.count(scores, thresholds, 5, (0.5, -1e4), masked, taken)
+        same(found, eager.by_comparing(scores, thresholds, None, (0.5, -1e4), masked, taken), thresholds)
+    constant = torch.zeros_like(scores)
+    found = kernels.count(constant, constant[:, :width], 5, (), [], None)
+    same(found, eager.by_comparing(constant, constant[:, :width], None, (), [], None), constant[:, :width])
+
+
+def far_apart(*shape, steps, dtype):
+    """Zeros of a few rows or columns so far apart that their offsets need more than 32 bits."""
+    last = sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
+    assert last >= 2**31
+    try:
+        flat = torch.empty(last + 1, dtype=dtype)  # the system maps only the pages that are used
+    except RuntimeError:
+        pytest.skip("no 5 GB of address space")
+    return flat.as_strided(shape, steps).zero_()
+
+
+@pytest.mark.parametrize("steps", [(2**30, 1), (1, 2**30), (2**31, 1)])
+def test_far_offsets(steps, generator):
+    """Rows and columns further apart than 2^31 numbers, of scores, of masks and of embeddings."""
+    scores = far_apart(3, 3, steps=steps, dtype=torch.int8).view(torch.bool)
+    mask = scores.copy_(torch.tensor([[1, 0, 0], [0, 0, 1], [1, 0, 1]]))
+    values = torch.randint(3, (3, 3), generator=generator).float()
+    args = values[:, :1], None, (), [mask], None
+    same(kernels.count(values, *args), eager.by_comparing(values, *args), values[:, :1])
+    far = far_apart(3, 3, steps=steps, dtype=torch.float16).copy_(values)
+    for width in (1, 40):
+        thresholds = values[:, torch.randint(3, (width,), generator=generator)].half()
+        args = thresholds, None, (0.5,), [], None
+        same(kernels.count(far, *args), eager.by_comparing(values.half(), *args), thresholds)
+    for users, items in ((far, values.half()), (values.half(), far)):
+        check_products(kernels.Products(users, items), torch.tensor([[0], [1], [2]]), (), None)
+
+
+# ------------------------------------------------------------------------------------------------------------- products
+
+
+def whole_numbers(rows, items, width, operands, generator):
+    """Embeddings whose products every order of sums makes exactly, with many ties."""
+    users = torch.randint(-2, 3, (rows, width), generator=generator).to(operands[0])
+    return users, torch.randint(-2, 3, (items, width), generator=generator).to(operands[1])
+
+
+def check_products(products, ids, floors, taken, kept=1.0):
+    """Pairs and counts are those of the product in memory; early exit counts what matters."""
+    users, items, bias = products
+    scores = users.float() @ items.float().T + (0 if bias is None else bias)
+    own = kernels.pair_scores(products, ids)
+    assert torch.equal(own, scores.gather(1, ids))
+    keep = (own > -INF) & (torch.rand(own.shape, generator=torch.Generator().manual_seed(1)) < kept)
+    thresholds = own.where(keep, NAN)
+    out = None if taken is None else kernels.pair_scores(products, taken).sort(1).values
+    found = kernels.count_products(products, thresholds, 5, floors, out)
+    expected = eager.by_comparing(scores, thresholds, None, floors, [], out)
+    same(found, expected._replace(highest=torch.zeros(len(users))), thresholds)
+    for depth, chunk in ((1, 64), (10, 100), (10**6, 1000)):
+        early = kernels.count_products_until(products, thresholds, depth, (), out, chunk)
+        near = keep & (expected.better < depth)
+        assert torch.equal(early.better[near], expected.better[near])
+        assert torch.equal(early.equal[near], expected.equal[near])
+        assert (early.better[keep & ~near] >= depth).all()
+    floored = kernels.count_products_until(products, thresholds, 1, (0.5,), out, 7)
+    assert torch.equal(floored.at_least, (scores >= 0.5).sum(1, keepdim=True) - (0 if out is None else above(out)))
+    assert torch.equal(floored.better[keep], expected.better[keep])
+
+
+def above(out):
+    return (out >= 0.5).sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("operands", OPERANDS)
+@pytest.mark.parametrize(
+    ("rows", "items", "width", "targets"),
+    [
+        (1, 1, 1, 1),
+        (1, 700, 16, 1),
+        (3, 500, 8, 2),
+        (300, 200, 100, 1),  # several blocks of rows, entries filled up
+        (150, 130, 40, 9),
+        (70, 150, 300, 20),  # entries in parts
+        (5, 64, 64, 33),
+        (4, 90, 3, 100),
+    ],
+)
+def test_products(operands, rows, items, width, targets, generator):
+    """Odd shapes, ties, items that are no candidates, rows that ask for nothing, floors and removed items."""
+    users, others = whole_numbers(rows, items, width, OPERANDS[operands], generator)
+    bias = torch.randint(-3, 3, (items,), generator=generator).float()
+    bias[1::7] = -INF
+    ids = torch.randint(items, (rows, targets), generator=generator)
+    taken = torch.rand(rows, items, generator=generator).argsort(1)[:, :5]
+    check_products(kernels.Products(users, others), ids, (), None)
+    check_products(kernels.Products(users, others, bias), ids, (1.0, -1e4), taken, kept=0.5)
+
+
+def test_products_of_any_strides(generator):
+    """Transposed, every other, expanded."""
+    users, items = whole_numbers(20, 150, 24, OPERANDS["fp32"], generator)
+    ids = torch.randint(150, (20, 2), generator=generator)
+    bias = torch.zeros(150, 2)[:, 1]
+    for u in (users.T.contiguous().T, users.repeat_interleave(3, 1)[:, ::3], users[:1].expand(20, 24)):
+        for i in (items.T.contiguous().T, items.repeat_interleave(2, 0)[::2]):
+            check_products(kernels.Products(u, i, bias), ids, (), ids)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 20])
+def test_ragged_and_constant(columns, generator):
+    """Rows that ask for nothing, for one anywhere, for all; everybody's scores equal."""
+    users, items = torch.ones(130, 4), torch.ones(200, 4)
+    thresholds = torch.full((130, columns), NAN)
+    thresholds[7, columns - 1] = thresholds[129] = 4.0
+    thresholds[64, 0] = 3.0
+    found = kernels.count_products(kernels.Products(users, items), thresholds, None, (), None)
+    assert (found.better[64, 0], found.equal[64, 0]) == (200, 0)
+    assert (found.better[7, -1], found.equal[7, -1]) == (0, 200)
+    assert (found.equal[129] == 200).all()
+    nothing = kernels.count_products(kernels.Products(users, items), thresholds[:, :0], None, (4.0,), None)
+    assert (nothing.at_least == 200).all()
+
+
+def test_early_exit_stops(monkeypatch, generator):
+    """Only rows whose thresholds are not settled go on, and nothing is multiplied when none is left."""
+    users, items = torch.ones(3, 2), torch.arange(100.0).flip(0)[:, None].repeat(1, 2)
+    thresholds = torch.tensor([[199.0, NAN], [150.0, 100.0], [NAN, NAN]])
+    asked, count = [], kernels._count_products
+
+    def counting(users, items, bias, edges, precision):
+        asked.append((len(users), int((~edges.isnan()).sum())))
+        return count(users, items, bias, edges, precision)
+
+    monkeypatch.setattr(kernels, "_count_products", counting)
+    removed = torch.tensor([[-INF, -INF], [180.0, 196.0], [0.0, 0.0]])
+    found = kernels.count_products_until(kernels.Products(users, items), thresholds, 10, (), removed, 10)
+    # 150 has ten better behind those removed after 20 items, and so has 100; 199 after the last of all
+    assert asked[:3] == [(3, 3), (2, 3), (1, 1)]
+    assert len(asked) == 10
+    assert found.better[0, 0] == 0
+    assert (found.better[1] >= 10).all()
+
+
+def test_operators(generator):
+    """What torch.compile and fake tensors are told is what the operators do."""
+    users, items = whole_numbers(3, 20, 5, OPERANDS["fp32"], generator)
+    scores, ids, bias = users @ items.T, torch.randint(20, (3, 2), generator=generator), torch.zeros(20)
+    edges = scores.gather(1, ids)
+    torch.library.opcheck(kernels._count_scores, (scores, edges, [torch.rand(20) < 0.5]))
+    torch.library.opcheck(kernels._count_scores, (scores.double(), edges.double().repeat(1, 20), []))
+    torch.library.opcheck(kernels._pair_scores, (users, items, bias, ids, "highest"))
+    torch.library.opcheck(kernels._count_products, (users, items, None, edges, "high"))
+    compiled = torch.compile(kernels.count_products, fullgraph=True, backend="eager")
+    args = kernels.Products(users, items, bias), edges, None, (0.5,), None
+    same(compiled(*args), kernels.count_products(*args), edges)
+
+
+def test_the_interpreter_is_no_device_of_its_own():
+    """It stands for CUDA on the CPU, and refuses what it gets wrong."""
+    assert kernels.unavailable(torch.device("cpu")) is None
+    assert "interpret" in kernels.unavailable(torch.device("cuda")).lower()
+    assert not kernels.checked(torch.device("cpu"))
+    half = torch.ones(2, 4, dtype=torch.bfloat16)
+    with pytest.raises(RuntimeError, match="bfloat16"):
+        kernels.pair_scores(kernels.Products(half, half), torch.zeros(2, 1, dtype=torch.int64))
