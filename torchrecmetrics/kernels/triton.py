@@ -552,17 +552,17 @@ def _cut(
 
 def pair_scores(products: Products, ids: Tensor) -> Tensor:
     """Scores of the items `ids` int64 [B, T] in their rows, float32 [B, T]: the bits that `count_products` compares."""
-    scores: Tensor = _pair_scores(*products, ids, torch.get_float32_matmul_precision())
+    scores: Tensor = _pair_scores(*products, ids)
     return scores
 
 
 @torch.library.custom_op(
     "torchrecmetrics::pair_scores",
     mutates_args=(),
-    schema="(Tensor users, Tensor items, Tensor? bias, Tensor ids, str precision) -> Tensor",
+    schema="(Tensor users, Tensor items, Tensor? bias, Tensor ids) -> Tensor",
 )
-def _pair_scores(users: Tensor, items: Tensor, bias: Tensor | None, ids: Tensor, precision: str) -> Tensor:
-    cut = _cut_for(users, items, precision, 0)
+def _pair_scores(users: Tensor, items: Tensor, bias: Tensor | None, ids: Tensor) -> Tensor:
+    cut = _cut_for(users, items, 0)
     scores = torch.empty(ids.shape, dtype=torch.float32, device=users.device)
     if ids.numel():
         with torch.cuda.device_of(users):
@@ -589,7 +589,7 @@ def _pair_scores(users: Tensor, items: Tensor, bias: Tensor | None, ids: Tensor,
 
 
 @_pair_scores.register_fake
-def _(users: Tensor, items: Tensor, bias: Tensor | None, ids: Tensor, precision: str) -> Tensor:
+def _(users: Tensor, items: Tensor, bias: Tensor | None, ids: Tensor) -> Tensor:
     return torch.empty(ids.shape, dtype=torch.float32, device=users.device)
 
 
@@ -606,7 +606,7 @@ def count_products(
     finite is for the caller to know.
     """
     edges = _with_floors(thresholds, floors)
-    above, at_least = _count_products(*products, edges, torch.get_float32_matmul_precision())
+    above, at_least = _count_products(*products, edges)
     return _product_counts(edges, thresholds.shape[1], above, at_least, removed)
 
 
@@ -626,7 +626,6 @@ def count_products_until(
     if depth is None or floors:
         return count_products(products, thresholds, depth, floors, removed)
     users, items, bias = products
-    precision = torch.get_float32_matmul_precision()
     above = thresholds.new_zeros(thresholds.shape, dtype=torch.int64)
     at_least = torch.zeros_like(above)
     # a removed item may be among those counted so far, or still to come
@@ -635,7 +634,7 @@ def count_products_until(
     live = torch.arange(len(thresholds), device=thresholds.device)
     for left in range(0, len(items), chunk):
         here = slice(left, left + chunk)
-        more = _count_products(users[live], items[here], None if bias is None else bias[here], asked[live], precision)
+        more = _count_products(users[live], items[here], None if bias is None else bias[here], asked[live])
         above[live] += more[0]
         at_least[live] += more[1]
         asked = asked.masked_fill(above >= enough, torch.nan)
@@ -648,15 +647,13 @@ def count_products_until(
 @torch.library.custom_op(
     "torchrecmetrics::count_products",
     mutates_args=(),
-    schema="(Tensor users, Tensor items, Tensor? bias, Tensor edges, str precision) -> (Tensor, Tensor)",
+    schema="(Tensor users, Tensor items, Tensor? bias, Tensor edges) -> (Tensor, Tensor)",
 )
-def _count_products(
-    users: Tensor, items: Tensor, bias: Tensor | None, edges: Tensor, precision: str
-) -> tuple[Tensor, Tensor]:
+def _count_products(users: Tensor, items: Tensor, bias: Tensor | None, edges: Tensor) -> tuple[Tensor, Tensor]:
     """How many products are > and >= each edge, int64 [B, E]."""
     rows, width = edges.shape
     columns = 1 if width == 1 else _COLUMNS
-    cut = _cut_for(users, items, precision, columns)
+    cut = _cut_for(users, items, columns)
     # those asked for in front, and rows that ask for as many side by side: a block works for the most of its rows
     ascending, slot = edges.sort(dim=1)
     asked = (~edges.isnan()).sum(1)
@@ -698,14 +695,15 @@ def _count_products(
 
 
 @_count_products.register_fake
-def _(users: Tensor, items: Tensor, bias: Tensor | None, edges: Tensor, precision: str) -> tuple[Tensor, Tensor]:
+def _(users: Tensor, items: Tensor, bias: Tensor | None, edges: Tensor) -> tuple[Tensor, Tensor]:
     counted = edges.new_empty(edges.shape, dtype=torch.int64)
     return counted, torch.empty_like(counted)
 
 
-def _cut_for(users: Tensor, items: Tensor, precision: str, columns: int) -> _Cut:
+def _cut_for(users: Tensor, items: Tensor, columns: int) -> _Cut:
     on_cuda = users.device.type == "cuda"
     capability = torch.cuda.get_device_capability(users.device) if on_cuda else _INTERPRETED_AS
+    precision = torch.get_float32_matmul_precision()
     cut = _cut((users.dtype, items.dtype), precision, users.shape[1], columns, capability)
     if _INTERPRETED and cut.operand == torch.bfloat16:
         raise RuntimeError("Triton's interpreter gives wrong products of bfloat16")
