@@ -226,21 +226,15 @@ def _count_scores(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[T
     """How many candidates are > and >= each edge, int64 [B, E], and each row's highest score."""
     rows, items = scores.shape
     width = edges.shape[1]
-    direct = width <= _DIRECT
+    direct, lanes, options = _way(width)
     if direct:
-        slots = _power_of_two(max(1, width))
-        lanes = 128 * max(1, min(_HELD // slots, 16))
-        edges = torch.nn.functional.pad(edges, (0, slots - width), value=torch.nan)
+        edges = torch.nn.functional.pad(edges, (0, options["EDGES"] - width), value=torch.nan)
         first = edges.new_zeros(edges.shape, dtype=torch.int64)
-        options = {"EDGES": slots}
     else:
-        levels = width.bit_length()
-        lanes = 1024
-        order = edges
-        edges = torch.nn.functional.pad(edges, (0, 2**levels - 1 - width), value=torch.nan)
+        bins = 2 ** options["LEVELS"]
+        edges = torch.nn.functional.pad(edges, (0, bins - 1 - width), value=torch.nan)
         edges, order = _without_nan(edges, torch.inf).sort(dim=1)  # a binary search cannot pass NaN
-        first = edges.new_zeros((rows, 2**levels), dtype=torch.int64)
-        options = {"LEVELS": levels, "ON_CHIP": 2**levels <= _BINS}
+        first = edges.new_zeros((rows, bins), dtype=torch.int64)
     second = torch.zeros_like(first)
     each, ranges = _split(items, lanes, rows, scores.device)
     partial = edges.new_empty((rows, ranges))
@@ -278,6 +272,15 @@ def _count_scores(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[T
     at_least = torch.empty_like(reached).scatter_(1, order, reached)
     above = at_least - torch.empty_like(equal).scatter_(1, order, equal)
     return above[:, :width].contiguous(), at_least[:, :width].contiguous(), highest
+
+
+def _way(width: int) -> tuple[bool, int, dict[str, int]]:
+    """Choose for so many edges a row: whether to compare with all of them, scores at once, the kernel's constants."""
+    if width <= _DIRECT:
+        edges = _power_of_two(max(1, width))
+        return True, 128 * max(1, min(_HELD // edges, 16)), {"EDGES": edges}
+    levels = width.bit_length()
+    return False, 1024, {"LEVELS": levels, "ON_CHIP": 2**levels <= _BINS}
 
 
 @_count_scores.register_fake
