@@ -548,7 +548,7 @@ def _cut(
         if hopper and columns == 1 and entries == padded and padded * size <= 256:
             rows = 256
         elif not hopper and columns > 1 and entries < padded:
-            rows = 64
+            stages = 2  # addresses of a third tile would spill
     if columns == 0:
         rows, items, warps, stages = 64, 64, 4, 2
     return _Cut(rows, items, entries, operand, how, warps, stages)
