@@ -41,6 +41,7 @@ class Build(NamedTuple):
     stack: int  # bytes of what did not fit into registers, and of arrays
     shared: int
     multiply: frozenset  # tensor-core instructions, without the items a tile
+    keeps_nan: bool  # takes maxima that are NaN where a number is
 
 
 def build(card, kernel, types, constants, warps=4, stages=3):
@@ -72,7 +73,8 @@ def usage(made, folder, name):
     registers, stack = (int(re.search(rf"{word}:(\d+)", said)[1]) for word in ("REG", "STACK"))
     found = re.findall(r"(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)\S*", made.asm["ptx"])
     multiply = frozenset(re.sub(r"(m64)n\d+", r"\1", word) for word in found)
-    return Build(name, registers, stack, made.metadata.shared, multiply)
+    keeps_nan = "max.NaN.f32" in made.asm["ptx"]
+    return Build(name, registers, stack, made.metadata.shared, multiply, keeps_nan)
 
 
 def build_scores(card, kind, edges):
@@ -142,6 +144,13 @@ def test_fits_the_card(card, builds):
     for made in builds[card]:
         assert made.stack == 0 or (made.stack <= 16 and made.registers == 128), made
         assert made.shared <= CARDS[card], made
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_the_highest_may_be_nan(card, builds):
+    """The instruction that carries NaN along, which the interpreter does of itself; there is none for float64."""
+    for (kind, _), made in zip(SCORES, builds[card], strict=False):
+        assert made.keeps_nan is (kind != "fp64"), made
 
 
 @pytest.mark.parametrize("card", CARDS)
