@@ -52,7 +52,11 @@ def build(card, kernel, types, constants, warps=4, stages=3):
     whole = dict.fromkeys(kernel.arg_names, "i32") | types
     signature = {name: "constexpr" if name in constants else whole[name] for name in kernel.arg_names}
     # torch allocates on 512 bytes; rows of scores and embeddings that are multiples of 16 get the widest loads
-    aligned = [name for name, kind in signature.items() if kind[0] == "*" or name in ("row_step", "user_row_step")]
+    aligned = [
+        name
+        for name, kind in signature.items()
+        if kind[0] == "*" or name in ("row_step", "user_row_step", "item_row_step")
+    ]
     source = ASTSource(
         kernel,
         signature,
