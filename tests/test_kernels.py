@@ -92,18 +92,16 @@ def check(counts, scores, thresholds, depth, floors, masks, out):
 
 
 @pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
-@pytest.mark.parametrize(("block", "at_once"), [(4, 2**21), (2, 8), (1, 1), (64, 2**21)])
-@pytest.mark.parametrize("groups_from", [1, 8])
+@pytest.mark.parametrize(("block", "at_once"), [(4, 2**21), (4, 24), (2, 8), (1, 1), (64, 2**21)])
 @settings(max_examples=150, deadline=None)
 @given(problem=problems(), width=st.integers(0, 2))
-def test_every_strategy_counts(strategy, block, at_once, groups_from, problem, width):
+def test_every_strategy_counts(strategy, block, at_once, problem, width):
     """Each strategy alone is exact for every input, whether or not the rule would pick it, and writes to nothing."""
     scores, thresholds, depth, floors, masks, out = problem
     before = scores.clone()
     patch = pytest.MonkeyPatch()
     patch.setattr(eager, "_BLOCK", block)
     patch.setattr(eager, "_AT_ONCE", at_once)
-    patch.setattr(eager, "_GROUPS_FROM", groups_from)
     patch.setattr(eager, "_GROUP", 2)
     counts = strategy(scores, thresholds, depth, floors, masks, removed(scores, out, width))
     patch.undo()
@@ -219,7 +217,7 @@ def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k):
     whole = trm.Ranking.from_scores(scores, target, **options)
     patch = pytest.MonkeyPatch()
     patch.setattr(eager, "_BLOCK", 2)
-    patch.setattr(eager, "_GROUPS_FROM", 1)
+    patch.setattr(eager, "_AT_ONCE", 8)
     defaults = {"gains": None, "max_relevant": None, "validate_args": True}
     got = ranking.rank(rows(scores) if owned else scores, target, depth=k, **(defaults | options))
     patch.undo()
@@ -304,13 +302,69 @@ RANKINGS = {
 }
 
 
+OPTIONS = {
+    "precision": [{}, {"denominator": "min"}, {"denominator": "recommended", "zero_division": 1.0}],
+    "recall": [{}, {"truncated": True}, {"weighted": True}],
+    "f1": [{}, {"denominator": "min"}, {"denominator": "recommended"}],
+    "average_precision": [{}, {"normalize": "min"}],
+    "ndcg": [{}, {"gain": "exponential"}],
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(functional.__all__) - {"auroc", "r_precision"}))
+@pytest.mark.parametrize("kind", [*RANKINGS, "large"])
+def test_several_cutoffs_are_each_of_them(name, kind):
+    """A list of cut-offs gives [K, B], one row for each, in the order of the list."""
+    cutoffs = [10, 1, 3, 40, 10]
+    for options in OPTIONS.get(name, [{}]):
+        ranking = (RANKINGS | {"large": large})[kind]()
+        got = getattr(functional, name)(ranking, cutoffs, **options)
+        ranking._cache.clear()
+        expected = torch.stack([getattr(functional, name)(ranking, k, **options) for k in cutoffs])
+        assert torch.equal(got.nan_to_num(-1), expected.nan_to_num(-1))
+        assert got.dtype == expected.dtype
+
+
+def large():
+    """As many ranks as are searched, not compared."""
+    generator = torch.Generator().manual_seed(1)
+    ranks = torch.rand(2**12, 45, generator=generator).argsort(1)[:, :9]
+    return trm.Ranking.from_ranks(ranks, num_ranked=50)
+
+
+def test_cutoffs_are_checked_one_by_one():
+    ranking = trm.Ranking.from_ranks(torch.tensor([[1, 5]]), depth=5)
+    with pytest.raises(ValueError, match="depth 5 only"):
+        functional.ndcg(ranking, [3, 6])
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        functional.ndcg(ranking, (3, 0))
+    with pytest.raises(TypeError, match="'3'"):
+        functional.ndcg(ranking, ["3"])
+
+
+def test_a_formula_is_asked_once(monkeypatch, generator):
+    """All cut-offs of a metric go through its formula together; other options are another formula."""
+    asked = []
+
+    def ndcg(ranking, k=None, *, gain="linear"):
+        asked.append(k)
+        return functional.ndcg(ranking, k, gain=gain)
+
+    monkeypatch.setattr(trm.NDCG, "_function", staticmethod(ndcg))
+    members = [trm.NDCG(5), trm.NDCG(), trm.NDCG(2), trm.NDCG(5, gain="exponential"), trm.HR(5)]
+    asked.clear()
+    trm.RecMetricCollection(members).update(torch.rand(4, 9, generator=generator), torch.tensor([1, 2, 3, 4]))
+    assert sorted(asked, key=str) == [(2, 5), 5, None]
+
+
 @pytest.mark.parametrize("name", functional.__all__)
 @pytest.mark.parametrize("kind", RANKINGS)
-def test_functions_compile(name, kind):
+@pytest.mark.parametrize("k", [10, (3, 10)])
+def test_functions_compile(name, kind, k):
     """torch.compile(fullgraph=True) takes every function on every kind of ranking, first or second time."""
     function = getattr(functional, name)
     ranking = RANKINGS[kind]()
-    args = () if name in ("auroc", "r_precision") else (10,)
+    args = () if name in ("auroc", "r_precision") else (k,)
     torch._dynamo.reset()
     compiled = torch.compile(function, fullgraph=True, backend="eager")
     for _ in range(2):

@@ -1,5 +1,7 @@
 """The formulas: each function maps a `Ranking` to one value per row, NaN where the row has no relevant item.
 
+One cut-off gives [B], several (a list or tuple of K) give [K, B] for little more than the price of one.
+
 Ranks are 1-based and `inf` where an item was not found, so `ranks <= k` needs no mask. R is the number of a row's
 relevant items, h(k) the number of them in the first k places.
 """
@@ -7,18 +9,20 @@ relevant items, h(k) the number of them in the first k places.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.inputs import check_choice
+from torchrecmetrics.inputs import check_choice, check_cutoffs
 from torchrecmetrics.ranking import DEPTH_UNKNOWN, Ranking
 
 Denominator: TypeAlias = Literal["k", "min", "recommended"]
 Normalization: TypeAlias = Literal["relevant", "min"]
 Gain: TypeAlias = Literal["linear", "exponential"]
+Cutoffs: TypeAlias = int | Sequence[int]
 
 __all__ = [
     "auroc",
@@ -33,14 +37,14 @@ __all__ = [
 ]
 
 
-def hit_rate(ranking: Ranking, k: int, *, score_threshold: float | None = None) -> Tensor:
+def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = None) -> Tensor:
     """1 if a relevant item stands in the first `k` places, else 0."""
     return _defined(ranking, _num_found(ranking, k, score_threshold) > 0)
 
 
 def precision(
     ranking: Ranking,
-    k: int,
+    k: Cutoffs,
     *,
     denominator: Denominator = "k",
     score_threshold: float | None = None,
@@ -56,7 +60,7 @@ def precision(
 
 def recall(
     ranking: Ranking,
-    k: int,
+    k: Cutoffs,
     *,
     truncated: bool = False,
     weighted: bool = False,
@@ -71,11 +75,10 @@ def recall(
     if weighted:
         gains = ranking.shared("gains", lambda: _sums(ranking.placed_gains(_linear)))
         return _defined(ranking, _at(gains, found) / ranking.ideal_gains.sum(1))
-    relevant = _relevant(ranking)
-    return _defined(ranking, found / (relevant.clamp(max=k) if truncated else relevant))
+    return _defined(ranking, found / (_at_most(ranking, k) if truncated else _relevant(ranking)))
 
 
-def f1(ranking: Ranking, k: int, *, denominator: Denominator = "k", score_threshold: float | None = None) -> Tensor:
+def f1(ranking: Ranking, k: Cutoffs, *, denominator: Denominator = "k", score_threshold: float | None = None) -> Tensor:
     """2 h(k) / (k + R): the harmonic mean of precision and recall."""
     places = _denominator(ranking, k, denominator, score_threshold)
     return _defined(ranking, 2 * _num_found(ranking, k, score_threshold) / (places + _relevant(ranking)))
@@ -86,21 +89,20 @@ def r_precision(ranking: Ranking) -> Tensor:
     return _defined(ranking, ranking.num_hits(ranking.num_relevant) / _relevant(ranking))
 
 
-def average_precision(ranking: Ranking, k: int | None = None, *, normalize: Normalization = "relevant") -> Tensor:
+def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: Normalization = "relevant") -> Tensor:
     """(1/R) sum over the hits of i / r_i: precision at each hit's place, averaged over all relevant items."""
     check_choice("normalize", normalize, ("relevant", "min"))
     precisions = ranking.shared("precisions", lambda: _sums(ranking.hit_number / ranking.ranks))
-    relevant = _relevant(ranking)
-    return _defined(
-        ranking,
-        _at(precisions, ranking.num_hits(k)) / (relevant.clamp(max=k) if normalize == "min" and k else relevant),
-    )
+    relevant = _relevant(ranking) if k is None or normalize == "relevant" else _at_most(ranking, k)
+    return _defined(ranking, _at(precisions, ranking.num_hits(k)) / relevant)
 
 
-def ndcg(ranking: Ranking, k: int | None = None, *, gain: Gain = "linear") -> Tensor:
+def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -> Tensor:
     """DCG / IDCG with DCG = sum over the hits of gain_i / log2(1 + r_i); IDCG orders all the row's gains best first."""
     check_choice("gain", gain, ("linear", "exponential"))
-    relevant = ranking.num_relevant.clamp(max=ranking.ranks.shape[1] if k is None else min(k, ranking.ranks.shape[1]))
+    cut = None if k is None else _cut(ranking, k)
+    relevant = ranking.num_relevant.clamp(max=ranking.ranks.shape[1])
+    relevant = relevant if cut is None else relevant.clamp(max=cut)
     if ranking.gains is None and ranking.penalties is None:
         dcg = ranking.shared("dcg", lambda: _sums(ranking.discounts))
         ideal = ranking.shared("ideal", lambda: _sums(torch.log2(1 + ranking.hit_number).reciprocal()[None]))
@@ -115,11 +117,12 @@ def ndcg(ranking: Ranking, k: int | None = None, *, gain: Gain = "linear") -> Te
     if ranking.penalties is not None:
         places = ranking.penalties[0]
         lost = ranking.shared(("lost", gain), lambda: ranking.placed_penalties(transform) / torch.log2(1 + places))
-        found = found + lost.where(places <= (math.inf if k is None else k), 0).sum(1)
+        near = places.isfinite() if cut is None else places <= (cut[:, None] if isinstance(cut, Tensor) else cut)
+        found = found + lost.where(near, 0).sum(-1)
     return _defined(ranking, found / _at(ideal, relevant))
 
 
-def reciprocal_rank(ranking: Ranking, k: int | None = None) -> Tensor:
+def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
     """1 / r_1 if the best relevant item stands in the first `k` places, else 0."""
     best = ranking.shared("best", lambda: 1 / ranking.ranks[:, 0])
     return _defined(ranking, best.where(ranking.num_hits(k) > 0, 0))
@@ -147,7 +150,19 @@ def _relevant(ranking: Ranking) -> Tensor:
     return ranking.shared("relevant", lambda: ranking.num_relevant.to(ranking.ranks.dtype))
 
 
-def _num_found(ranking: Ranking, k: int, score_threshold: float | None) -> Tensor:
+def _cut(ranking: Ranking, k: Cutoffs) -> int | Tensor:
+    """One cut-off, or a column of several that broadcasts against rows."""
+    checked = check_cutoffs(k)
+    assert checked is not None
+    return ranking.cutoffs(checked)
+
+
+def _at_most(ranking: Ranking, k: Cutoffs) -> Tensor:
+    """min(k, R), at most as many as can be found."""
+    return _relevant(ranking).clamp(max=_cut(ranking, k))
+
+
+def _num_found(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Tensor:
     found = ranking.num_hits(k)
     if score_threshold is None:
         return found
@@ -160,17 +175,20 @@ def _sums(values: Tensor) -> Tensor:
 
 
 def _at(sums: Tensor, number: Tensor) -> Tensor:
-    """Sum of the first `number` [B] values of each row, [B]."""
-    return sums.gather(1, number[:, None])[:, 0]
+    """Sum of the first `number` [B] or [K, B] values of each row, in the shape of `number`."""
+    if number.dim() == 1:
+        return sums.gather(1, number[:, None])[:, 0]
+    return sums.gather(1, number.T).T
 
 
-def _denominator(ranking: Ranking, k: int, denominator: Denominator, score_threshold: float | None) -> Tensor:
+def _denominator(ranking: Ranking, k: Cutoffs, denominator: Denominator, score_threshold: float | None) -> Tensor:
     check_choice("denominator", denominator, ("k", "min", "recommended"))
     if denominator == "min":
-        return _relevant(ranking).clamp(max=k)
+        return _at_most(ranking, k)
+    cut = _cut(ranking, k)
     if denominator == "recommended":
-        return _recommended(ranking, score_threshold).clamp(max=k).to(ranking.ranks.dtype)
-    return torch.full_like(ranking.ranks[:, 0], k)
+        return _recommended(ranking, score_threshold).clamp(max=cut).to(ranking.ranks.dtype)
+    return cut.to(ranking.ranks.dtype) if isinstance(cut, Tensor) else torch.full_like(ranking.ranks[:, 0], cut)
 
 
 def _recommended(ranking: Ranking, score_threshold: float | None) -> Tensor:

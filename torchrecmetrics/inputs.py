@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -53,7 +53,7 @@ class Checks:
     def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:
         """Reject rows where `rows` is true, [B] or anywhere in [B, n]; `detail` describes the first of them."""
         if self.at_once:
-            if rows.any():
+            if rows.count_nonzero():  # `any` takes several times as long
                 rows = rows.any(1) if rows.dim() == 2 else rows
                 first = int(rows.nonzero()[0])
                 raise ValueError(f"{int(rows.sum())} of {len(rows)} rows {VIOLATIONS[kind]}: {detail(first)}")
@@ -86,6 +86,13 @@ def check_k(k: Any, name: str = "k") -> int:
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
     return value
+
+
+def check_cutoffs(k: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
+    """Return one cut-off, several or none, each an int >= 1, or raise."""
+    if k is None:
+        return None
+    return tuple(check_k(one) for one in k) if isinstance(k, (tuple, list)) else check_k(k)
 
 
 def check_padding_idx(padding_idx: Any) -> int | None:
@@ -187,6 +194,9 @@ class Excluded:
                 )
             ids = ids.where(ids < items, -1)
         self.ids = ids.sort(dim=1).values  # ascending, -1 = padding
+
+    def __bool__(self) -> bool:
+        return bool(self.masks or self.ids.shape[1])
 
     def contains(self, ids: Tensor, listed: Tensor) -> Tensor:
         """Whether each of `ids` [B, N] is excluded in its row; False where not `listed`."""
@@ -292,7 +302,7 @@ def entries(
         twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
         checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
         if items is not None:
-            beyond = listed & (ids >= items)
+            beyond = ordered[:, -1] >= items
             checks.reject("target_range", beyond, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items")
         if gain is not None:
             odd = (listed & ~gain.isfinite()).any(1)

@@ -152,7 +152,7 @@ class RankingMetric(Metric):
         # those who work with these refuse what they do not know; better now than at the first batch
         Checks(validate_args, torch.device("cpu"), 0)
         if self._changed_options():
-            self._values(_no_rows(self.options.get("score_threshold")))
+            _values([self], _no_rows(self.options.get("score_threshold")))
 
         # MetricCollection takes metrics with equal state names and equal first values for one metric: names say it all
         shaped_by = [self.label, ties or "realistic", overlap or "error", empty_target_action]
@@ -263,13 +263,10 @@ class RankingMetric(Metric):
 
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
-        fresh = {name: default.clone() for name, default in self._defaults.items()}  # type: ignore[union-attr]
-        self.__dict__ |= {"_update_count": 0, "_forward_cache": None, "_computed": None, "_cache": None, **fresh}
-        self._is_synced = False
-
-    def _values(self, ranking: Ranking) -> Tensor:
-        cutoff = (self.k,) if self._takes_k else ()
-        return type(self)._function(ranking, *cutoff, **self.options)
+        # the defaults themselves: nothing writes into a state, see `add`
+        state = self.__dict__
+        state |= self._defaults
+        state |= {"_update_count": 0, "_forward_cache": None, "_computed": None, "_cache": None, "_is_synced": False}
 
     def _row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
         return weights
@@ -762,7 +759,7 @@ def rows_together(metrics: Sequence[RankingMetric], ranking: Ranking, weights: T
     action, dtype = metrics[0].empty_target_action, float_dtype(device)
     # an error that was asked for is given even where values are not checked otherwise
     checks = Checks(metrics[0].validate_args or action == "error", device, rows)
-    values = torch.stack([metric._values(ranking).to(dtype) for metric in metrics])
+    values = _values(metrics, ranking).to(dtype)
     counted = torch.ones_like(ranking.tied) if ranking.rejected is None else ~ranking.rejected
     empty = (ranking.num_relevant == 0) & counted
     if action == "error":
@@ -795,6 +792,27 @@ def rows_together(metrics: Sequence[RankingMetric], ranking: Ranking, weights: T
         used = used & (weights > 0)
     notes = torch.stack([empty, ranking.unreachable, ranking.tied])[:, None] & counted
     return Rows(values, weights, used, notes, invalid)
+
+
+def _values(metrics: Sequence[RankingMetric], ranking: Ranking) -> Tensor:
+    """Value of each row for each metric, [metrics, B]; a formula is asked once for all the cut-offs it has."""
+    formulas: dict[object, dict[int, int]] = {}
+    for place, metric in enumerate(metrics):
+        alike = type(metric)._function, metric.k is None, *metric.options.items()
+        formulas.setdefault(alike, {})[place] = metric.k or 0
+    values: list[Tensor] = [ranking.ranks] * len(metrics)
+    for cutoffs in formulas.values():
+        first = metrics[next(iter(cutoffs))]
+        formula = type(first)._function
+        if not first._takes_k:
+            found = formula(ranking, **first.options)
+        elif first.k is None or len(cutoffs) == 1:
+            found = formula(ranking, first.k, **first.options)
+        else:
+            found = formula(ranking, tuple(cutoffs.values()), **first.options)
+        for place, value in zip(cutoffs, found.expand(len(cutoffs), -1).unbind(), strict=True):
+            values[place] = value
+    return torch.stack(values)
 
 
 def compute_together(metrics: Sequence[RankingMetric]) -> None:

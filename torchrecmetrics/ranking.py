@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -20,6 +20,7 @@ from torchrecmetrics.inputs import (
     Excluded,
     Validation,
     check_choice,
+    check_cutoffs,
     check_device,
     check_ids,
     check_integer_target,
@@ -114,21 +115,39 @@ class Ranking:
             return self.ranks.isfinite()
         return self.ranks <= (k[:, None] if isinstance(k, Tensor) else k)
 
-    def num_hits(self, k: int | Tensor | None) -> Tensor:
-        """How many relevant items stand in the first `k` places, int64 [B]; `k` and errors as in `hits`."""
+    def num_hits(self, k: int | Sequence[int] | Tensor | None) -> Tensor:
+        """How many relevant items stand in the first `k` places, int64 [B], or [K, B] for several cut-offs.
+
+        `k` and errors otherwise as in `hits`.
+        """
         if isinstance(k, Tensor):
             return self.num_in_front(self._reached(k))
-        k = None if k is None else check_k(k)
-        return self.shared(("hits", k), lambda: self.num_in_front(self._reached(k)))
+        k = check_cutoffs(k)
+        return self.shared(("hits", k), lambda: self.num_in_front(self._all_reached(k)))
 
     def num_in_front(self, place: int | Tensor | None) -> Tensor:
-        """Count hits like `num_hits`, down to a place that may lie behind what is known, int64 [B]."""
+        """Count hits like `num_hits`, down to a place (or [K, 1] places) that may lie behind what is known."""
         last = torch.finfo(self.ranks.dtype).max if place is None else place
-        edge = last[:, None] if isinstance(last, Tensor) else last
+        edge = last[..., None] if isinstance(last, Tensor) else last
         if self.ranks.numel() < 2**15:  # to wake threads for a search would take longer
-            return (self.ranks <= edge).sum(1)
+            return (self.ranks <= edge).sum(-1)
+        if isinstance(last, Tensor) and last.dim() == 2:
+            edges = last.to(self.ranks.dtype).T.expand(len(self), -1)
+            return search(self.ranks, edges, right=True).T
         edge = edge.to(self.ranks.dtype) if isinstance(edge, Tensor) else self.ranks.new_full((len(self), 1), edge)
         return search(self.ranks, edge, right=True)[:, 0]  # ranks ascend
+
+    def cutoffs(self, k: int | tuple[int, ...]) -> int | Tensor:
+        """Return one cut-off as it is, several as a column, int64 [K, 1]."""
+        if isinstance(k, int):
+            return k
+        return self.shared(("cutoffs", k), lambda: torch.cat([self.num_relevant.new_full((1, 1), one) for one in k]))
+
+    def _all_reached(self, k: int | tuple[int, ...] | None) -> int | Tensor | None:
+        """Return `k` as `cutoffs` do if the ranking is known so far down, else raise."""
+        for one in k if isinstance(k, tuple) else (k,):
+            self._reached(one)
+        return None if k is None else self.cutoffs(k)
 
     def _reached(self, k: int | Tensor | None) -> int | Tensor | None:
         """Return `k` if the ranking is known so far down, else raise."""
@@ -425,6 +444,8 @@ class Ranking:
             last = torch.iinfo(kind).max
             wanted = relevant if columns is None else relevant & (ranks <= columns)
             placed = ranks.to(kind).where(wanted, last).sort(dim=1).values
+            if columns is not None and columns + 1 < placed.shape[1]:
+                placed = placed[:, : columns + 1].contiguous()  # of so many in the first places, two share one
         row_depth = None
         if checks.enabled:
             if ranks.is_floating_point():  # places among equal scores may be averages; i of them add up to 1 + ... + i
@@ -436,7 +457,7 @@ class Ranking:
                 again = placed[:, 1:] == placed[:, :-1]
                 again &= placed[:, 1:] <= depth if depth is not None else placed[:, 1:] < last
                 if depth_known:
-                    wrong[:, 1:] |= again
+                    wrong[:, 1 : placed.shape[1]] |= again
                 elif ranks.shape[1] > 1 and (device.type != "cpu" or again.any()):
                     # a place taken twice is the k + 1 of somebody's "not in the top k"
                     repeated = placed[:, 1:].where(again, last).amin(1)
@@ -444,7 +465,7 @@ class Ranking:
             if num_ranked is not None:
                 beyond = placed > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
                 beyond &= placed <= depth if depth is not None else placed < last
-                wrong |= beyond
+                wrong[:, : placed.shape[1]] |= beyond
             checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(ranks[row])}")
         if columns is not None and columns < placed.shape[1]:
             placed = placed[:, :columns].contiguous()
@@ -457,7 +478,7 @@ class Ranking:
             num_ranked = torch.full((len(ranks),), num_ranked, dtype=torch.int64, device=device)
         none = torch.zeros(len(ranks), dtype=torch.bool, device=device)
         return cls(
-            ranks=_cut(placed, depth),
+            ranks=placed if columns is not None and depth is not None and columns <= depth else _cut(placed, depth),
             num_relevant=relevant.sum(1),
             tied=none,
             unreachable=none,
@@ -591,7 +612,7 @@ class Ranking:
         return cls(
             ranks=ranks,
             num_relevant=located.relevant.sum(1),
-            tied=(ranks.isfinite() & (group_size > 1)).any(1),
+            tied=((ranks < torch.inf) & (group_size > 1)).any(1),
             unreachable=(located.relevant & ~located.candidate).any(1),
             gains=sorted_gains,
             penalties=penalties,
@@ -760,11 +781,13 @@ def _locate(
     ids, listed, gain = entries(target, gains, (rows, items), device, padding_idx, max_relevant, checks)
     relevant = listed if gain is None else listed & (gain > 0)
     excluded = Excluded(exclude, (rows, items), device, padding_idx, checks)
-    out_of_play = excluded.contains(ids, listed)
-    shared = relevant & out_of_play
-    if overlap == "error" and checks.enabled:
-        checks.reject("overlap", shared.any(1), lambda row: overlap_detail(row, ids, shared))
-    may_rank = listed & (shared | ~out_of_play if overlap == "keep" else ~out_of_play)
+    shared, may_rank = torch.zeros_like(listed), listed
+    if excluded:
+        out_of_play = excluded.contains(ids, listed)
+        shared = relevant & out_of_play
+        if overlap == "error" and checks.enabled:
+            checks.reject("overlap", shared, lambda row: overlap_detail(row, ids, shared))
+        may_rank = listed & (shared | ~out_of_play if overlap == "keep" else ~out_of_play)
     floors = [] if score_threshold is None else [_round_up(score_threshold, scores.dtype)]
     if count_ranked or depth is None:
         floors.append(torch.finfo(scores.dtype).min)
@@ -775,21 +798,23 @@ def _locate(
         row = slice(start, start + len(part))
         start += len(part)
         own = part.gather(1, ids[row])
+        takes_part = may_rank[row] & (own > -torch.inf)
         overwritten = excluded.overwrite(part, row) if isinstance(scores, ScoreRows) else None
         counts = count(
             part,
-            own.where(may_rank[row] & (own > -torch.inf), torch.nan),
+            own.where(takes_part, torch.nan),
             depth=depth,
             floors=floors,
             masks=[mask[row] if mask.dim() == 2 else mask for mask in excluded.masks],
             removed=None if isinstance(scores, ScoreRows) else excluded.subtracted(part),
         )
         highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
-        found.append((own, *counts[:3], highest))
-    own, better, equal, reached, highest = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
+        found.append((own, takes_part, *counts[:3], highest))
+    own, candidate, better, equal, reached, highest = (
+        found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
+    )
     if checks.enabled:
         checks.reject("scores", ~(highest < torch.inf), lambda row: f"the highest of row {row} is {highest[row]}")
-    candidate = may_rank & (own > -torch.inf)
     at_least = list(reached.unbind(1))
     if overlap == "keep":  # excluded items were left out: put those back that compete all the same
         kept = own.where(shared, -torch.inf).sort(dim=1).values
@@ -828,22 +853,21 @@ def _round_up(threshold: float, dtype: torch.dtype) -> float:
 def _place(located: _Located, member: Tensor, ties: Ties, secondary: Tensor | None) -> _Placed:
     """Sort members by score, best first, and give each its place; `secondary` orders the members of a tie group."""
     dtype = float_dtype(member.device)
+    slot = torch.arange(member.shape[1], device=member.device)
+    untied = located.gains is None and member.device.type == "cpu"
+    if untied and not (member & (located.group_size > 1)).count_nonzero():
+        ranks, order = (located.better + 1).to(dtype).where(member, torch.inf).sort(dim=1)
+        return _Placed(order, ranks, slot.expand(member.shape))
     key = located.scores.to(dtype).where(member, -torch.inf)
     if secondary is None:
-        key, order = key.sort(dim=1, descending=True, stable=True)
+        key, order = key.sort(dim=1, descending=True)  # which of two equals stands first changes no rank
     else:
         first = secondary.argsort(dim=1, stable=True)
         key, second = key.gather(1, first).sort(dim=1, descending=True, stable=True)
         order = first.gather(1, second)
-    slot = torch.arange(key.shape[1], device=key.device)
-    number: Tensor | int
-    members: Tensor | int
-    if key.device.type == "cpu" and not ((key[:, 1:] == key[:, :-1]) & (key[:, 1:] > -torch.inf)).any():
-        group, number, members = slot.expand(key.shape), 1, 1
-    else:
-        group = search(-key, -key)
-        members = (search(-key, -key, right=True) - group).to(dtype)
-        number = (slot + 1 - group).to(dtype)
+    group = search(-key, -key)
+    members = (search(-key, -key, right=True) - group).to(dtype)
+    number = (slot + 1 - group).to(dtype)
     better = located.better.gather(1, order).to(dtype)
     size = located.group_size.gather(1, order).to(dtype)
     if ties == "optimistic":

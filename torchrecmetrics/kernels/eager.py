@@ -13,13 +13,11 @@ from torchrecmetrics.inputs import count_above, count_at_least, search, tiles
 
 # Items a block: 64 and 128 vectorise, 16 and 50 do not. The fewer a block holds, the less is read again.
 _BLOCK = 64
+# Blocks a group: their maxima say first, in one eighth of the comparisons, which rows have no near threshold.
+_GROUP = 8
 # Thresholds a row from which taking the best `depth` scores is cheaper than comparing every score with each threshold,
 # where there are no more blocks than places and so nothing can be skipped (I = 300 to 3,706, depth 20, 100: 28 to 39).
 _TOPK_FROM = 32
-# Thresholds a row from which it pays to settle most of them by the maxima of so many blocks together, before those of
-# the blocks (512 x 782 blocks, depth 20: 4 to 8; 20 thresholds take 0.87 times as long, 100 take 0.7 times).
-_GROUPS_FROM = 8
-_GROUP = 8
 # Thresholds a row from which a binary search per score is cheaper than a comparison per score and threshold, each over
 # the whole list (I = 1,682: 85, 12,101: 64, 40,981: 52).
 _BUCKETS_FROM = 80
@@ -159,19 +157,25 @@ def by_blocks(
     depth = items + 1 if depth is None else depth
     whole = items - items % _BLOCK
     maxima, highest = _block_maxima(scores, masks, whole)
+    levels = [maxima]
+    groups = maxima.shape[1] // _GROUP
+    if groups > 2 * depth:
+        levels.insert(0, maxima[:, : groups * _GROUP].view(-1, _GROUP, groups).amax(1))
     scratch = _Scratch()
     better = torch.full(thresholds.shape, depth, dtype=torch.int64, device=scores.device)
     equal = torch.ones_like(better)
 
     # a row whose best threshold is far has no near one
     best = _without_nan(_working(thresholds), -torch.inf).amax(1, keepdim=True)
-    surely_above = _matches(torch.gt, maxima, best, scratch)
+    surely_above = _matches(torch.gt, levels[0], best, scratch)
     if removed is not None:
         surely_above -= count_above(removed, best.to(removed.dtype))
     near = ((surely_above < depth) & (best > -torch.inf))[:, 0].nonzero()[:, 0]
     if len(near):
         part = removed if removed is None else removed[near]
-        better[near], equal[near] = _look_again(scores, near, thresholds[near], depth, masks, part, maxima[near])
+        better[near], equal[near] = _look_again(
+            scores, near, thresholds[near], depth, masks, part, [level[near] for level in levels]
+        )
     return Counts(better, equal, _at_least(scores, thresholds, floors, masks, removed), highest)
 
 
@@ -195,17 +199,17 @@ def _look_again(
     depth: int,
     masks: Sequence[Tensor],
     removed: Tensor | None,
-    maxima: Tensor,
+    levels: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """Count exactly in the rows `near`, whose thresholds, removed scores and block maxima these are."""
+    """Count exactly in the rows `near`, whose thresholds and removed scores these are.
+
+    `levels` are maxima of blocks, coarser ones before them.
+    """
     scratch = _Scratch()
     asked = _working(thresholds)
     slot = torch.arange(asked.shape[1], device=asked.device).expand(asked.shape)
-    levels = [maxima]
-    groups = maxima.shape[1] // _GROUP
-    if asked.shape[1] >= _GROUPS_FROM and groups > 2 * depth:
-        levels.insert(0, maxima[:, : groups * _GROUP].view(-1, _GROUP, groups).amax(1))
-    for level in levels:
+    # to settle most thresholds by groups first pays from here on (782 blocks, depth 20: 8 thresholds for 512 rows)
+    for level in levels if asked.numel() * levels[-1].shape[1] >= _AT_ONCE else levels[-1:]:
         above = _matches(torch.gt, level, asked, scratch)
         if removed is not None:
             above -= count_above(removed, asked.to(removed.dtype))
@@ -214,6 +218,7 @@ def _look_again(
         front = is_open.to(torch.int8).topk(max(1, int(is_open.sum(1).max())), dim=1).indices
         asked, slot = asked.where(is_open, torch.nan).gather(1, front), slot.gather(1, front)
     least = _without_nan(asked, torch.inf).amin(1, keepdim=True)
+    maxima = levels[-1]
     row, block = (~(maxima < least)).nonzero(as_tuple=True)  # a block whose maximum is NaN hides the others: look
     whole = maxima.shape[1] * _BLOCK
     masked = [_blocks(mask[..., :whole]) for mask in masks]
