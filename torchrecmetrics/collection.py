@@ -41,7 +41,7 @@ _BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | dict.fromkeys
     ("hit", "hitratio", "hitrate"), HitRate
 )
 # one kernel call serves all members, and all of them average the same rows: these must agree
-_SHARED = ("ties", "padding_idx", "overlap", "empty_target_action", "max_relevant", "validate_args")
+_SHARED = ("ties", "padding_idx", "overlap", "empty_target_action", "max_relevant", "validate_args", "kernels")
 _DEFAULTS = {"ties": "realistic", "overlap": "error"}
 
 
@@ -63,7 +63,8 @@ class RecMetricCollection(MetricCollection):
         key_format: format string of `name` and `k`, or a function of both, that makes the keys; members without a
             cut-off go by their name alone (a function gets k = None).
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
-            `max_relevant`, `validate_args`, torchmetrics' own). Instances must have been made with the same ones.
+            `max_relevant`, `validate_args`, `kernels`, torchmetrics' own). Instances must have been made with the same
+            ones.
 
     Raises:
         TypeError: for something that is no metric of this package.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.inputs import Exclude, check_k, describe
 from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.kernels import Kernels, Products, choose
 from torchrecmetrics.metrics import RankingMetric, rank_batch, shared_threshold, summarize
 from torchrecmetrics.ranking import Ranking, ScoreRows
 
@@ -36,12 +38,14 @@ _MIN_ROWS = 16
 class Evaluation(dict[str, Tensor]):
     """What `evaluate` found: {label: value}, and a table of it as `str()`.
 
-    `standard_errors` has the same keys; `num_users`, `num_skipped`, `num_unreachable` and `num_tied` are those of the
-    first metric (AUROC alone may average fewer users than the others).
+    `standard_errors` has the same keys; `kernels` says what counted, "eager" or "triton"; `num_users`, `num_skipped`,
+    `num_unreachable` and `num_tied` are those of the first metric (AUROC alone may average
+    fewer users than the others).
     """
 
-    def __init__(self, collection: RecMetricCollection) -> None:
+    def __init__(self, collection: RecMetricCollection, kernels: Kernels) -> None:
         super().__init__(collection.compute())
+        self.kernels = kernels
         members = collection._members()
         self.standard_errors = {key: m.standard_error() for key, m in zip(self, members, strict=True)}
         first = members[0]
@@ -118,7 +122,12 @@ def evaluate(
         options: keyword options for metrics given by name.
 
     Scores are computed and kept in float32 (float64 for float64 embeddings), whatever autocast says. Users without
-    ground truth are never scored. Batches are halved and repeated when a GPU runs out of memory.
+    ground truth are never scored. Batches are halved and repeated when a GPU runs out of memory. With
+    `kernels="triton"` scores of embeddings are counted as they are made and never kept; bfloat16 and float16 embeddings
+    are then multiplied as they are, float32 ones as `torch.get_float32_matmul_precision()` says.
+
+    Raises:
+        ValueError: for shapes, devices, ids or values that do not fit, and kernels that cannot run there.
 
     Example:
         >>> import torch
@@ -164,15 +173,26 @@ def evaluate(
     if len(empty) and (rank == 0 or member.empty_target_action == "error"):
         collection.update(without_relevant(len(empty), scorer.device, shared_threshold(members)))
 
+    kernels = choose(member.kernels, scorer.device)
+    in_memory = scorer.function is not None or kernels == "eager"
+    if not in_memory and (obstacle := scorer.no_products(member.validate_args is not False)) is not None:
+        if member.kernels == "triton":
+            raise ValueError(f"kernels='triton' cannot be used: {obstacle}. kernels='auto' takes what can")
+        in_memory = True
+
     def update(batch: Tensor, at_once: int) -> None:
         relevant = target.select(batch)
-        scores = scorer.rows(batch, at_once) if scorer.function is None else scorer(batch)
+        scores: Tensor | ScoreRows | Products
+        if scorer.function is not None:
+            scores = scorer(batch)
+        else:
+            scores = scorer.rows(batch, at_once) if in_memory else scorer.products(batch)
         collection.update(rank_batch(members, scores, relevant.items, relevant.values, history.select(batch)))
 
     with _Bar(progress if rank == 0 else False, len(ids)) as bar:
-        for batch in _run(scorer, ids, listed[ids], update, batch_size, memory_budget):
+        for batch in _run(scorer, ids, listed[ids], update, batch_size, memory_budget, in_memory):
             bar.advance(batch, member)
-    return Evaluation(collection)
+    return Evaluation(collection, kernels)
 
 
 @torch.no_grad()
@@ -296,13 +316,10 @@ class _Scorer:
             if torch.float64 in (users.dtype, items.dtype):
                 self.dtype = torch.float64
             self.users: Tensor = self.bring("users", users)
-            items = self.bring("items", items).to(self.dtype)
+            self.given_items: Tensor = self.bring("items", items)
             self.cosine = similarity == "cosine"
-            if self.cosine:
-                items = torch.nn.functional.normalize(items, dim=1)
-            elif similarity != "dot":
+            if similarity not in ("dot", "cosine"):
                 raise ValueError(f"similarity must be 'dot' or 'cosine', got {similarity!r}")
-            self.items = items.T
             self.buffer = torch.empty((0, num_items), dtype=self.dtype, device=self.device)
         elif callable(users) and not isinstance(users, nn.Embedding):
             if items is not None:
@@ -336,6 +353,48 @@ class _Scorer:
         brought: Tensor = self.bring(name, vector)
         return brought
 
+    @cached_property
+    def items(self) -> Tensor:
+        """Item embeddings in the dtype of the scores, normalised if they are to be."""
+        items = self.given_items.to(self.dtype)
+        return torch.nn.functional.normalize(items, dim=1) if self.cosine else items
+
+    def some_users(self, at: Tensor) -> Tensor:
+        """User embeddings in the dtype of the scores, normalised if they are to be."""
+        users = self.users[at].to(self.dtype)
+        return torch.nn.functional.normalize(users, dim=1) if self.cosine else users
+
+    def no_products(self, check: bool) -> str | None:
+        """Say why scores that are never in memory cannot be made of these embeddings; None if they can.
+
+        To check that they are finite waits for the device, once.
+        """
+        if self.dtype == torch.float64:
+            return "it multiplies float32, bfloat16 and float16, the embeddings are float64"
+        largest = [part.float().norm(dim=1).max() for part in (self.users, self.given_items)]
+        bound = largest[0] * largest[1]
+        if self.bias is not None:
+            bound = bound + self.bias.where(self.bias != -torch.inf, 0).abs().max()
+        if check and not bound.isfinite():
+            return "embeddings or item_bias hold NaN or infinity, or numbers so large that a score could be infinite"
+        return None
+
+    @cached_property
+    def added(self) -> Tensor | None:
+        """What is added to products: float32 [I], -inf where an item is not allowed."""
+        bias = self.bias
+        if self.allowed is not None:
+            bias = torch.zeros(self.num_items, device=self.device) if bias is None else bias
+            bias = bias.masked_fill(~self.allowed, -torch.inf)
+        return None if bias is None else bias.float()
+
+    def products(self, ids: Tensor) -> Products:
+        """Scores of many users that are never in memory; embeddings keep their dtype unless they are normalised."""
+        at = ids.to(self.device)
+        if self.cosine:
+            return Products(self.some_users(at), self.items, self.added)
+        return Products(self.users[at], self.given_items, self.added)
+
     def rows(self, ids: Tensor, at_once: int) -> ScoreRows:
         """Scores of many users, made for a few at a time."""
         parts = torch.split(ids, at_once)
@@ -359,10 +418,8 @@ class _Scorer:
             self.buffer = torch.empty((rows, self.num_items), dtype=self.dtype, device=self.device)
         out = self.buffer[:rows]
         batch = torch.zeros((rows, self.users.shape[1]), dtype=self.dtype, device=self.device)
-        batch[: len(ids)] = self.users[at].to(self.dtype)
-        if self.cosine:
-            batch = torch.nn.functional.normalize(batch, dim=1)
-        torch.mm(batch, self.items, out=out)  # with out=, autocast keeps its hands off
+        batch[: len(ids)] = self.some_users(at)
+        torch.mm(batch, self.items.T, out=out)  # with out=, autocast keeps its hands off
         if self.bias is not None:
             out += self.bias
         if self.allowed is not None:
@@ -459,15 +516,16 @@ def _run(
     use: Callable[[Tensor, int], None],
     batch_size: int | None,
     memory_budget: int | None,
+    in_memory: bool = True,
 ) -> Iterator[Tensor]:
     """Use up users, `ids` in ascending order of `sizes` (listed items), batch by batch; yield each batch when done.
 
-    `use` is told how many of them to score at once.
+    `use` is told how many of them to score at once. Scores that are not `in_memory` take none of it.
     """
     at_once = len(ids) if batch_size is None else check_k(batch_size, "batch_size")
     together = at_once
-    row_bytes = scorer.num_items * (8 if scorer.dtype == torch.float64 else 4)
-    if scorer.function is None and scorer.device.type == "cpu":
+    row_bytes = scorer.num_items * (8 if scorer.dtype == torch.float64 else 4) if in_memory else 0
+    if in_memory and scorer.function is None and scorer.device.type == "cpu":
         if batch_size is None:
             at_once = max(_MIN_ROWS, _BUFFER_BYTES // row_bytes)
         together = max(at_once, _USERS_TOGETHER)

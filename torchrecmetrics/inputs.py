@@ -208,8 +208,11 @@ class Excluded:
             found = found | self._masked(mask, ids)
         return found & listed
 
-    def subtracted(self, scores: Tensor) -> Tensor | None:
-        """Scores, ascending, of what `ids` and `padding_idx` exclude beyond the masks; -inf for the rest."""
+    def subtracted(self, look_up: Callable[[Tensor], Tensor]) -> Tensor | None:
+        """Scores, ascending, of what `ids` and `padding_idx` exclude beyond the masks; -inf for the rest.
+
+        `look_up` finds the scores of ids.
+        """
         ids = self._removed()
         if not ids.shape[1]:
             return None
@@ -217,7 +220,7 @@ class Excluded:
         counted[:, 1:] &= ids[:, 1:] != ids[:, :-1]
         for mask in self.masks:
             counted = counted & ~self._masked(mask, ids)
-        values = scores.gather(1, ids.clamp(min=0))
+        values = look_up(ids.clamp(min=0))
         return values.where(counted & (values > -torch.inf), -torch.inf).sort(dim=1).values
 
     def overwrite(self, scores: Tensor, rows: slice) -> Tensor | None:

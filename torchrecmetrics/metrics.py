@@ -29,6 +29,7 @@ from torchrecmetrics.inputs import (
     describe,
     float_dtype,
 )
+from torchrecmetrics.kernels import KernelChoice, Products
 from torchrecmetrics.ranking import Overlap, Ranking, ScoreRows, Ties, rank
 
 EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
@@ -101,6 +102,7 @@ class RankingMetric(Metric):
             "neg"), count as 0 ("neg") or 1 ("pos"), or are an "error".
         max_relevant: width for dense targets, which then need no host sync.
         validate_args: True, "deferred" (violations raise in `compute` on the CPU too) or False (no value checks).
+        kernels: what counts over scores: "auto" (default), "eager" or "triton"; see `Ranking.from_scores`.
         kwargs: torchmetrics' own, such as `sync_on_compute`.
     """
 
@@ -128,6 +130,7 @@ class RankingMetric(Metric):
         empty_target_action: EmptyTargetAction = "skip",
         max_relevant: int | None = None,
         validate_args: Validation = True,
+        kernels: KernelChoice = "auto",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -137,6 +140,7 @@ class RankingMetric(Metric):
             ("ties", ties, (None, *get_args(Ties))),
             ("overlap", overlap, (None, *get_args(Overlap))),
             ("empty_target_action", empty_target_action, get_args(EmptyTargetAction)),
+            ("kernels", kernels, get_args(KernelChoice)),
         ):
             check_choice(name, value, choices)
         self.ties = ties
@@ -145,6 +149,7 @@ class RankingMetric(Metric):
         self.empty_target_action = empty_target_action
         self.max_relevant = max_relevant
         self.validate_args = validate_args
+        self.kernels = kernels
         if max_relevant is not None:
             check_k(max_relevant, "max_relevant")
         if "score_threshold" in self.options:
@@ -716,7 +721,7 @@ def make_ranking(
 
 def rank_batch(
     metrics: Sequence[RankingMetric],
-    scores: Tensor | ScoreRows,
+    scores: Tensor | ScoreRows | Products,
     target: Tensor,
     gains: Tensor | None,
     exclude: Exclude | None,
@@ -736,6 +741,7 @@ def rank_batch(
         score_threshold=shared_threshold(metrics),
         max_relevant=options.max_relevant,
         validate_args=options.validate_args,
+        kernels=options.kernels,
         count_ranked=any(metric.reads_num_ranked for metric in metrics),
     )
 

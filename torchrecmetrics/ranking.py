@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
@@ -37,7 +38,7 @@ from torchrecmetrics.inputs import (
     search,
     shown,
 )
-from torchrecmetrics.kernels import count
+from torchrecmetrics.kernels import KernelChoice, Kernels, Products, choose, count, look_up
 
 Ties: TypeAlias = Literal["optimistic", "realistic", "pessimistic"]
 Overlap: TypeAlias = Literal["error", "keep", "miss"]
@@ -94,6 +95,9 @@ class Ranking:
     """The options (ties, padding_idx, overlap) that shaped the ranks, as far as known."""
     tie_groups: tuple[Tensor, Tensor] | None = None
     """For `ranks` and `penalties`: the slot at which each entry's tie group begins, where gains must be averaged."""
+
+    kernels: Kernels | None = None
+    """Which kernels counted the candidates; None = nothing was counted."""
 
     _cache: dict[object, Tensor] = field(default_factory=dict, init=False)
 
@@ -228,6 +232,7 @@ class Ranking:
         score_threshold: float | None = None,
         max_relevant: int | None = None,
         validate_args: Validation = True,
+        kernels: KernelChoice = "auto",
     ) -> Ranking:
         """Rank every item by its score and look up the relevant ones.
 
@@ -249,10 +254,13 @@ class Ranking:
                 an error.
             validate_args: True = check values at once on the CPU and count violations elsewhere; "deferred" = count
                 everywhere; False = no value checks.
+            kernels: what counts: "eager" (PyTorch, any device), "triton" (CUDA) or "auto" (Triton's where they have
+                been checked, else eager). `Ranking.kernels` says which it was.
 
         Raises:
             TypeError: for a dtype that is not accepted.
-            ValueError: for shapes or devices that do not fit and, on the CPU, for bad values.
+            ValueError: for shapes or devices that do not fit, kernels that cannot run there and, on the CPU, for bad
+                values.
         """
         return rank(
             scores,
@@ -266,6 +274,7 @@ class Ranking:
             score_threshold=score_threshold,
             max_relevant=max_relevant,
             validate_args=validate_args,
+            kernels=kernels,
         )
 
     @classmethod
@@ -578,6 +587,7 @@ class Ranking:
             num_ranked=torch.bincount(query[usable], minlength=rows),
             num_recommended=None,
             checks=checks,
+            kernels=None,
         )
         return cls._from_located(located, None, ties, None, {"ties": ties})
 
@@ -624,6 +634,7 @@ class Ranking:
             invalid=located.checks.invalid,
             made_with=made_with,
             tie_groups=tie_groups,
+            kernels=located.kernels,
         )
 
 
@@ -638,7 +649,7 @@ class ScoreRows(NamedTuple):
 
 @torch.no_grad()
 def rank(
-    scores: Tensor | ScoreRows,
+    scores: Tensor | ScoreRows | Products,
     target: Tensor,
     *,
     depth: int | None,
@@ -648,7 +659,7 @@ def rank(
     score_threshold: float | None,
     **options: Any,
 ) -> Ranking:
-    """`Ranking.from_scores`, and what only the package itself says: `ScoreRows`, and whether to `count_ranked`."""
+    """`Ranking.from_scores`, and what only the package itself says: scores it makes, and whether to `count_ranked`."""
     depth = None if depth is None else check_k(depth, "depth")
     located = _locate(scores, target, depth, ties, padding_idx, overlap, score_threshold, **options)
     made_with: dict[str, object] = {"ties": ties, "padding_idx": padding_idx, "overlap": overlap}
@@ -666,6 +677,7 @@ def get_topk_ranks(
     padding_idx: int | None = None,
     overlap: Overlap = "error",
     validate_args: Validation = True,
+    kernels: KernelChoice = "auto",
 ) -> Tensor:
     """Rank of each target in its row's ranking, as far as the first `k` places.
 
@@ -678,6 +690,7 @@ def get_topk_ranks(
         padding_idx: as in `Ranking.from_scores`.
         overlap: as in `Ranking.from_scores`.
         validate_args: as in `Ranking.from_scores`.
+        kernels: as in `Ranking.from_scores`.
 
     Returns:
         int64 [B, T] beside `target` ([B, 1] for [B]): 1 = first, `k + 1` = not in the top k, 0 = padding. Off the CPU
@@ -707,6 +720,7 @@ def get_topk_ranks(
         None,
         exclude=exclude,
         validate_args=validate_args,
+        kernels=kernels,
         count_ranked=False,
     )
     placed = _place(located, located.relevant & located.candidate, ties, located.ids)
@@ -738,6 +752,7 @@ class _Located(NamedTuple):
     num_ranked: Tensor | None  # int64 [B]
     num_recommended: Tensor | None  # int64 [B]
     checks: Checks
+    kernels: Kernels | None
 
 
 class _Placed(NamedTuple):
@@ -749,7 +764,7 @@ class _Placed(NamedTuple):
 
 
 def _locate(
-    scores: Tensor | ScoreRows,
+    scores: Tensor | ScoreRows | Products,
     target: Tensor,
     depth: int | None,
     ties: Ties,
@@ -761,6 +776,7 @@ def _locate(
     exclude: Exclude | None = None,
     max_relevant: int | None = None,
     validate_args: Validation = True,
+    kernels: KernelChoice = "auto",
     count_ranked: bool = True,
 ) -> _Located:
     """Count, for every target, the candidates that score higher and those that score the same.
@@ -769,10 +785,11 @@ def _locate(
     """
     check_choice("ties", ties, get_args(Ties))
     check_choice("overlap", overlap, get_args(Overlap))
-    if not isinstance(scores, ScoreRows):
+    if not isinstance(scores, (ScoreRows, Products)):
         check_scores(scores, dims=2)
     rows, items = scores.shape
     device = scores.device
+    chosen = choose(kernels, device)
     padding_idx = check_padding_idx(padding_idx)
     if padding_idx is not None and padding_idx >= items:
         raise ValueError(f"padding_idx must be an item id in 0..{items - 1}, got {padding_idx}")
@@ -794,19 +811,26 @@ def _locate(
 
     found: list[tuple[Tensor, ...]] = []
     start = 0
-    for part in scores.parts() if isinstance(scores, ScoreRows) else (scores,):
-        row = slice(start, start + len(part))
-        start += len(part)
-        own = part.gather(1, ids[row])
+    parts: Iterable[Tensor | Products] = scores.parts() if isinstance(scores, ScoreRows) else (scores,)
+    for part in parts:
+        row = slice(start, start + part.shape[0])
+        start += part.shape[0]
+        own = look_up(part, ids[row])
         takes_part = may_rank[row] & (own > -torch.inf)
-        overwritten = excluded.overwrite(part, row) if isinstance(scores, ScoreRows) else None
+        overwritten = removed = None
+        if isinstance(scores, ScoreRows):
+            assert isinstance(part, Tensor)
+            overwritten = excluded.overwrite(part, row)
+        else:
+            removed = excluded.subtracted(partial(look_up, part))
         counts = count(
             part,
             own.where(takes_part, torch.nan),
             depth=depth,
             floors=floors,
             masks=[mask[row] if mask.dim() == 2 else mask for mask in excluded.masks],
-            removed=None if isinstance(scores, ScoreRows) else excluded.subtracted(part),
+            removed=removed,
+            kernels=chosen,
         )
         highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
         found.append((own, takes_part, *counts[:3], highest))
@@ -839,6 +863,7 @@ def _locate(
         num_ranked=at_least.pop() if count_ranked or depth is None else None,
         num_recommended=at_least.pop() if at_least else None,
         checks=checks,
+        kernels=chosen,
     )
 
 

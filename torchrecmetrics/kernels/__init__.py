@@ -1,19 +1,79 @@
-"""How the counts behind every rank are made: scores in, numbers of better and of equal items out.
+"""How the counts behind every rank are made: scores in, numbers of better and of equal items out; see `contract`.
 
-    count(scores, thresholds, *, depth=None, floors=(), masks=(), removed=None) -> Counts
-
-One contract, whatever the device and the strategy: exact integers, the same from all of them. Nothing here knows of
-metrics, targets' ids, ties or padding.
-
-- `scores` [B, I] in any float dtype and layout, read and never written. NaN is no candidate; `+inf` is one.
-- `thresholds` [B, T], T >= 1, in the scores' dtype: scores to be placed, above -inf. NaN = not asked for: any answer.
-- `depth`: places that matter; `better` and `equal` are exact where `better < depth`, elsewhere `better >= depth` is all
-  that holds. None = exact everywhere.
-- `floors`: finite numbers, the same for every row: how many candidates are >= each.
-- `masks`: bool [I] or [B, I], True = no candidate.
-- `removed` [B, H], ascending: scores of further items that are no candidates, taken off the counts (-inf = none).
+`eager` is plain PyTorch, for any device. `triton` is for CUDA, and the only one that counts over `Products`.
 """
 
-from torchrecmetrics.kernels.eager import Counts, count
+from __future__ import annotations
 
-__all__ = ["Counts", "count"]
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.inputs import check_choice
+from torchrecmetrics.kernels import eager
+from torchrecmetrics.kernels.contract import Counts, Products
+
+Kernels: TypeAlias = Literal["eager", "triton"]
+KernelChoice: TypeAlias = Literal["auto", "eager", "triton"]
+
+__all__ = ["Counts", "KernelChoice", "Kernels", "Products", "choose", "count", "look_up"]
+
+
+def choose(kernels: KernelChoice, device: torch.device) -> Kernels:
+    """Return which kernels run on a device: those asked for; "auto" takes Triton's where a checked run is on record.
+
+    Raises:
+        ValueError: if "triton" is asked for and cannot run there, with the reason.
+    """
+    check_choice("kernels", kernels, get_args(KernelChoice))
+    if kernels == "eager" or (kernels == "auto" and device.type != "cuda"):
+        return "eager"
+    try:
+        from torchrecmetrics.kernels import triton
+    except ImportError as error:
+        reason: str | None = f"Triton cannot be imported ({error})"
+    else:
+        reason = triton.unavailable(device)
+        if kernels == "auto" and not triton.checked(device):
+            return "eager"
+    if reason is None:
+        return "triton"
+    if kernels == "auto":
+        return "eager"
+    raise ValueError(f"kernels='triton' cannot be used: {reason}. kernels='auto' takes what can")
+
+
+def count(
+    scores: Tensor | Products,
+    thresholds: Tensor,
+    *,
+    depth: int | None = None,
+    floors: Sequence[float] = (),
+    masks: Sequence[Tensor] = (),
+    removed: Tensor | None = None,
+    kernels: Kernels = "eager",
+) -> Counts:
+    """Count by the kernel that was chosen; products may wait for the device, to leave out rows that are settled."""
+    if isinstance(scores, Products):
+        from torchrecmetrics.kernels import triton
+
+        for mask in masks:
+            bias = scores.bias if scores.bias is not None else thresholds.new_zeros(scores.shape[1])
+            scores = scores._replace(bias=bias.masked_fill(mask, -torch.inf))
+        return triton.count_products_until(scores, thresholds, depth, floors, removed)
+    if kernels == "triton":
+        from torchrecmetrics.kernels import triton
+
+        return triton.count(scores, thresholds, depth, floors, masks, removed)
+    return eager.count(scores, thresholds, depth=depth, floors=floors, masks=masks, removed=removed)
+
+
+def look_up(scores: Tensor | Products, ids: Tensor) -> Tensor:
+    """Scores of the items `ids` [B, N] in their rows, the very numbers that `count` compares."""
+    if isinstance(scores, Products):
+        from torchrecmetrics.kernels import triton
+
+        return triton.pair_scores(scores, ids)
+    return scores.gather(1, ids)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.inputs import count_above, count_at_least, search, tiles
+from torchrecmetrics.kernels.contract import Counts
 
 # Items a block: 64 and 128 vectorise, 16 and 50 do not. The fewer a block holds, the less is read again.
 _BLOCK = 64
@@ -25,15 +25,6 @@ _BUCKETS_FROM = 80
 _AT_ONCE = 2**21
 
 
-class Counts(NamedTuple):
-    """What the kernel found; see the package for what is exact."""
-
-    better: Tensor  # int64 [B, T], candidates > the threshold
-    equal: Tensor  # int64 [B, T], candidates == the threshold
-    at_least: Tensor  # int64 [B, len(floors)], candidates >= the floor
-    highest: Tensor  # [B], the row's maximum, masked items included; NaN if it holds one
-
-
 def count(
     scores: Tensor,
     thresholds: Tensor,
@@ -43,7 +34,7 @@ def count(
     masks: Sequence[Tensor] = (),
     removed: Tensor | None = None,
 ) -> Counts:
-    """Count by the strategy that is fastest for these shapes; see the package for the contract."""
+    """Count by the strategy that is fastest for these shapes; see `contract`."""
     items, width = scores.shape[1], thresholds.shape[1]
     taken = 0 if removed is None else removed.shape[1]
     strategy = by_comparing if width < _BUCKETS_FROM else by_buckets

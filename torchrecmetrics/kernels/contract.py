@@ -1,0 +1,56 @@
+"""What every kernel is given and answers, whatever the device and the strategy: exact integers, the same from all.
+
+Nothing here knows of metrics, targets' ids, ties or padding.
+
+- `scores`: [B, I] in any float dtype and layout, read and never written; or `Products`, which are never in memory. NaN
+  is no candidate; `+inf` is one.
+- `thresholds` [B, T], T >= 1, in the scores' dtype: scores to be placed, above -inf. NaN = not asked for: any answer.
+- `depth`: places that matter; `better` and `equal` are exact where `better < depth`, elsewhere `better >= depth` is all
+  that holds. None = exact everywhere.
+- `floors`: finite numbers, the same for every row: how many candidates are >= each.
+- `masks`: bool [I] or [B, I], True = no candidate; for products [I].
+- `removed` [B, H], ascending: scores of further items that are no candidates, taken off the counts (-inf = none).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Counts(NamedTuple):
+    """What a kernel found."""
+
+    better: Tensor  # int64 [B, T], candidates > the threshold
+    equal: Tensor  # int64 [B, T], candidates == the threshold
+    at_least: Tensor  # int64 [B, len(floors)], candidates >= the floor
+    highest: Tensor  # [B], the row's maximum, masked items included; NaN if it holds one; 0 for products
+
+
+class Products(NamedTuple):
+    """Scores [B, I] that are never in memory: `users @ items.T + bias`, finite as the caller knows.
+
+    Operands of 16 bits are multiplied as they are, unlike ones and all others as float32, whose precision follows
+    `torch.get_float32_matmul_precision()`; sums, bias and comparisons are float32.
+    """
+
+    users: Tensor  # float32, float16 or bfloat16 [B, d], of any strides
+    items: Tensor  # the same kinds, [I, d]
+    bias: Tensor | None = None  # float32 [I], -inf = no candidate
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and items."""
+        return len(self.users), len(self.items)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the scores."""
+        return torch.float32
+
+    @property
+    def device(self) -> torch.device:
+        """Where the embeddings are."""
+        return self.users.device
