@@ -18,7 +18,8 @@ import triton.language as tl  # type: ignore[import-not-found,import-untyped,unu
 from torch import Tensor
 
 from torchrecmetrics.inputs import count_above, search
-from torchrecmetrics.kernels.eager import Counts, _counts, _with_floors, _without_nan, _working
+from torchrecmetrics.kernels.contract import Counts, Products
+from torchrecmetrics.kernels.eager import _counts, _with_floors, _without_nan, _working
 
 # Edges a row up to which every score is compared with all of them; beyond, it is searched for among them.
 _DIRECT = 32
@@ -291,18 +292,6 @@ def _(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[Tensor, Tenso
 
 
 # ---------------------------------------------------------------------------------------------- scores never in memory
-
-
-class Products(NamedTuple):
-    """Scores [B, I] that are never in memory: `users @ items.T + bias`.
-
-    Operands of 16 bits are multiplied as they are, unlike ones and all others as float32, whose precision follows
-    `torch.get_float32_matmul_precision()`; sums, bias and comparisons are float32.
-    """
-
-    users: Tensor  # float32, float16 or bfloat16 [B, d], of any strides
-    items: Tensor  # the same kinds, [I, d]
-    bias: Tensor | None = None  # float32 [I], -inf = no candidate
 
 
 @triton.jit
