@@ -3,6 +3,8 @@
 import math
 import os
 import shutil
+import sys
+from functools import partial
 
 import hypothesis.strategies as st
 import pytest
@@ -10,7 +12,7 @@ import torch
 from hypothesis import given, settings
 
 import torchrecmetrics as trm
-from torchrecmetrics import functional, ranking
+from torchrecmetrics import functional, kernels, ranking
 from torchrecmetrics.kernels import eager
 
 INF, NAN = math.inf, math.nan
@@ -392,3 +394,71 @@ def test_no_strategy_needs_denormal_numbers(strategy):
         torch.set_flush_denormal(False)
     assert counts.better.tolist() == [[1, 0, 3]]
     assert counts.equal.tolist() == [[2, 1, 1]]
+
+
+# ------------------------------------------------------------------------------------------------- which kernels count
+
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+
+
+class Card:
+    """Stands for the Triton kernels on a machine that has, or lacks, what they need."""
+
+    def __init__(self, reason, is_checked):
+        self.unavailable = lambda device: reason
+        self.checked = lambda device: is_checked
+
+
+@pytest.mark.parametrize(
+    ("card", "auto", "triton"),
+    [
+        (Card(None, True), "triton", "triton"),
+        (Card(None, False), "eager", "triton"),
+        (Card("too old", True), "eager", "too old"),
+        (None, "eager", "cannot be imported"),
+    ],
+    ids=["checked", "not checked", "unavailable", "not installed"],
+)
+def test_kernels_are_chosen(card, auto, triton, monkeypatch):
+    """Auto takes Triton's where a run is on record; who asks for them gets them, or an error that says why not."""
+    monkeypatch.setitem(sys.modules, "torchrecmetrics.kernels.triton", card)
+    monkeypatch.delattr(kernels, "triton", raising=False)
+    if card is not None:
+        monkeypatch.setattr(kernels, "triton", card, raising=False)
+    assert kernels.choose("auto", CUDA) == auto
+    assert kernels.choose("auto", CPU) == kernels.choose("eager", CPU) == kernels.choose("eager", CUDA) == "eager"
+    if triton == "triton":
+        assert kernels.choose("triton", CUDA) == "triton"
+    else:
+        with pytest.raises(ValueError, match=f"kernels='triton' cannot be used: .*{triton}"):
+            kernels.choose("triton", CUDA)
+
+
+def test_a_request_that_cannot_be_met_changes_nothing():
+    """On the CPU there is nothing for Triton to run on: every door says so, and no state moves."""
+    scores, target = torch.rand(2, 5), torch.tensor([1, 2])
+    for form in (trm.Ranking.from_scores, partial(trm.get_topk_ranks, k=2)):
+        with pytest.raises(ValueError, match="kernels='triton' cannot be used"):
+            form(scores, target, kernels="triton")
+        with pytest.raises(ValueError, match="kernels must be one of 'auto', 'eager', 'triton', got 'cuda'"):
+            form(scores, target, kernels="cuda")
+    collection = trm.RecMetricCollection(["HR"], k=2, kernels="triton")
+    with pytest.raises(ValueError, match="kernels='triton' cannot be used"):
+        collection.update(scores, target)
+    assert not collection["HR@2"].update_called
+    held = trm.Interactions.from_padded(target[:, None], 5)
+    with pytest.raises(ValueError, match="kernels='triton' cannot be used"):
+        trm.evaluate("HR", torch.rand(2, 3), torch.rand(5, 3), target=held, k=1, kernels="triton")
+    with pytest.raises(ValueError, match="kernels must be one of"):
+        trm.HR(2, kernels="cuda")
+    with pytest.raises(ValueError, match="kernels"):
+        trm.RecMetricCollection([trm.HR(2, kernels="eager")], kernels="auto")
+
+
+def test_what_counted_can_be_asked_for():
+    scores, target = torch.rand(2, 5), torch.tensor([1, 2])
+    assert trm.Ranking.from_scores(scores, target).kernels == "eager"
+    assert trm.Ranking.from_ranks(target).kernels is None
+    held = trm.Interactions.from_padded(target[:, None], 5)
+    assert trm.evaluate("HR", scores, torch.rand(5, 5), target=held, k=1).kernels == "eager"
