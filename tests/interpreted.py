@@ -1,12 +1,14 @@
 """The Triton kernels on the CPU. test_triton.py runs this with TRITON_INTERPRET=1, which is read at Triton's import."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given, settings
 from test_kernels import check, problems, removed
 
+import torchrecmetrics as trm
 from torchrecmetrics.kernels import eager
 from torchrecmetrics.kernels import triton as kernels
 
@@ -220,3 +222,126 @@ def test_the_interpreter_is_no_device_of_its_own():
     half = torch.ones(2, 4, dtype=torch.bfloat16)
     with pytest.raises(RuntimeError, match="bfloat16"):
         kernels.pair_scores(kernels.Products(half, half), torch.zeros(2, 1, dtype=torch.int64))
+
+
+# ----------------------------------------------------------------------------------- asked for where users ask for them
+
+
+def catalogue(generator, rows=19, items=210, width=12):
+    """Embeddings of whole numbers, whose products every path makes exactly, ground truth and history."""
+    users, vectors = (torch.randint(-3, 4, (n, width), generator=generator).float() for n in (rows, items))
+    pick = torch.rand(rows, items, generator=generator).argsort(1)
+    held = pick[:, :5].where(torch.rand(rows, 5, generator=generator) < 0.7, -1)
+    held[0] = -1
+    target, history = (trm.Interactions.from_padded(part, items) for part in (held, pick[:, 5:15]))
+    return users, vectors, target, history
+
+
+def options(name, history, generator, items=210):
+    """Everything that changes who is a candidate, or at which score."""
+    some = torch.rand(items, generator=generator) < 0.1
+    bias = torch.randint(-2, 3, (items,), generator=generator).float()
+    return {
+        "plain": {},
+        "history": {"exclude": history},
+        "masks": {"exclude": (history, some, ~some.roll(7)), "overlap": "miss"},
+        "bias": {"item_bias": bias.masked_fill(some, -INF), "exclude": history, "batch_size": 4},
+        "allowed": {"items_allowed": ~some, "item_bias": bias.half()},
+        "padding": {"exclude": history, "padding_idx": 0, "overlap": "keep", "ties": "pessimistic"},
+        "cosine": {"similarity": "cosine"},
+    }[name]
+
+
+@pytest.mark.parametrize("metrics", [["HR", "NDCG", "MRR"], ["Recall", "AUROC", "MAP"]], ids=["to a depth", "whole"])
+@pytest.mark.parametrize("name", ["plain", "history", "masks", "bias", "allowed", "padding", "cosine"])
+def test_evaluate(metrics, name, monkeypatch, generator):
+    """The same values, errors and counts as from scores in memory, whole or with an early exit."""
+    users, items, target, history = catalogue(generator)
+    if name == "cosine":  # one number each: its square root is exact, and so is the quotient
+        users, items = (x * torch.eye(x.shape[1]).repeat(len(x), 1)[: len(x)] for x in (users, items))
+    monkeypatch.setattr(kernels, "_SMALLEST_CHUNK", 64)
+    kept = options(name, history, generator)
+    evaluate = partial(trm.evaluate, metrics, users, items, target=target, k=7, **kept)
+    eagerly, found = evaluate(kernels="eager"), evaluate(kernels="triton")
+    assert (eagerly.kernels, found.kernels) == ("eager", "triton")
+    # batches of other sizes are added up in another order
+    assert list(found) == list(eagerly)
+    torch.testing.assert_close(list(found.values()), list(eagerly.values()), rtol=1e-12, atol=0)
+    for count in ("num_users", "num_skipped", "num_unreachable", "num_tied"):
+        assert getattr(found, count) == getattr(eagerly, count)
+    for key, error in eagerly.standard_errors.items():
+        assert found.standard_errors[key].item() == pytest.approx(error.item(), rel=1e-12)
+
+
+def test_sixteen_bits_stay_sixteen_bits(monkeypatch, generator):
+    """The kernel is given embeddings as they are; only normalised ones become float32."""
+    given = []
+    count = kernels.count_products_until
+
+    def seen(products, *args):
+        given.append(products)
+        return count(products, *args)
+
+    monkeypatch.setattr(kernels, "count_products_until", seen)
+    users, items, target, _ = catalogue(generator)
+    for kind, similarity, expected in ((torch.float16, "dot", torch.float16), (torch.float16, "cosine", torch.float32)):
+        trm.evaluate("HR", users.to(kind), items.to(kind), target=target, k=3, kernels="triton", similarity=similarity)
+        assert given[-1].users.dtype == given[-1].items.dtype == expected
+    evaluate = partial(trm.evaluate, ["HR", "MRR"], users.half(), items, target=target, k=3)
+    assert evaluate(kernels="eager") == evaluate(kernels="triton")
+    assert given[-1].users.dtype == torch.float16
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda users, items: (users.double(), items), "float64"),
+        (lambda users, items: (users.where(users < 3, NAN), items), "NaN or infinity"),
+        (lambda users, items: (users, items.where(items < 3, INF)), "NaN or infinity"),
+        (lambda users, items: (users * 2.0**61, items * 2.0**61), "so large"),
+    ],
+    ids=["float64", "nan", "inf", "large"],
+)
+def test_embeddings_it_cannot_take(spoil, reason, monkeypatch, generator):
+    """An explicit request is refused; auto makes the scores, checks them, and counts those."""
+    users, items, target, _ = catalogue(generator)
+    users, items = spoil(users, items)
+    with pytest.raises(ValueError, match=f"kernels='triton' cannot be used: .*{reason}"):
+        trm.evaluate("HR", users, items, target=target, k=3, kernels="triton")
+    monkeypatch.setattr("torchrecmetrics.evaluation.choose", lambda kernels, device: "triton")
+    monkeypatch.setattr("torchrecmetrics.ranking.choose", lambda kernels, device: "triton")
+    if reason in ("float64", "so large"):
+        assert trm.evaluate("HR", users, items, target=target, k=3).kernels == "triton"
+    else:
+        with pytest.raises(ValueError, match="NaN or \\+inf"):
+            trm.evaluate("HR", users, items, target=target, k=3)
+
+
+def test_a_bias_that_is_not_a_number(generator):
+    users, items, target, _ = catalogue(generator)
+    bias = torch.zeros(len(items))
+    bias[3] = NAN
+    with pytest.raises(ValueError, match="item_bias hold NaN"):
+        trm.evaluate("HR", users, items, target=target, k=3, kernels="triton", item_bias=bias)
+
+
+def test_metrics_and_score_functions(generator):
+    """Scores in memory are counted by the same request: in update, from a function, as plain ranks."""
+    users, items, target, history = catalogue(generator)
+    scores = users @ items.T
+    ids = torch.arange(1, len(users))
+    batch = scores[1:], target.select(ids).items
+    past = history.select(ids).items
+    values = []
+    for name in ("eager", "triton"):
+        collection = trm.RecMetricCollection(["HR", "AUROC", "Precision"], k=[2, 30], kernels=name)
+        collection.update(*batch, exclude=past)
+        by_function = trm.evaluate(
+            ["HR", "MAP"], lambda at: scores[at], target=target, exclude=history, k=5, kernels=name
+        )
+        assert by_function.kernels == name
+        ranking = trm.Ranking.from_scores(*batch, exclude=past, depth=9, kernels=name)
+        assert ranking.kernels == name
+        places = trm.get_topk_ranks(*batch, 9, exclude=past, kernels=name)
+        values.append((collection.compute(), by_function, ranking.ranks.tolist(), places.tolist()))
+    assert values[0] == values[1]

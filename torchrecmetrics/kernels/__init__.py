@@ -62,8 +62,7 @@ def count(
         for mask in masks:
             bias = scores.bias if scores.bias is not None else thresholds.new_zeros(scores.shape[1])
             scores = scores._replace(bias=bias.masked_fill(mask, -torch.inf))
-        chunk = max(2**16, scores.shape[1] // 16)
-        return triton.count_products_until(scores, thresholds, depth, floors, removed, chunk)
+        return triton.count_products_until(scores, thresholds, depth, floors, removed)
     if kernels == "triton":
         from torchrecmetrics.kernels import triton
 

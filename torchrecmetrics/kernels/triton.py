@@ -31,6 +31,8 @@ _BINS = 1024
 _WAVES = 8
 # Edges a program counts against the same products: so many that multiplying again for the next ones costs little.
 _COLUMNS = 8
+# Items after which it may pay to wait and see who is settled; not measured yet, as nothing here.
+_SMALLEST_CHUNK = 2**16
 # No run on a card has been recorded yet: what is known comes from the interpreter, the compiler and ptxas.
 _CHECKED: frozenset[tuple[int, int]] = frozenset()
 _INTERPRETED_AS = (9, 0)
@@ -609,16 +611,17 @@ def count_products_until(
     depth: int | None,
     floors: Sequence[float],
     removed: Tensor | None,
-    chunk: int,
+    chunk: int | None = None,
 ) -> Counts:
     """`count_products`, `chunk` items at a time, without what has `depth` better candidates already.
 
-    Waits for the device after each chunk: which rows are left is data. Floors, and depth None, need the whole list:
-    with them nothing is left out.
+    Waits for the device after each chunk (None: a sixteenth of the items, or more): which rows are left is data.
+    Floors, and depth None, need the whole list: with them nothing is left out.
     """
     if depth is None or floors:
         return count_products(products, thresholds, depth, floors, removed)
     users, items, bias = products
+    chunk = chunk or max(_SMALLEST_CHUNK, len(items) // 16)
     above = thresholds.new_zeros(thresholds.shape, dtype=torch.int64)
     at_least = torch.zeros_like(above)
     # a removed item may be among those counted so far, or still to come
