@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -371,11 +372,13 @@ class _Scorer:
         """
         if self.dtype == torch.float64:
             return "it multiplies float32, bfloat16 and float16, the embeddings are float64"
-        largest = [part.float().norm(dim=1).max() for part in (self.users, self.given_items)]
-        bound = largest[0] * largest[1]
+        if not check:
+            return None
+        lengths = (torch.linalg.vector_norm(x, dim=1, dtype=self.dtype) for x in (self.users, self.given_items))
+        bound = math.prod(length.max() for length in lengths)
         if self.bias is not None:
             bound = bound + self.bias.where(self.bias != -torch.inf, 0).abs().max()
-        if check and not bound.isfinite():
+        if not bound.isfinite():
             return "embeddings or item_bias hold NaN or infinity, or numbers so large that a score could be infinite"
         return None
 
