@@ -23,7 +23,17 @@ KINDS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "
 def test_in_the_interpreter():
     """Everything in interpreted.py; a process of its own, for the variable must not reach the other tests."""
     here = Path(__file__).parent
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(here / "interpreted.py")]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-o",
+        "addopts=",
+        "-p",
+        "no:cacheprovider",
+        str(here / "interpreted.py"),
+    ]
     env = os.environ | {"TRITON_INTERPRET": "1"}
     done = subprocess.run(command, cwd=here.parent, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
