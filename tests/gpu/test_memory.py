@@ -1,0 +1,68 @@
+"""`evaluate` on a card that runs out of memory: batches are halved and repeated, and nothing changes."""
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+from torchrecmetrics import ranking
+
+KERNELS = ["eager", "triton"]
+
+
+def world(users, items, d, listed, device):
+    """Whole-number embeddings, whose scores are exact in every batch; ground truth and history side by side."""
+    vectors = [torch.randint(-3, 4, (n, d), device=device).float() for n in (users, items)]
+    first = torch.randint(items, (users, 1), device=device)
+    ids = (first + torch.arange(listed + 5, device=device) * 31) % items
+    target, history = (trm.Interactions.from_padded(part, items) for part in (ids[:, :5], ids[:, 5:]))
+    return vectors, {"target": target, "exclude": history, "k": [5, 100]}
+
+
+def evaluate(vectors, kernels, **options):
+    found = trm.evaluate(["HR", "NDCG", "MAP", "AUROC"], *vectors, kernels=kernels, **options)
+    assert found.kernels == kernels
+    return {key: value.item() for key, value in found.items()}, found.num_users
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_a_batch_that_fails_is_repeated_in_halves(kernels, place, monkeypatch):
+    """Memory runs out in the midst of the first three attempts."""
+    vectors, options = world(*place.pick((2000, 5000, 32, 50), (40, 300, 8, 6)), place.device)
+    wanted = evaluate(vectors, kernels, **options)
+    count, attempts = ranking.count, []
+
+    def failing(scores, thresholds, **kwargs):
+        attempts.append(len(thresholds))
+        if len(attempts) <= 3:
+            raise torch.cuda.OutOfMemoryError("pretended")
+        return count(scores, thresholds, **kwargs)
+
+    monkeypatch.setattr(ranking, "count", failing)
+    found = evaluate(vectors, kernels, **options)
+    assert attempts[:3] == sorted(attempts[:3], reverse=True)
+    assert max(attempts[3:]) <= attempts[0] // 4
+    assert found[0] == pytest.approx(wanted[0], abs=1e-12)
+    assert found[1] == wanted[1]
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_a_card_that_is_full(kernels, cuda):
+    """The process may take 256 MiB more than it has; the first batch would take several times that."""
+    shape = {"eager": (4096, 100_000, 32, 50), "triton": (100_000, 20_000, 32, 200)}[kernels]
+    vectors, options = world(*shape, cuda)
+    wanted = evaluate(vectors, kernels, **options)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    whole = torch.cuda.get_device_properties(cuda).total_memory
+    torch.cuda.reset_peak_memory_stats()
+    cap = torch.cuda.memory_reserved() + 2**28
+    torch.cuda.set_per_process_memory_fraction(cap / whole)
+    retried = torch.cuda.memory_stats()["num_ooms"]
+    try:
+        found = evaluate(vectors, kernels, memory_budget=2**40, **options)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert torch.cuda.memory_stats()["num_ooms"] > retried
+    assert torch.cuda.max_memory_allocated() <= cap
+    assert found[0] == pytest.approx(wanted[0], abs=1e-12)
+    assert found[1] == wanted[1]

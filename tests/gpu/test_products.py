@@ -1,0 +1,164 @@
+"""Products on a card: pairs have the bits of their tiles, and places are those of float64 as far as sums allow."""
+
+import math
+from typing import NamedTuple
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from torchrecmetrics.inputs import count_above, count_at_least
+from torchrecmetrics.kernels import eager
+from torchrecmetrics.kernels import triton as kernels
+
+INF, NAN = math.inf, math.nan
+
+
+class Kind(NamedTuple):
+    """What is multiplied how, and how far that may be from the operands' own product, relative to |u| |v|."""
+
+    dtype: torch.dtype
+    precision: str
+    operands: float  # what is lost before the product
+
+
+# tf32 cuts an operand to 10 bits behind the point, bfloat16 rounds it to 7
+KINDS = {
+    "bf16": Kind(torch.bfloat16, "highest", 0.0),
+    "fp16": Kind(torch.float16, "highest", 0.0),
+    "tf32": Kind(torch.float32, "high", 2**-9 + 2**-20),
+    "fp32": Kind(torch.float32, "highest", 0.0),
+    "fp32 as bf16": Kind(torch.float32, "medium", 2**-8 + 2**-18),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request, place, precision):
+    """A kind of product that can be made here, set up."""
+    if place.small and "bf16" in request.param:
+        pytest.skip("the interpreter gives wrong products of bfloat16")
+    precision(KINDS[request.param].precision)
+    return KINDS[request.param]
+
+
+def embeddings(rows, items, d, dtype, device, whole=False):
+    """Random ones, or whole numbers whose products every order of sums makes exactly."""
+    if whole:
+        users, others = (torch.randint(-2, 3, (n, d), device=device) for n in (rows, items))
+    else:
+        users, others = (torch.randn(n, d, device=device) for n in (rows, items))
+    return users.to(dtype), others.to(dtype)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("d", "biased"), [(64, False), (96, True), (128, False), (300, False)])
+def test_pairs_have_the_bits_of_their_tiles(d, biased, kind, place):
+    """Counted against the scores of all 10^7 pairs, the tiles hold those very numbers and no others.
+
+    A row whose scores are > and >= each of its pairs' scores as often as those pairs' scores themselves are has the
+    same scores, each as often: one that differed in its last bit would be missing from its own `equal`.
+    """
+    rows, items = place.pick((500, 20_011), (5, 130))
+    users, others = embeddings(rows, items, d, kind.dtype, place.device)
+    bias = torch.randn(items, device=place.device) if biased else None
+    if bias is not None:
+        bias[::7] = -INF
+    products = kernels.Products(users, others, bias)
+    pairs = kernels.pair_scores(products, torch.arange(items, device=place.device).expand(rows, items))
+    ascending = pairs.sort(1).values
+    ranked = pairs > -INF
+    found = kernels.count_products(products, pairs.where(ranked, NAN), None, (), None)
+    assert torch.equal(found.better[ranked], count_above(ascending, pairs)[ranked])
+    assert torch.equal((found.better + found.equal)[ranked], count_at_least(ascending, pairs)[ranked])
+    assert (found.equal[ranked] >= 1).all()
+
+    # one target a row is another kernel: rows as often as they ask
+    asks = place.pick(512, 2)
+    row = torch.arange(rows, device=place.device).repeat_interleave(asks)
+    ids = torch.randint(items, (rows * asks, 1), device=place.device)
+    again = products._replace(users=users[row])
+    own = kernels.pair_scores(again, ids)
+    assert torch.equal(own, pairs[row[:, None], ids])
+    ranked = own > -INF
+    better, at_least = (
+        count(ascending, own.view(rows, asks)).view(-1, 1)[ranked] for count in (count_above, count_at_least)
+    )
+    thresholds = own.where(ranked, NAN)
+    found = kernels.count_products(again, thresholds, None, (), None)
+    assert torch.equal(found.better[ranked], better)
+    assert torch.equal((found.better + found.equal)[ranked], at_least)
+    # the next float above an own score is reached by what is better, and no longer by the item itself
+    further = kernels.count_products(again, thresholds.nextafter(own.new_tensor(INF)), None, (), None)
+    assert torch.equal((further.better + further.equal)[ranked], better)
+
+
+@pytest.mark.parametrize("targets", [1, 5])
+@pytest.mark.parametrize("d", [64, 300])
+def test_places_are_those_of_float64(d, targets, kind, place):
+    """Only items within the rounding of a score may stand on the other side of a target.
+
+    A score is off by less than (lost + d 2^-22) |u| |v|: what its operands lose, and d sums in float32.
+    """
+    rows, items, sampled = place.pick((4096, 50_000, 64), (40, 300, 8))
+    users, others = embeddings(rows, items, d, kind.dtype, place.device)
+    ids = torch.randint(items, (rows, targets), device=place.device)
+    products = kernels.Products(users, others)
+    found = kernels.count_products(products, kernels.pair_scores(products, ids), None, (), None)
+    sample = torch.randperm(rows, device=place.device)[:sampled]
+    u, v = users[sample].double(), others.double()
+    exact, wanted = u @ v.T, ids[sample]
+    off = (kind.operands + d * 2**-22) * u.norm(dim=1)[:, None] * v.norm(dim=1)
+    for slot in range(targets):
+        own, own_off = (part.gather(1, wanted[:, slot : slot + 1]) for part in (exact, off))
+        surely = (exact > own + own_off + off).sum(1)
+        perhaps = (exact >= own - own_off - off).sum(1)
+        better, equal = found.better[sample, slot], found.equal[sample, slot]
+        assert (equal >= 1).all()
+        assert (surely <= better).all()
+        assert (better + equal <= perhaps).all()
+        assert (perhaps - surely).double().mean() < items * (0.1 if kind.operands else 0.02)
+
+
+@pytest.mark.parametrize("targets", [1, 20])
+def test_whole_numbers_have_no_rounding(targets, kind, place):
+    """Counts over products are those of eager over the matrix; history, bias and early exit included."""
+    rows, items, d = place.pick((1000, 30_000, 64), (30, 200, 24))
+    users, others = embeddings(rows, items, d, kind.dtype, place.device, whole=True)
+    bias = torch.randint(-3, 3, (items,), device=place.device).float()
+    bias[1::7] = -INF
+    products = kernels.Products(users, others, bias)
+    scores = (users.double() @ others.double().T + bias).float()
+    ids, history = (torch.randint(items, (rows, n), device=place.device) for n in (targets, 10))
+    own = kernels.pair_scores(products, ids)
+    assert torch.equal(own, scores.gather(1, ids))
+    thresholds = own.where(own > -INF, NAN)
+    asked = ~thresholds.isnan()
+    removed = kernels.pair_scores(products, history).sort(1).values
+    found = kernels.count_products(products, thresholds, None, (0.5,), removed)
+    wanted = eager.by_comparing(scores, thresholds, None, (0.5,), [], removed)
+    for name in ("better", "equal"):
+        assert torch.equal(getattr(found, name)[asked], getattr(wanted, name)[asked])
+    assert torch.equal(found.at_least, wanted.at_least)
+    early = kernels.count_products_until(products, thresholds, 100, (), removed, items // 5)
+    near = asked & (wanted.better < 100)
+    assert torch.equal(early.better[near], wanted.better[near])
+    assert torch.equal(early.equal[near], wanted.equal[near])
+    assert (early.better[asked & ~near] >= 100).all()
+
+
+@pytest.mark.parametrize("targets", [1, 20])
+def test_every_run_gives_the_same_bits(targets, kind, place):
+    """Pairs, counts and early exit, whatever order their programs finish in."""
+    rows, items, d = place.pick((3000, 100_000, 96), (20, 200, 20))
+    users, others = embeddings(rows, items, d, kind.dtype, place.device)
+    products = kernels.Products(users, others)
+    ids = torch.randint(items, (rows, targets), device=place.device)
+    runs = []
+    for _ in range(3):
+        own = kernels.pair_scores(products, ids)
+        whole = kernels.count_products(products, own, None, (0.0,), None)
+        early = kernels.count_products_until(products, own, 100, (), None, items // 5)
+        runs.append((own, *whole, *early))
+    for run in runs[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))

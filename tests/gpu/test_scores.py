@@ -1,0 +1,58 @@
+"""Scores in memory on a card: the counts of the Triton kernels are eager's, every time."""
+
+import math
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from torchrecmetrics.kernels import eager
+from torchrecmetrics.kernels import triton as kernels
+
+INF, NAN = math.inf, math.nan
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+# edges compared, edges searched on the chip, edges searched with atomics
+WIDTHS = [1, 10, 32, 40, 1100]
+
+
+def problem(width, dtype, place):
+    """Scores with ties, NaN and both infinities, masks of both kinds, removed scores."""
+    rows, items = place.pick((257, 100_003), (3, 3000))
+    scores = (torch.randn(rows, items, device=place.device) * 64).round().to(dtype)
+    scores[0, -1], scores[1, 3], scores[:, 5:90] = NAN, INF, -INF
+    thresholds = scores[:, torch.randint(items, (width,), device=place.device)]
+    thresholds = thresholds.where(thresholds > -INF, NAN)
+    masks = [torch.rand(shape, device=place.device) < 0.1 for shape in ((items,), (rows, items))]
+    removed = torch.randn(rows, 50, device=place.device).mul(64).round().to(dtype).sort(1).values
+    return scores, thresholds, None, (0.5, -100.0), masks, removed
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_counts_are_those_of_eager(width, dtype, place):
+    """For every dtype and each way of counting; three runs have the same bits."""
+    scores, thresholds, *rest = problem(width, dtype, place)
+    asked = ~thresholds.isnan()
+    wanted = eager.by_comparing(scores, thresholds, *rest)
+    for _ in range(3):
+        found = kernels.count(scores, thresholds, *rest)
+        assert torch.equal(found.better[asked], wanted.better[asked])
+        assert torch.equal(found.equal[asked], wanted.equal[asked])
+        assert torch.equal(found.at_least, wanted.at_least)
+        torch.testing.assert_close(found.highest, wanted.highest, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("width", [1, 40])
+def test_more_scores_than_32_bits_can_number(width, place):
+    """The last rows of a matrix of 2.4 * 10^9 scores are counted as they are alone."""
+    rows, items = place.pick((2400, 1_000_000), (6, 500))
+    if not place.small and torch.cuda.mem_get_info()[0] < 8 * 2**30:
+        pytest.skip("less than 8 GiB of memory free")
+    scores = torch.randn(rows, items, device=place.device, dtype=torch.float16)
+    thresholds = scores[:, -width:].clone()
+    whole = kernels.count(scores, thresholds, None, (), [], None)
+    last = slice(rows - 3, rows)
+    alone = eager.by_comparing(scores[last].clone(), thresholds[last], None, (), [], None)
+    assert torch.equal(whole.better[last], alone.better)
+    assert torch.equal(whole.equal[last], alone.equal)

@@ -1,0 +1,227 @@
+"""A collection on a card: update never waits, works in deterministic mode, and can be recorded up to its last line."""
+
+import warnings
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+from torchrecmetrics.metrics import make_ranking, rows_together
+
+NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP", "F1"]
+KERNELS = ["eager", "triton"]
+
+
+def collection(kernels, device, whole=True, **options):
+    """Metrics with cut-offs, and those that need the whole list if wanted."""
+    options |= {"kernels": kernels}
+    further = ["RPrecision", "AUROC", *(cls(**options) for cls in (trm.MAP, trm.NDCG, trm.MRR))]
+    return trm.RecMetricCollection([*NAMES, *(further if whole else [])], k=[1, 20], **options).to(device)
+
+
+def batch(place, rows=None, targets=5):
+    """Scores with ties, and different ids in each row."""
+    rows, items = rows or place.pick(512, 4), place.pick(3000, 120)
+    scores = (torch.randn(rows, items, device=place.device) * 64).round()
+    ids = torch.rand(rows, items, device=place.device).argsort(1)
+    return scores, ids[:, :targets].contiguous(), ids[:, targets : targets + 9].contiguous()
+
+
+# every form: what update is given for (scores, target, history)
+FORMS = {
+    "ids": lambda s, t, h: ((s, t), {}),
+    "ids [B]": lambda s, t, h: ((s, t[:, 0]), {}),
+    "bfloat16": lambda s, t, h: ((s.bfloat16(), t), {}),
+    "exclude ids": lambda s, t, h: ((s, t), {"exclude": h}),
+    "exclude mask": lambda s, t, h: ((s, t), {"exclude": torch.zeros_like(s, dtype=torch.bool).scatter(1, h, True)}),
+    "exclude items": lambda s, t, h: ((s, t), {"exclude": s[0] > 99}),
+    "exclude several": lambda s, t, h: ((s, t), {"exclude": (h, s[0] > 99)}),
+    "gains": lambda s, t, h: ((s, t), {"gains": t % 4}),
+    "weights": lambda s, t, h: ((s, t), {"weights": s[:, 0].abs()}),
+    "dense": lambda s, t, h: ((s, torch.zeros_like(s, dtype=torch.bool).scatter(1, t, True)), {}),
+    "graded": lambda s, t, h: ((s, torch.zeros_like(s).scatter(1, t, 2.0)), {"exclude": h}),
+}
+OTHERS = {
+    "ranks": lambda s, t, h, kernels: trm.get_topk_ranks(s, t, 20, exclude=h, kernels=kernels),
+    "ranking": lambda s, t, h, kernels: trm.Ranking.from_scores(s, t, exclude=h, kernels=kernels),
+    "lists": lambda s, t, h, kernels: trm.Ranking.from_topk(s.topk(40).indices, t),
+}
+
+
+@contextmanager
+def without_waiting(device):
+    """Inside, whatever makes the host wait for the card raises."""
+    if device.type == "cpu":
+        yield
+        return
+    torch.cuda.synchronize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the mode is called a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def numbers(metrics):
+    return {key: value.item() for key, value in metrics.compute().items()}
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_update_never_waits(form, many, kernels, place):
+    """With targets few and many (which eager counts in another way); the values are those of the CPU."""
+    overlap = "keep" if form in ("exclude items", "exclude several") else "error"
+    options = {"max_relevant": 100, "overlap": overlap}
+    args, kwargs = FORMS[form](*batch(place, targets=90 if many else 5))
+    metrics = collection(kernels, place.device, **options)
+    metrics.update(*args, **kwargs)  # compiles
+    metrics.reset()
+    with without_waiting(place.device):
+        metrics.update(*args, **kwargs)
+
+    def on_cpu(value):
+        return tuple(map(on_cpu, value)) if isinstance(value, tuple) else value.cpu()
+
+    wanted = collection("eager", "cpu", **options)
+    wanted.update(*map(on_cpu, args), **{name: on_cpu(value) for name, value in kwargs.items()})
+    assert numbers(metrics) == pytest.approx(numbers(wanted), abs=1e-12)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("form", OTHERS)
+def test_nothing_else_waits(form, kernels, place):
+    """Ranks, rankings and lists neither when they are made nor when they are added."""
+    inputs = batch(place)
+    metrics = collection(kernels, place.device, whole=False)
+    for _ in range(2):
+        metrics.reset()
+        with without_waiting(place.device):
+            metrics.update(OTHERS[form](*inputs, kernels))
+    assert 0 < numbers(metrics)["HR@20"] < 1
+
+
+def test_waiting_would_raise(cuda):
+    """The proof can fail: compute waits, and so does a dense target whose width is not known."""
+    scores = torch.rand(4, 300, device=cuda)
+    metrics = collection("eager", cuda)
+    metrics.update(scores, torch.arange(4, device=cuda))
+    for waits in (metrics.compute, lambda: metrics.update(scores, scores > 0.5), lambda: scores.sum().item()):
+        with without_waiting(cuda), pytest.raises(RuntimeError, match="synchroniz"):
+            waits()
+
+
+@pytest.fixture
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("form", ["ids", "exclude several", "gains", "weights"])
+def test_deterministic_mode(form, many, kernels, place, deterministic):
+    """No operation of an update is one that PyTorch calls nondeterministic, and the values stay what they are."""
+    args, kwargs = FORMS[form](*batch(place, targets=90 if many else 5))
+    metrics = collection(kernels, place.device, overlap="keep")
+    metrics.update(*args, **kwargs)
+    torch.use_deterministic_algorithms(False)
+    wanted = collection(kernels, place.device, overlap="keep")
+    wanted.update(*args, **kwargs)
+    assert numbers(metrics) == pytest.approx(numbers(wanted), abs=1e-12)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_deterministic_mode_of_ranks_and_products(kernels, place, deterministic):
+    """Float ranks, whose places are added up to check them, and a whole evaluation from embeddings."""
+    scores, target, _ = batch(place)
+    ranking = trm.Ranking.from_scores(scores, target, kernels=kernels)
+    metrics = collection(kernels, place.device, whole=False)
+    metrics.update(trm.Ranking.from_ranks(ranking.ranks))
+    assert 0 < numbers(metrics)["HR@20"] < 1
+    users, items = (torch.randn(n, 16, device=place.device) for n in scores.shape)
+    interactions = trm.Interactions.from_padded(target, len(items))
+    assert 0 <= trm.evaluate(["NDCG"], users, items, target=interactions, k=20, kernels=kernels)["NDCG@20"] <= 1
+
+
+# ------------------------------------------------------------------------------------------------------- CUDA graphs
+
+
+def record(step, device):
+    """Record a function of no arguments; return what repeats it, and what it writes to, a list of tuples of tensors."""
+    if device.type == "cpu":
+        outputs = [tuple(part.clone() for part in one) for one in step()]
+
+        def replay():
+            for old, new in zip(outputs, step(), strict=True):
+                for a, b in zip(old, new, strict=True):
+                    a.copy_(b)
+
+        return replay, outputs
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = step()
+    return graph.replay, outputs
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("targets", [5, 90])
+def test_tallies_can_be_recorded(targets, kernels, place):
+    """All of an update but the last line: its tallies, replayed on new inputs and added outside, give equal states."""
+    inputs = batch(place, targets=targets)
+    metrics, wanted = (collection(kernels, place.device) for _ in range(2))
+    members = metrics._members()
+
+    @torch.no_grad()
+    def step():
+        scores, target, history = inputs
+        return rows_together(members, make_ranking(members, scores, target, exclude=history)).tallies()
+
+    replay, tallies = record(step, place.device)
+    for _ in range(3):
+        fresh = batch(place, targets=targets)
+        for old, new in zip(inputs, fresh, strict=True):
+            old.copy_(new)
+        replay()
+        for metric, tally in zip(members, tallies, strict=True):
+            metric.add(type(metric.state())(*tally))
+        wanted.update(fresh[0], fresh[1], exclude=fresh[2])
+    for mine, theirs in zip(members, wanted._members(), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(mine.state(), theirs.state(), strict=True))
+    assert numbers(metrics) == numbers(wanted)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_a_recorded_update_does_not_accumulate(kernels, cuda, place):
+    """States are replaced, not written to: each replay adds its batch to the state at the time of recording."""
+    inputs = batch(place)
+    metrics, single = collection(kernels, cuda), collection(kernels, cuda)
+    metrics.update(*inputs[:2])
+    members = metrics._members()
+    before = [metric.state() for metric in members]  # what the graph reads: it must live as long
+
+    def step():
+        for metric, state in zip(members, before, strict=True):
+            metric.__dict__[metric._sums_name], metric.__dict__[metric._counts_name] = state
+        metrics.update(inputs[0], inputs[1], exclude=inputs[2])
+        return [metric.state() for metric in members]
+
+    replay, after = record(step, cuda)
+    for _ in range(2):
+        fresh = batch(place)
+        for old, new in zip(inputs, fresh, strict=True):
+            old.copy_(new)
+        replay()
+    single.update(fresh[0], fresh[1], exclude=fresh[2])
+    for base, found, added in zip(before, after, single._members(), strict=True):
+        assert all(torch.equal(a + c, b) for a, b, c in zip(base, found, added.state(), strict=True))
