@@ -17,6 +17,7 @@ from torch import Tensor
 
 import torchrecmetrics as trm
 from benchmarks.problem import Array, Problem, Run, Values
+from torchrecmetrics.kernels import KernelChoice
 
 
 def _floats(found: dict[str, Any]) -> Values:
@@ -26,19 +27,25 @@ def _floats(found: dict[str, Any]) -> Values:
 # ------------------------------------------------------------------------------------------------------------- ours
 
 
-def ours_from_scores(problem: Problem, target: Tensor) -> Run:
+def ours_from_scores(
+    problem: Problem,
+    target: Tensor,
+    exclude: Tensor | None = None,
+    kernels: KernelChoice = "auto",
+    weights: Tensor | None = None,
+) -> Run:
     """One collection, validation on: reset, update, compute."""
-    metrics = trm.RecMetricCollection(problem.names, k=problem.cutoffs)
+    metrics = trm.RecMetricCollection(problem.names, k=problem.cutoffs, kernels=kernels).to(problem.device)
 
     def run() -> Values:
         metrics.reset()
-        metrics.update(problem.scores, target)
+        metrics.update(problem.scores, target, exclude=exclude, weights=weights)
         return _floats(metrics.compute())
 
     return run
 
 
-def ours_from_embeddings(problem: Problem) -> Run:
+def ours_from_embeddings(problem: Problem, kernels: KernelChoice = "auto") -> Run:
     """`evaluate`, scores included."""
 
     def run() -> Values:
@@ -51,6 +58,7 @@ def ours_from_embeddings(problem: Problem) -> Run:
                 target=problem.target,
                 exclude=problem.history,
                 k=problem.cutoffs,
+                kernels=kernels,
             )
         )
 
@@ -135,7 +143,7 @@ def _pyg_collection(names: Sequence[str], cutoffs: Sequence[int]) -> Any:
 
 def pyg(problem: Problem) -> Run:
     """PyG's collection behind one `torch.topk` a batch."""
-    metrics, loop = _pyg_collection(problem.names, problem.cutoffs), problem.scorer()
+    metrics, loop = _pyg_collection(problem.names, problem.cutoffs).to(problem.device), problem.scorer()
 
     def run() -> Values:
         metrics.reset()
@@ -173,7 +181,7 @@ def recbole_style(problem: Problem) -> Run:
             positive[batch.relevant[0], batch.relevant[1]] = 1
             found.append(positive.gather(1, best))
             relevant.append(positive.sum(1))
-        values = _cumulative(torch.cat(found).numpy(), torch.cat(relevant).numpy(), problem.names)
+        values = _cumulative(torch.cat(found).cpu().numpy(), torch.cat(relevant).cpu().numpy(), problem.names)
         return {f"{label}@{k}": float(value[k - 1]) for label, value in values.items() for k in problem.cutoffs}
 
     return run

@@ -43,6 +43,12 @@ class Problem:
     items: Tensor | None = None
     names: tuple[str, ...] = NAMES
     cutoffs: tuple[int, ...] = CUTOFFS
+    batch: int = BATCH
+
+    @property
+    def device(self) -> torch.device:
+        """Where everything is."""
+        return self.target.device
 
     @property
     def num_users(self) -> int:
@@ -57,7 +63,7 @@ class Problem:
     @cached_property
     def batches(self) -> list[Batch]:
         """What a data loader would hand over: part of the inputs, made once."""
-        size = self.num_users if self.scores is not None else BATCH
+        size = self.num_users if self.scores is not None else self.batch
         return [
             Batch(
                 slice(first, min(first + size, self.num_users)),
@@ -81,8 +87,31 @@ class Problem:
             users=None if self.users is None else self.users[:rows],
         )
 
+    def some(self, rows: Tensor) -> Problem:
+        """Return these users alone; `rows` are on the host."""
+
+        def cut(part: Interactions) -> Interactions:
+            return Interactions.from_padded(part.select(rows).items, part.num_items)
+
+        return replace(
+            self,
+            target=cut(self.target),
+            history=None if self.history is None else cut(self.history),
+            scores=None if self.scores is None else self.scores[rows],
+            users=None if self.users is None else self.users[rows],
+            batch=min(self.batch, len(rows)),
+        )
+
+    def cpu(self) -> Problem:
+        """Return the same on the CPU."""
+        parts = {name: getattr(self, name) for name in ("target", "history", "scores", "users", "items")}
+        return replace(self, **{name: part.to("cpu") for name, part in parts.items() if part is not None})
+
     def scorer(self, mask: bool = True) -> Callable[[], Iterator[tuple[Batch, Tensor]]]:
-        """Return a loop over batches of scores, made in one buffer that is kept, with the history at -inf if asked."""
+        """Return a loop over batches of scores, made in one buffer that is kept, with the history at -inf if asked.
+
+        Given scores are masked in a copy that is made in the first loop and kept.
+        """
         buffer: Tensor | None = None
 
         def loop() -> Iterator[tuple[Batch, Tensor]]:
@@ -92,8 +121,11 @@ class Problem:
                 if self.users is not None and self.items is not None:
                     users = self.users[batch.rows]
                     if buffer is None:
-                        buffer = torch.empty(BATCH, len(self.items))
-                    scores = torch.mm(users, self.items.T, out=buffer[: len(users)])
+                        buffer = torch.empty(self.batch, len(self.items), device=users.device)
+                    scores = multiply(users, self.items, buffer[: len(users)])
+                elif mask and batch.history is not None:
+                    assert scores is not None
+                    scores = buffer = scores.clone() if buffer is None else buffer
                 assert scores is not None
                 if mask and batch.history is not None:
                     scores[batch.history[0], batch.history[1]] = -torch.inf
@@ -105,8 +137,18 @@ class Problem:
 def _pairs(part: Interactions, first: int, size: int) -> Tensor:
     last = min(first + size, part.num_users)
     begin, end = int(part.offsets[first]), int(part.offsets[last])
-    rows = torch.repeat_interleave(torch.arange(last - first), part.offsets[first : last + 1].diff())
+    users = torch.arange(last - first, device=part.offsets.device)
+    rows = torch.repeat_interleave(users, part.offsets[first : last + 1].diff())
     return torch.stack([rows, part.items[begin:end]])
+
+
+def multiply(users: Tensor, items: Tensor, out: Tensor) -> Tensor:
+    """Return `users @ items.T` in float32; scores of 16 bits would be full of ties."""
+    if users.dtype == torch.float32:
+        return torch.mm(users, items.T, out=out)
+    if users.is_cuda and hasattr(torch.ops.aten.mm, "dtype_out"):
+        return torch.ops.aten.mm.dtype_out(users, items.T, torch.float32, out=out)  # type: ignore[no-any-return]
+    return torch.mm(users.float(), items.float().T, out=out)
 
 
 # ------------------------------------------------------------------------------------------------------- the answer
@@ -117,7 +159,7 @@ def expected(problem: Problem) -> dict[str, Array]:
     parts: list[dict[str, Array]] = []
     for batch in problem.batches:
         if problem.scores is not None:
-            scores = problem.scores[batch.rows].numpy().astype(np.float64)
+            scores = problem.scores[batch.rows].to(torch.float64, copy=True).numpy()
         else:
             assert problem.users is not None
             assert problem.items is not None
@@ -125,13 +167,12 @@ def expected(problem: Problem) -> dict[str, Array]:
         if batch.history is not None:
             scores[tuple(batch.history.numpy())] = -np.inf
         rows, items = batch.relevant.numpy()
-        relevant = np.bincount(rows, minlength=len(scores))
-        places = np.full((len(scores), relevant.max()), np.inf)
-        column = np.arange(len(rows)) - np.repeat(relevant.cumsum() - relevant, relevant)
-        for row, item, at in zip(rows, items, column, strict=True):
-            own = scores[row, item]
-            tied = np.count_nonzero(scores[row] == own) - 1
-            places[row, at] = 1 + np.count_nonzero(scores[row] > own) + tied / 2
+        own = scores[rows, items]
+        in_front = [
+            np.count_nonzero(scores[row] > score) + (np.count_nonzero(scores[row] == score) - 1) / 2
+            for row, score in zip(rows, own, strict=True)
+        ]
+        places, relevant = _padded(rows, 1 + np.array(in_front), len(scores))
         values = formulas(np.sort(places, axis=1), relevant, problem.cutoffs)
         if "AUROC" in problem.names:
             others = (scores > -np.inf).sum(1) - relevant
@@ -141,18 +182,58 @@ def expected(problem: Problem) -> dict[str, Array]:
     return {label: np.concatenate([part[label] for part in parts]) for label in parts[0]}
 
 
+def _padded(rows: Array, places: Array, num_rows: int) -> tuple[Array, Array]:
+    """Set places beside each other by row, inf behind the last, [B, T]; and how many each row has, [B]."""
+    relevant = np.bincount(rows, minlength=num_rows)
+    padded = np.full((num_rows, relevant.max()), np.inf)
+    padded[rows, np.arange(len(rows)) - np.repeat(relevant.cumsum() - relevant, relevant)] = places
+    return padded, relevant
+
+
+def expected_in_parts(problem: Problem, numbers: int = 2**27) -> dict[str, Array]:
+    """Return what `expected` does, of embeddings too many for one product: some items at a time, on their device.
+
+    In float64 as well; that no other item has a target's very score is taken for granted. `numbers` are made at once.
+    """
+    assert problem.users is not None
+    assert problem.items is not None
+    users, size = problem.users.double(), len(problem.items)
+    rows, wanted = _pairs(problem.target, 0, problem.num_users)
+    history = None if problem.history is None else _pairs(problem.history, 0, problem.num_users)
+    own = (users[rows] * problem.items[wanted].double()).sum(1, keepdim=True)
+    in_front = torch.zeros(len(rows), dtype=torch.int64, device=users.device)
+    step = max(1, numbers // max(len(rows), len(users)))
+    for first in range(0, size, step):
+        scores = users @ problem.items[first : first + step].double().T
+        if history is not None:
+            here = (history[1] >= first) & (history[1] < first + step)
+            scores[history[0][here], history[1][here] - first] = -torch.inf
+        better = scores[rows] > own
+        here = ((wanted >= first) & (wanted < first + step)).nonzero()[:, 0]
+        better[here, wanted[here] - first] = False  # a sum in another order may differ from itself
+        in_front += better.sum(1)
+    places, relevant = _padded(rows.cpu().numpy(), 1 + in_front.cpu().numpy(), problem.num_users)
+    return formulas(np.sort(places, axis=1), relevant, problem.cutoffs)
+
+
 def formulas(places: Array, relevant: Array, cutoffs: tuple[int, ...]) -> dict[str, Array]:
     """Return the values of rows by label; places ascending [B, T], inf = not found; relevant [B] >= 1.
 
     "MAP-min" is divided by min(k, R), as several peers define MAP.
     """
     nth = np.arange(1, places.shape[1] + 1)
-    values: dict[str, Array] = {}
+    gains, ideal = 1 / np.log2(1 + places), np.cumsum(1 / np.log2(1 + nth))
+    values: dict[str, Array] = {
+        "RPrecision": (places <= relevant[:, None]).sum(1) / relevant,
+        "MRR": 1 / places[:, 0],
+        "MAP": (nth / places).sum(1) / relevant,
+        "NDCG": gains.sum(1) / ideal[relevant - 1],
+    }
     for k in cutoffs:
         found = places <= k
         hits = found.sum(1)
         precision = np.where(found, nth / places, 0).sum(1)
-        best = np.cumsum(1 / np.log2(1 + nth))[np.minimum(relevant, k) - 1]
+        best = ideal[np.minimum(relevant, k) - 1]
         values |= {
             f"HR@{k}": (hits > 0).astype(np.float64),
             f"Precision@{k}": hits / k,
@@ -160,6 +241,7 @@ def formulas(places: Array, relevant: Array, cutoffs: tuple[int, ...]) -> dict[s
             f"MRR@{k}": np.where(found[:, 0], 1 / places[:, 0], 0),
             f"MAP@{k}": precision / relevant,
             f"MAP-min@{k}": precision / np.minimum(relevant, k),
-            f"NDCG@{k}": np.where(found, 1 / np.log2(1 + places), 0).sum(1) / best,
+            f"NDCG@{k}": np.where(found, gains, 0).sum(1) / best,
+            f"F1@{k}": 2 * hits / (k + relevant),
         }
     return values

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import benchmarks
-from benchmarks.timing import interleave, peak_memory, ratio
-from benchmarks.workloads import ROWS, Case, Goal, Skip
+from benchmarks import gpu, workloads
+from benchmarks.timing import interleave, peak_cuda_memory, peak_memory, ratio
+from benchmarks.workloads import Case, Goal, Skip
+
+ROWS = workloads.ROWS | gpu.ROWS
 
 ROOT = Path(benchmarks.__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -30,19 +36,31 @@ def run_case(case: Case, rounds: int | None = None, seconds: float = 8.0) -> dic
     Raises:
         ValueError: for a contender whose values are not the reference's.
     """
-    runs = {one.name: one.run for one in case.contenders if one.run is not None}
+    on_card = case.device == "cuda"
     rows = {one.name: one.rows or case.rows for one in case.contenders}
     limits = {one.name: one.max_rounds for one in case.contenders if one.max_rounds is not None}
+    absent = {one.name: one.absent for one in case.contenders if one.absent is not None}
+    peaks: dict[str, float] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the peers' own
-        checked = check(case)
-        for name, run in runs.items():
-            if name not in limits:
-                run()
-        times = interleave(runs, rounds=rounds, seconds=seconds, limits=limits)
+        checked = check(case, absent)
+        runs = {one.name: one.run for one in case.contenders if one.run is not None and one.name not in absent}
+        for name, run in list(runs.items()):
+            try:
+                if on_card:
+                    peaks[name] = peak_cuda_memory(run)
+                elif name not in limits:
+                    run()
+            except torch.cuda.OutOfMemoryError:
+                if name == case.contenders[0].name:
+                    raise
+                absent[name] = "out of memory"
+                del runs[name]
+        wait = torch.cuda.synchronize if on_card else lambda: None
+        times = interleave(runs, rounds=rounds, seconds=seconds, limits=limits, wait=wait)
     # a contender that was given a part of the rows is scaled up
     times = {name: [t * case.rows / rows[name] for t in taken] for name, taken in times.items()}
-    contenders = [
+    contenders: list[dict[str, Any]] = [
         {
             "name": name,
             "median_ms": 1e3 * statistics.median(taken),
@@ -53,32 +71,45 @@ def run_case(case: Case, rounds: int | None = None, seconds: float = 8.0) -> dic
         }
         for name, taken in times.items()
     ]
-    return {
+    for one in contenders:
+        if one["name"] in peaks:
+            one["memory_mb"] = peaks[one["name"]]
+    result: dict[str, Any] = {
         "id": case.id,
         "case": case.name,
         "workload": case.text,
         "contenders": contenders,
-        "not_installed": [one.name for one in case.contenders if one.run is None],
+        "not_installed": [one.name for one in case.contenders if one.run is None and one.absent is None],
+        "absent": absent,
         "times_ours": {name: ratio(taken, times["ours"]) for name, taken in times.items() if name != "ours"},
         "goals": [
             judge(goal, times) for goal in case.goals if not goal.memory and {goal.top, goal.bottom} <= {*runs, None}
         ],
     }
+    if on_card:
+        _judge_memory(result, case, peaks)
+    return result
 
 
-def check(case: Case) -> dict[str, int]:
-    """Compare every contender's means with the reference; return how many were compared."""
+def check(case: Case, absent: dict[str, str]) -> dict[str, int]:
+    """Compare every contender's means with the reference; return how many were compared, and tell who is `absent`."""
     reference = case.expected()
     checked = {}
     for one in case.contenders:
         if one.run is None:
             continue
-        values = one.run() or {}
+        try:
+            values = (one.check or one.run)() or {}
+        except torch.cuda.OutOfMemoryError:
+            if one is case.contenders[0]:
+                raise
+            absent[one.name] = "out of memory"
+            continue
         shared = values.keys() & reference.keys()
         if values and not shared:
             raise ValueError(f"{case.id} {case.name}: nothing to compare {one.name} with")
         for label in sorted(shared):
-            wanted = float(reference[label][: one.rows].mean())
+            wanted = float(reference[label][: None if one.check is not None else one.rows].mean())
             if not abs(values[label] - wanted) <= case.tolerance:
                 raise ValueError(f"{case.id} {case.name}: {one.name} has {label} = {values[label]}, expected {wanted}")
         checked[one.name] = len(shared)
@@ -139,10 +170,14 @@ def add_memory(result: dict[str, Any], case: Case, index: int, tiny: bool, data:
     added = json.loads(done.stdout.splitlines()[-1])
     for one in result["contenders"]:
         one["memory_mb"] = added[one["name"]]
+    _judge_memory(result, case, added)
+
+
+def _judge_memory(result: dict[str, Any], case: Case, added: Mapping[str, float | None]) -> None:
     result["goals"] += [
-        verdict(goal, f"{goal.top}, MB added", added[goal.top])
+        verdict(goal, f"{goal.top}, MB added", mb)
         for goal in case.goals
-        if goal.memory and added[goal.top] is not None
+        if goal.memory and (mb := added[goal.top]) is not None
     ]
 
 
@@ -150,18 +185,35 @@ def run_rows(
     ids: Iterable[str], rounds: int | None, tiny: bool, data: Path, memory: bool = True
 ) -> list[dict[str, Any]]:
     """Run rows of the table and print each case as it is done."""
-    results = []
+    ids, results = list(ids), []
+    without = [id for id in ids if id in gpu.ROWS] if (missing := gpu.missing(tiny)) is not None else []
+    if without:
+        results += [{"id": id, "skipped": missing} for id in without]
+        print(f"\n{', '.join(without)}: skipped, {missing}", flush=True)
     for id in ids:
+        if id in without:
+            continue
         try:
-            for index, case in enumerate(ROWS[id](tiny, data)):
-                result = run_case(case, rounds)
-                if memory:
-                    add_memory(result, case, index, tiny, data)
-                results.append(result)
-                print(text_of(result), flush=True)
-        except Skip as reason:
-            results.append({"id": id, "skipped": str(reason)})
-            print(f"\n{id}: skipped, {reason}", flush=True)
+            index = 0
+            for case in ROWS[id](tiny, data):
+                reason = case.skipped
+                try:
+                    result = {} if reason is not None else run_case(case, rounds)
+                except torch.cuda.OutOfMemoryError:
+                    reason = "ours ran out of memory"
+                if reason is not None:
+                    results.append({"id": id, "case": case.name, "skipped": reason})
+                    print(f"\n{id} {case.name}: skipped, {reason}", flush=True)
+                else:
+                    if memory and id not in gpu.ROWS:
+                        add_memory(result, case, index, tiny, data)
+                    results.append(result)
+                    print(text_of(result), flush=True)
+                index += 1  # noqa: SIM113 - enumerate would keep a case, and its memory, while the next one is made
+                del case
+        except Skip as why:
+            results.append({"id": id, "skipped": str(why)})
+            print(f"\n{id}: skipped, {why}", flush=True)
     return results
 
 
@@ -172,9 +224,25 @@ def header(machine: dict[str, Any]) -> str:
     """Return where this ran, in two lines."""
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     return (
-        f"{machine['device']}: {machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, "
-        f"OMP_WAIT_POLICY {machine['OMP_WAIT_POLICY']}, {machine['system']}, Python {machine['python']}\n{versions}"
+        f"{card_of(machine) or machine['device']}: {machine['cpu']}, {machine['cores']} cores, "
+        f"{machine['threads']} threads, OMP_WAIT_POLICY {machine['OMP_WAIT_POLICY']}, {machine['system']}, "
+        f"Python {machine['python']}\n{versions}"
     )
+
+
+def card_of(machine: dict[str, Any]) -> str | None:
+    """Return the card in words, if there is one."""
+    if machine["device"] == "cpu":
+        return None
+    return (
+        f"{machine['device']} (compute capability {machine['capability']}, {machine['memory_gb']:.0f} GB, "
+        f"driver {machine['driver']}, CUDA {machine['cuda']})"
+    )
+
+
+def file_for(machine: dict[str, Any]) -> Path:
+    """Return where a machine's results are kept: `cpu.json`, `nvidia-h200.json`."""
+    return RESULTS / (re.sub(r"[^a-z0-9]+", "-", machine["device"].lower()).strip("-") + ".json")
 
 
 def text_of(result: dict[str, Any]) -> str:
@@ -193,6 +261,7 @@ def text_of(result: dict[str, Any]) -> str:
             f"{'-' if memory is None else f'{memory:.0f}':>10}{one['rounds']:>8}{one['checked'] or '-':>9}{scaled}"
         )
     lines += [f"  {name:22}not installed" for name in result["not_installed"]]
+    lines += [f"  {name:22}{reason}" for name, reason in result["absent"].items()]
     lines += [f"  {result['id']} {result['case']}: {goal_text(goal)}" for goal in result["goals"]]
     return "\n".join(lines)
 
@@ -220,6 +289,8 @@ def _number(value: float) -> str:
 def markdown(kept: dict[str, Any]) -> str:
     """Return one machine's results as a table: ours in milliseconds, everybody else as a multiple of it."""
     cases = [case for case in kept["cases"] if "skipped" not in case]
+    if not cases:
+        return f"No row was run on {card_of(kept['machine']) or kept['machine']['cpu']}."
     compared = {one["name"]: one["checked"] > 0 for case in cases for one in case["contenders"]}
     names = sorted((name for name in compared if name != "ours"), key=compared.__getitem__)  # bare operations first
     machine = kept["machine"]
@@ -235,7 +306,8 @@ def markdown(kept: dict[str, Any]) -> str:
     table.append(["memory added by ours", *("" if mb is None else f"{mb:.0f} MB" for mb in added)])
     listing = [f"- **{case['id']} {case['case']}**: {case['workload']}" for case in cases]
     versions = ", ".join(f"{name} {v}" for name, v in machine["versions"].items() if v != "not installed")
-    where = f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}; {versions}."
+    card = f"{words}, " if (words := card_of(machine)) else ""
+    where = f"{card}{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}; {versions}."
     return "\n".join([*("| " + " | ".join(row) + " |" for row in table), "", *listing, "", where])
 
 

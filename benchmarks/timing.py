@@ -6,6 +6,7 @@ import gc
 import os
 import platform
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -26,11 +27,13 @@ def interleave(
     rounds: int | None = None,
     seconds: float = 8.0,
     limits: Mapping[str, int] | None = None,
+    wait: Callable[[], object] = lambda: None,
 ) -> dict[str, list[float]]:
     """Run all in turn, round by round, and return the seconds each took, by round.
 
     Every round begins with another one. Without `rounds`: at least 5, then until `seconds` are spent, at most 30.
-    `limits` says who takes part in the first so many rounds only. The garbage collector is off meanwhile.
+    `limits` says who takes part in the first so many rounds only. The garbage collector is off meanwhile. A run ends
+    when `wait` returns, which is called before it too.
     """
     names = list(runs)
     times: dict[str, list[float]] = {name: [] for name in names}
@@ -44,8 +47,10 @@ def interleave(
             first = done % len(names)
             for name in names[first:] + names[:first]:
                 if done < limits.get(name, most):
+                    wait()
                     start = time.perf_counter()
                     runs[name]()
+                    wait()
                     times[name].append(time.perf_counter() - start)
             done += 1
     finally:
@@ -75,8 +80,37 @@ def _status(field: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(field + ":"))
 
 
-def machine() -> dict[str, Any]:
+def peak_cuda_memory(run: Callable[[], object]) -> float:
+    """Return how many MB of tensors a run adds on the card at most, what it keeps for the next one included."""
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def free_cuda_memory() -> int:
+    """Return the bytes that tensors can have yet."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    return torch.cuda.mem_get_info()[0]
+
+
+def machine(device: str = "cpu") -> dict[str, Any]:
     """Return where this runs and with which versions."""
+    if device == "cuda":
+        card = torch.cuda.get_device_properties(torch.cuda.current_device())
+        here = machine()
+        here["versions"]["triton"] = _version("triton")
+        return here | {
+            "device": card.name,
+            "capability": f"{card.major}.{card.minor}",
+            "memory_gb": card.total_memory / 1e9,
+            "driver": _driver(),
+            "cuda": torch.version.cuda,
+        }
     return {
         "device": "cpu",
         "cpu": _cpu(),
@@ -87,6 +121,14 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in PACKAGES},
     }
+
+
+def _driver() -> str:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return "unknown"
 
 
 def _cpu() -> str:

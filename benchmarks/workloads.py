@@ -32,6 +32,8 @@ class Contender:
     run: Run | None
     rows: int | None = None  # given the first rows only; its time is scaled up to all of them
     max_rounds: int | None = None
+    check: Run | None = None  # gives the values that are compared, where those of `run` are not
+    absent: str | None = None  # why there is no `run`, if not for its package
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Case:
     expected: Callable[[], dict[str, Array]]
     goals: list[Goal] = field(default_factory=list)
     tolerance: float = 1e-6  # of a mean: several peers add in float32
+    device: str = "cpu"
+    skipped: str | None = None  # why it cannot be run here
 
 
 Row: TypeAlias = Callable[[bool, Path], Iterator[Case]]

@@ -1,13 +1,19 @@
 """The benchmarks run at a tiny size and check values; how long anything takes is not asserted."""
 
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 
 from benchmarks import __main__ as program
-from benchmarks import report, scaling, timing, workloads
+from benchmarks import gpu, peers, report, scaling, timing, workloads
+from benchmarks.problem import Problem, expected, expected_in_parts
+from torchrecmetrics import Interactions
 
 MULTIPLES = {"PyG", "RecBole-style", "recometrics", "ranx", "torcheval", "torchmetrics"}
 
@@ -125,3 +131,129 @@ def test_scaling(tmp_path, capsys):
     (tmp_path / "scaling.json").write_text(json.dumps({"fixed": "tiny", "panels": measured}))
     scaling.main(tmp_path, plot_only=True)
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
+
+
+# ------------------------------------------------------------------------------------------------------ rows of a card
+
+G_CASES = ["G1"] * 4 + ["G2", "G3", "G3", "G4", "G4", "G5", "G5"]
+
+
+def check_rows_of_a_card(cases, ours):
+    """Ours and peers have all been compared with float64; `ours` are our ways to count."""
+    assert [case["id"] for case in cases] == G_CASES
+    seen = set()
+    for case in cases:
+        checked = {one["name"]: one["checked"] for one in case["contenders"]}
+        labels = {"all metrics": 23, "whole list": 2, "first 100": 6}.get(case["case"], 18)
+        assert all(checked[name] == labels for name in ours)
+        assert {name for name, count in checked.items() if count} == ({"PyG", "RecBole-style"} | ours) & set(checked)
+        assert case["goals"] or case["case"] == "float32"
+        seen |= set(checked)
+    assert seen >= {gpu.RATE, gpu.COPY, "one read", "matmul + topk", "PyG", "RecBole-style", "ours, graph replay"}
+
+
+@pytest.fixture(scope="module")
+def small():
+    """The rows of a card, tiny; on the CPU where there is none."""
+    return report.run_rows(gpu.ROWS, rounds=1, tiny=True, data=workloads.DATA, memory=True)
+
+
+def test_rows_of_a_card(small):
+    ours = {"ours"} if gpu.best(gpu.device(True)) == "eager" else {"ours", "ours, eager"}
+    check_rows_of_a_card(small, ours)
+
+
+def test_rows_of_a_card_in_the_interpreter(tmp_path):
+    """The same with the Triton kernels, beside eager; a process of its own, which reads the variable."""
+    pytest.importorskip("triton")
+    command = [sys.executable, "-m", "benchmarks", "--tiny", "--rounds", "1", "--only", *gpu.ROWS]
+    env = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+    out = ["--out", str(tmp_path / "g.json")]
+    done = subprocess.run(command + out, cwd=report.ROOT, env=env, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    kept = json.loads((tmp_path / "g.json").read_text())
+    check_rows_of_a_card(kept["cases"], {"ours", "ours, eager"})
+    assert all("ours by triton kernels" in case["workload"] for case in kept["cases"])
+
+
+def test_rows_of_a_card_without_one(monkeypatch, capsys, tmp_path):
+    """One reason is printed for all of them, nothing is measured, and no results are replaced."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    program.main(["--only", "G1", "G4", "--out", str(tmp_path / "g.json")])
+    assert capsys.readouterr().out.count("G1, G4: skipped, no CUDA device") == 1
+    cases = json.loads((tmp_path / "g.json").read_text())["cases"]
+    assert cases == [{"id": id, "skipped": "no CUDA device"} for id in ("G1", "G4")]
+    program.main(["--device", "cuda"])
+    assert "G1, G2, G3, G4, G5: skipped, no CUDA device" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["g.json"]
+
+
+def test_a_second_machine_in_the_readme(kept, small, tmp_path):
+    """A card's results stand in a table of their own behind the CPU's; without any there is none."""
+    card = {"device": "NVIDIA H200", "capability": "9.0", "memory_gb": 150.1, "driver": "580.1", "cuda": "13.0"}
+    other = {"machine": kept["machine"] | card, "cases": small}
+    assert report.file_for(other["machine"]).name == "nvidia-h200.json"
+    assert report.header(other["machine"]).startswith("NVIDIA H200 (compute capability 9.0, 150 GB, driver 580.1, CUDA")
+    files = [tmp_path / "cpu.json", tmp_path / "nvidia-h200.json"]
+    for file, results in zip(files, (kept, other), strict=True):
+        file.write_text(json.dumps(results))
+    text = report.section(files)
+    assert text.index("C4 from ranks") < text.index("| G1 float32, T = 1 |") < text.index("NVIDIA H200 (compute")
+    assert report.section([]).strip() == ""
+    nothing = other | {"cases": [{"id": "G1", "skipped": "no CUDA device"}]}
+    assert report.markdown(nothing).startswith("No row was run on NVIDIA H200")
+
+
+def test_a_case_that_does_not_fit_is_left_out(monkeypatch, capsys):
+    """It is told with its reason, and the row's next one is run; so is one in which ours runs out of memory."""
+    full = replace(next(workloads.c1(True, workloads.DATA)), contenders=[], skipped="needs 900 GB")
+
+    def out_of_memory():
+        raise torch.cuda.OutOfMemoryError("pretended")
+
+    def row(tiny, data):
+        yield full
+        case = next(workloads.c1(tiny, data))
+        greedy = workloads.Contender("greedy", out_of_memory)
+        yield replace(case, contenders=[case.contenders[0], greedy])
+        yield replace(case, contenders=[greedy], goals=[])
+
+    monkeypatch.setitem(report.ROWS, "C1", row)
+    first, second, third = report.run_rows(["C1"], rounds=1, tiny=True, data=workloads.DATA, memory=False)
+    assert first == {"id": "C1", "case": "far, T = 1", "skipped": "needs 900 GB"}
+    assert [one["name"] for one in second["contenders"]] == ["ours"]
+    assert second["absent"] == {"greedy": "out of memory"}
+    assert third["skipped"] == "ours ran out of memory"
+    assert "greedy                out of memory" in capsys.readouterr().out
+
+
+def test_large_catalogues_are_expected_in_parts():
+    """The same values as from all scores at once, with history, wherever the catalogue is cut."""
+    torch.manual_seed(0)
+    ids = gpu.apart(20, 30, 500, torch.device("cpu"))
+    assert all(len(row.unique()) == 30 for row in ids)
+    target, history = (Interactions.from_padded(part, 500) for part in (gpu.ragged(ids[:, :9], 1), ids[:, 9:]))
+    items = torch.randn(500, 8)
+    users = items[ids[:, :3]].sum(1)
+    whole = Problem(target, history, users=users, items=items)
+    for problem in (whole, whole.some(torch.tensor([3, 7, 8]))):
+        wanted = expected(problem)
+        for numbers in (100, 5_000, 10**6):
+            found = expected_in_parts(problem, numbers)
+            assert found.keys() == wanted.keys()
+            assert all(np.allclose(found[label], wanted[label]) for label in wanted)
+    gpu.matmul_topk(replace(whole, history=None), at_once=100)()
+    with pytest.raises(ValueError, match="whole rows"):
+        gpu.matmul_topk(whole, at_once=100)
+
+
+def test_given_scores_are_not_masked_in_place():
+    """Who masks a history does it in a copy: the scores are everybody's."""
+    torch.manual_seed(0)
+    ids = gpu.apart(4, 6, 50, torch.device("cpu"))
+    problem = Problem(*(Interactions.from_padded(part, 50) for part in ids.split(3, 1)), scores=torch.randn(4, 50))
+    before = problem.scores.clone()
+    found, wanted = peers.recbole_style(problem)(), expected(problem)
+    assert found == pytest.approx({label: wanted[label].mean() for label in found}, abs=1e-6)
+    assert torch.equal(problem.scores, before)
