@@ -228,6 +228,35 @@ def test_a_case_that_does_not_fit_is_left_out(monkeypatch, capsys):
     assert "greedy                out of memory" in capsys.readouterr().out
 
 
+def test_measured_on_a_card(monkeypatch):
+    """What PyTorch counts as a run's memory is shown and judged; times are taken when the card is done."""
+    waits, allocated = [], iter(range(0, 10**12, 2**20))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(1))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: next(allocated))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: next(allocated))
+    case = replace(next(workloads.c1(True, workloads.DATA)), device="cuda")
+    result = report.run_case(replace(case, goals=[workloads.Goal("ours", 0.5, memory=True)]), rounds=2)
+    assert all(one["memory_mb"] == 1 for one in result["contenders"])
+    assert [report.goal_text(goal) for goal in result["goals"]] == ["ours, MB added 1.00 (goal <= 0.5) MISSED"]
+    assert len(waits) >= 2 * sum(one["rounds"] for one in result["contenders"])
+
+    class Card:
+        name, major, minor, total_memory = "NVIDIA H200", 9, 0, 150 * 10**9
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Card)
+    here = timing.machine("cuda")
+    assert here["capability"] == "9.0"
+    assert here["versions"].keys() >= {"torch", "triton"}
+    assert report.file_for(here).name == "nvidia-h200.json"
+    monkeypatch.setattr(gpu, "free_cuda_memory", lambda: 10**9)
+    assert gpu.lacks(torch.device("cuda"), 2e9) == "needs 2 GB of the card's memory, 1 GB are free"
+    assert gpu.lacks(torch.device("cuda"), 1e9) is None
+    assert gpu.rows_at_once(1000, torch.device("cuda")) == 16_384
+    assert gpu.rows_at_once(10**6, torch.device("cuda")) == 31
+
+
 def test_large_catalogues_are_expected_in_parts():
     """The same values as from all scores at once, with history, wherever the catalogue is cut."""
     torch.manual_seed(0)

@@ -371,6 +371,7 @@ def test_meta_would_notice():
         metric.update(scores, scores > 0)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # it calls itself a prototype
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("form", [form for form in META_UPDATES if form != "ranking"])
 def test_update_never_synchronises_cuda(form):
