@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 
 import torchrecmetrics as trm
-from torchrecmetrics import functional, kernels, ranking
+from torchrecmetrics import functional, inputs, kernels, ranking
 from torchrecmetrics.kernels import eager
 
 INF, NAN = math.inf, math.nan
@@ -342,6 +342,13 @@ def test_cutoffs_are_checked_one_by_one():
         functional.ndcg(ranking, (3, 0))
     with pytest.raises(TypeError, match="'3'"):
         functional.ndcg(ranking, ["3"])
+
+
+@pytest.mark.parametrize("width", [0, 1, 2, 3, 4, 7, 8, 9, 100])
+def test_sums_by_doubling(width, generator):
+    """What stands in for `cumsum` where that refuses to be deterministic."""
+    values = torch.randint(-9, 9, (3, width), generator=generator).double()
+    assert torch.equal(inputs.doubling_sums(values), values.cumsum(1))
 
 
 def test_a_formula_is_asked_once(monkeypatch, generator):

@@ -150,7 +150,7 @@ def evaluate(
     target = scorer.bring("target", target)
     history = _History(exclude, scorer)
     ids = _ids(user_ids, target.num_users)
-    if len(torch.unique(ids)) < len(ids):
+    if user_ids is not None and len(torch.unique(ids)) < len(ids):
         raise ValueError("user_ids hold a user twice")
     members = collection._members()
     member = members[0]
@@ -551,10 +551,11 @@ def _run(
                 if low == 1:
                     raise
                 at_once = together = low // 2
-                torch.cuda.empty_cache()
+            else:
+                done += low
+                yield batch
                 continue
-            done += low
-            yield batch
+            torch.cuda.empty_cache()  # out here, where the error no longer holds what the batch had made
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.inputs import check_choice, check_cutoffs
+from torchrecmetrics.inputs import check_choice, check_cutoffs, running_sums
 from torchrecmetrics.ranking import DEPTH_UNKNOWN, Ranking
 
 Denominator: TypeAlias = Literal["k", "min", "recommended"]
@@ -171,7 +171,7 @@ def _num_found(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> T
 
 def _sums(values: Tensor) -> Tensor:
     """Add up the first 0, 1, ..., T values of each row, [B, T + 1]."""
-    return torch.nn.functional.pad(values.cumsum(1), (1, 0))
+    return torch.nn.functional.pad(running_sums(values), (1, 0))
 
 
 def _at(sums: Tensor, number: Tensor) -> Tensor:

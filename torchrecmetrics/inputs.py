@@ -134,6 +134,21 @@ def search(ascending: Tensor, values: Tensor, right: bool = False) -> Tensor:
     return torch.searchsorted(ascending.contiguous(), values.contiguous(), right=right)
 
 
+def running_sums(values: Tensor) -> Tensor:
+    """`cumsum` along rows, which on CUDA refuses floats where algorithms must be deterministic."""
+    deterministic = values.is_cuda and torch.are_deterministic_algorithms_enabled()
+    return doubling_sums(values) if deterministic else values.cumsum(1)
+
+
+def doubling_sums(values: Tensor) -> Tensor:
+    """`cumsum` along rows by log2(T) additions."""
+    step = 1
+    while step < values.shape[1]:
+        values = values + torch.nn.functional.pad(values[:, :-step], (step, 0))
+        step *= 2
+    return values
+
+
 def count_above(ascending: Tensor, thresholds: Tensor) -> Tensor:
     """How many of a sorted row are > each threshold, [B, W]."""
     return ascending.shape[1] - search(ascending, thresholds, right=True)

@@ -35,6 +35,7 @@ from torchrecmetrics.inputs import (
     entries,
     float_dtype,
     overlap_detail,
+    running_sums,
     search,
     shown,
 )
@@ -460,7 +461,7 @@ class Ranking:
             if ranks.is_floating_point():  # places among equal scores may be averages; i of them add up to 1 + ... + i
                 wrong = ranks.isnan() | (relevant & (ranks < 1))
                 number = torch.arange(1, placed.shape[1] + 1, dtype=dtype, device=device)
-                wrong |= placed.cumsum(1) < number * (number + 1) / 2 * (1 - 1e-9)
+                wrong |= running_sums(placed) < number * (number + 1) / 2 * (1 - 1e-9)
             else:
                 wrong = ranks == INVALID_RANK
                 again = placed[:, 1:] == placed[:, :-1]

@@ -16,7 +16,7 @@ from torchrecmetrics.kernels import triton as kernels
 def test_on_the_cpu():
     """All that can run in Triton's interpreter; a process of its own, for the variable is read at Triton's import."""
     here = Path(__file__).parent
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(here)]
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", str(here)]
     env = os.environ | {"TRITON_INTERPRET": "1"}
     done = subprocess.run(command, cwd=here.parents[1], env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]

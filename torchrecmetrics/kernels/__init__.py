@@ -62,7 +62,21 @@ def count(
         for mask in masks:
             bias = scores.bias if scores.bias is not None else thresholds.new_zeros(scores.shape[1])
             scores = scores._replace(bias=bias.masked_fill(mask, -torch.inf))
-        return triton.count_products_until(scores, thresholds, depth, floors, removed)
+        # every finite score reaches the lowest floor: that is a matter of who is a candidate, not of products
+        lowest = torch.finfo(scores.dtype).min
+        counts = triton.count_products_until(
+            scores, thresholds, depth, [floor for floor in floors if floor > lowest], removed
+        )
+        if lowest not in floors:
+            return counts
+        candidates = thresholds.new_full((len(thresholds),), scores.shape[1], dtype=torch.int64)
+        if scores.bias is not None:
+            candidates -= (scores.bias == -torch.inf).sum()
+        if removed is not None:
+            candidates -= (removed > -torch.inf).sum(1)
+        columns = iter(counts.at_least.unbind(1))
+        reached = [next(columns) if floor > lowest else candidates for floor in floors]
+        return counts._replace(at_least=torch.stack(reached, 1))
     if kernels == "triton":
         from torchrecmetrics.kernels import triton
 
