@@ -77,6 +77,18 @@ def ours_from_ranks(ranks: Tensor, names: Sequence[str], cutoffs: Sequence[int])
     return run
 
 
+def ours_from_lists(lists: Tensor, target: Tensor, names: Sequence[str], cutoffs: Sequence[int]) -> Run:
+    """One collection fed with recommended lists, in which it finds the relevant items itself."""
+    metrics = trm.RecMetricCollection(names, k=cutoffs)
+
+    def run() -> Values:
+        metrics.reset()
+        metrics.update(trm.Ranking.from_topk(lists, target))
+        return _floats(metrics.compute())
+
+    return run
+
+
 # ----------------------------------------------------------------------------------------------------- bare PyTorch
 
 

@@ -207,6 +207,7 @@ def c4(tiny: bool, data: Path) -> Iterator[Case]:
     ranks = (place + 1).clamp(max=depth + 1).where(listed, 0)
     lists = ids[:, :depth].contiguous()
     row, column = listed.nonzero(as_tuple=True)
+    target = ids.gather(1, place.clamp(max=pool - 1)).where(listed, -1)
     relevant = torch.stack([row, ids[row, place[row, column]]])
 
     few = min(rows, 256)
@@ -218,6 +219,7 @@ def c4(tiny: bool, data: Path) -> Iterator[Case]:
     places = (place + 1).double().masked_fill(~listed, torch.inf).numpy()
     entrants = [
         contender("ours", partial(peers.ours_from_ranks, ranks, NAMES, CUTOFFS)),
+        contender("ours, from lists", partial(peers.ours_from_lists, lists, target, NAMES, CUTOFFS)),
         contender("PyG", partial(peers.pyg_from_lists, lists, relevant, NAMES, CUTOFFS)),
         contender("ranx", partial(peers.ranx, lists, relevant, NAMES, CUTOFFS), max_rounds=10),
         contender("torchmetrics", partial(peers.torchmetrics_from_triple, *triple, NAMES, CUTOFFS), few, 3),

@@ -218,7 +218,6 @@ def test_the_interpreter_is_no_device_of_its_own():
     """It stands for CUDA on the CPU, and refuses what it gets wrong."""
     assert kernels.unavailable(torch.device("cpu")) is None
     assert "interpret" in kernels.unavailable(torch.device("cuda")).lower()
-    assert not kernels.checked(torch.device("cpu"))
     half = torch.ones(2, 4, dtype=torch.bfloat16)
     with pytest.raises(RuntimeError, match="bfloat16"):
         kernels.pair_scores(kernels.Products(half, half), torch.zeros(2, 1, dtype=torch.int64))
@@ -296,11 +295,12 @@ def test_sixteen_bits_stay_sixteen_bits(monkeypatch, generator):
     ("spoil", "reason"),
     [
         (lambda users, items: (users.double(), items), "float64"),
+        (lambda users, items: (users, items.to(torch.float8_e5m2)), "float8"),
         (lambda users, items: (users.where(users < 3, NAN), items), "NaN or infinity"),
         (lambda users, items: (users, items.where(items < 3, INF)), "NaN or infinity"),
         (lambda users, items: (users * 2.0**61, items * 2.0**61), "so large"),
     ],
-    ids=["float64", "nan", "inf", "large"],
+    ids=["float64", "float8", "nan", "inf", "large"],
 )
 def test_embeddings_it_cannot_take(spoil, reason, monkeypatch, generator):
     """An explicit request is refused; auto makes the scores, checks them, and counts those."""
@@ -310,7 +310,7 @@ def test_embeddings_it_cannot_take(spoil, reason, monkeypatch, generator):
         trm.evaluate("HR", users, items, target=target, k=3, kernels="triton")
     monkeypatch.setattr("torchrecmetrics.evaluation.choose", lambda kernels, device: "triton")
     monkeypatch.setattr("torchrecmetrics.ranking.choose", lambda kernels, device: "triton")
-    if reason in ("float64", "so large"):
+    if reason in ("float64", "float8", "so large"):
         assert trm.evaluate("HR", users, items, target=target, k=3).kernels == "triton"
     else:
         with pytest.raises(ValueError, match="NaN or \\+inf"):

@@ -15,7 +15,7 @@ from benchmarks import gpu, peers, report, scaling, timing, workloads
 from benchmarks.problem import Problem, expected, expected_in_parts
 from torchrecmetrics import Interactions
 
-MULTIPLES = {"PyG", "RecBole-style", "recometrics", "ranx", "torcheval", "torchmetrics"}
+MULTIPLES = {"ours, from lists", "PyG", "RecBole-style", "recometrics", "ranx", "torcheval", "torchmetrics"}
 
 
 @pytest.fixture(scope="module")

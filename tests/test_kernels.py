@@ -342,6 +342,16 @@ def test_cutoffs_are_checked_one_by_one():
         functional.ndcg(ranking, (3, 0))
     with pytest.raises(TypeError, match="'3'"):
         functional.ndcg(ranking, ["3"])
+    for name in sorted(set(functional.__all__) - {"auroc", "r_precision"}):
+        function = getattr(functional, name)
+        for several in (torch.tensor([1, 2]), torch.tensor([1, 2]).numpy(), "12"):  # not a row's own cut-offs either
+            with pytest.raises(TypeError, match="k must be an integer >= 1"):
+                function(ranking, several)
+        with pytest.raises(ValueError, match="no cut-off"):
+            function(ranking, [])
+        assert torch.equal(function(ranking, range(2, 4)), function(ranking, [torch.tensor(2), 3]))
+    with pytest.raises(TypeError, match="got None"):
+        functional.precision(ranking, None)
 
 
 @pytest.mark.parametrize("width", [0, 1, 2, 3, 4, 7, 8, 9, 100])
@@ -412,23 +422,25 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 class Card:
     """Stands for the Triton kernels on a machine that has, or lacks, what they need."""
 
-    def __init__(self, reason, is_checked):
+    def __init__(self, reason):
         self.unavailable = lambda device: reason
-        self.checked = lambda device: is_checked
 
 
 @pytest.mark.parametrize(
-    ("card", "auto", "triton"),
+    ("card", "recorded", "auto", "triton"),
     [
-        (Card(None, True), "triton", "triton"),
-        (Card(None, False), "eager", "triton"),
-        (Card("too old", True), "eager", "too old"),
-        (None, "eager", "cannot be imported"),
+        (Card(None), {(9, 0)}, "triton", "triton"),
+        (Card(None), {(8, 0)}, "eager", "triton"),
+        (Card("too old"), {(9, 0)}, "eager", "too old"),
+        (None, {(9, 0)}, "eager", "cannot be imported"),
     ],
-    ids=["checked", "not checked", "unavailable", "not installed"],
+    ids=["recorded", "not recorded", "unavailable", "not installed"],
 )
-def test_kernels_are_chosen(card, auto, triton, monkeypatch):
+def test_kernels_are_chosen(card, recorded, auto, triton, monkeypatch):
     """Auto takes Triton's where a run is on record; who asks for them gets them, or an error that says why not."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    assert kernels.choose("auto", CUDA) == "eager", "no run is on record yet"
+    monkeypatch.setattr(kernels, "_RECORDED", frozenset(recorded))
     monkeypatch.setitem(sys.modules, "torchrecmetrics.kernels.triton", card)
     monkeypatch.delattr(kernels, "triton", raising=False)
     if card is not None:

@@ -167,18 +167,33 @@ def test_what_decides_over_bits(card):
 
 
 def test_where_it_runs(monkeypatch):
-    """CUDA from compute capability 8.0 on; no card has been recorded."""
+    """CUDA from compute capability 8.0 on."""
     assert "cpu" in kernels.unavailable(torch.device("cpu"))
     assert "mps" in kernels.unavailable(torch.device("mps"))
-    assert not kernels.checked(torch.device("cpu"))
     for capability, runs in (((7, 5), False), ((8, 0), True), ((9, 0), True), ((12, 0), True)):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, capability=capability: capability)
         reason = kernels.unavailable(torch.device("cuda", 0))
         assert (reason is None) is runs
         assert runs or "8.0" in reason
-        assert not kernels.checked(torch.device("cuda", 0))
-    monkeypatch.setattr(kernels, "_CHECKED", frozenset({(12, 0)}))
-    assert kernels.checked(torch.device("cuda", 0))
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert "ROCm" in kernels.unavailable(torch.device("cuda", 0))
+
+
+def test_precision_follows_pytorch():
+    """The setting for all devices, and the one for CUDA alone where PyTorch has it."""
+    before = torch.get_float32_matmul_precision()
+    try:
+        for name in ("highest", "high", "medium"):
+            torch.set_float32_matmul_precision(name)
+            assert kernels._float32_precision() == name
+        torch.set_float32_matmul_precision("highest")
+        if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+            torch.backends.cuda.matmul.fp32_precision = "tf32"
+            assert kernels._float32_precision() == "high"
+            torch.backends.cuda.matmul.fp32_precision = "ieee"
+            assert kernels._float32_precision() == "highest"
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_fake_tensors():

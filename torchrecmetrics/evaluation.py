@@ -178,7 +178,7 @@ def evaluate(
     in_memory = scorer.function is not None or kernels == "eager"
     if not in_memory and (obstacle := scorer.no_products(member.validate_args is not False)) is not None:
         if member.kernels == "triton":
-            raise ValueError(f"kernels='triton' cannot be used: {obstacle}. kernels='auto' takes what can")
+            raise ValueError(f"kernels='triton' cannot be used: {obstacle}. kernels='auto' falls back to 'eager'")
         in_memory = True
 
     def update(batch: Tensor, at_once: int) -> None:
@@ -370,8 +370,9 @@ class _Scorer:
 
         To check that they are finite waits for the device, once.
         """
-        if self.dtype == torch.float64:
-            return "it multiplies float32, bfloat16 and float16, the embeddings are float64"
+        kinds = {self.users.dtype, self.given_items.dtype}
+        if not kinds <= {torch.float32, torch.bfloat16, torch.float16}:
+            return f"it multiplies float32, bfloat16 and float16, the embeddings are {', '.join(map(str, kinds))}"
         if not check:
             return None
         lengths = (torch.linalg.vector_norm(x, dim=1, dtype=self.dtype) for x in (self.users, self.given_items))

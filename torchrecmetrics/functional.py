@@ -94,7 +94,7 @@ def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: 
     check_choice("normalize", normalize, ("relevant", "min"))
     precisions = ranking.shared("precisions", lambda: _sums(ranking.hit_number / ranking.ranks))
     relevant = _relevant(ranking) if k is None or normalize == "relevant" else _at_most(ranking, k)
-    return _defined(ranking, _at(precisions, ranking.num_hits(k)) / relevant)
+    return _defined(ranking, _at(precisions, _hits(ranking, k)) / relevant)
 
 
 def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -> Tensor:
@@ -106,14 +106,14 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
     if ranking.gains is None and ranking.penalties is None:
         dcg = ranking.shared("dcg", lambda: _sums(ranking.discounts))
         ideal = ranking.shared("ideal", lambda: _sums(torch.log2(1 + ranking.hit_number).reciprocal()[None]))
-        return _defined(ranking, _at(dcg, ranking.num_hits(k)) / ideal[0][relevant])
+        return _defined(ranking, _at(dcg, _hits(ranking, k)) / ideal[0][relevant])
     # DCG / IDCG does not change when both are divided by 2^(highest gain), and then no power of two overflows
     transform = _linear if gain == "linear" else partial(_exponential, top=ranking.ideal_gains[:, :1])
     dcg = ranking.shared(("dcg", gain), lambda: _sums(ranking.placed_gains(transform) * ranking.discounts))
     ideal = ranking.shared(
         ("ideal", gain), lambda: _sums(transform(ranking.ideal_gains) / torch.log2(1 + ranking.hit_number))
     )
-    found = _at(dcg, ranking.num_hits(k))
+    found = _at(dcg, _hits(ranking, k))
     if ranking.penalties is not None:
         places = ranking.penalties[0]
         lost = ranking.shared(("lost", gain), lambda: ranking.placed_penalties(transform) / torch.log2(1 + places))
@@ -125,7 +125,7 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
 def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
     """1 / r_1 if the best relevant item stands in the first `k` places, else 0."""
     best = ranking.shared("best", lambda: 1 / ranking.ranks[:, 0])
-    return _defined(ranking, best.where(ranking.num_hits(k) > 0, 0))
+    return _defined(ranking, best.where(_hits(ranking, k) > 0, 0))
 
 
 def auroc(ranking: Ranking) -> Tensor:
@@ -152,9 +152,11 @@ def _relevant(ranking: Ranking) -> Tensor:
 
 def _cut(ranking: Ranking, k: Cutoffs) -> int | Tensor:
     """One cut-off, or a column of several that broadcasts against rows."""
-    checked = check_cutoffs(k)
-    assert checked is not None
-    return ranking.cutoffs(checked)
+    return ranking.cutoffs(check_cutoffs(k))
+
+
+def _hits(ranking: Ranking, k: Cutoffs | None) -> Tensor:
+    return ranking.num_hits(None if k is None else check_cutoffs(k))
 
 
 def _at_most(ranking: Ranking, k: Cutoffs) -> Tensor:
@@ -163,7 +165,7 @@ def _at_most(ranking: Ranking, k: Cutoffs) -> Tensor:
 
 
 def _num_found(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Tensor:
-    found = ranking.num_hits(k)
+    found = ranking.num_hits(check_cutoffs(k))
     if score_threshold is None:
         return found
     return torch.minimum(found, ranking.num_in_front(_recommended(ranking, score_threshold)))

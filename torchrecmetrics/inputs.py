@@ -88,11 +88,13 @@ def check_k(k: Any, name: str = "k") -> int:
     return value
 
 
-def check_cutoffs(k: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
-    """Return one cut-off, several or none, each an int >= 1, or raise."""
-    if k is None:
-        return None
-    return tuple(check_k(one) for one in k) if isinstance(k, (tuple, list)) else check_k(k)
+def check_cutoffs(k: int | Sequence[int]) -> int | tuple[int, ...]:
+    """Return one cut-off or several, each an int >= 1, or raise."""
+    if not isinstance(k, Sequence) or isinstance(k, str):
+        return check_k(k)
+    if not len(k):
+        raise ValueError("k holds no cut-off")
+    return tuple(check_k(one) for one in k)
 
 
 def check_padding_idx(padding_idx: Any) -> int | None:

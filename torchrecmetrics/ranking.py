@@ -127,7 +127,7 @@ class Ranking:
         """
         if isinstance(k, Tensor):
             return self.num_in_front(self._reached(k))
-        k = check_cutoffs(k)
+        k = None if k is None else check_cutoffs(k)
         return self.shared(("hits", k), lambda: self.num_in_front(self._all_reached(k)))
 
     def num_in_front(self, place: int | Tensor | None) -> Tensor:
@@ -255,8 +255,8 @@ class Ranking:
                 an error.
             validate_args: True = check values at once on the CPU and count violations elsewhere; "deferred" = count
                 everywhere; False = no value checks.
-            kernels: what counts: "eager" (PyTorch, any device), "triton" (CUDA) or "auto" (Triton's where they have
-                been checked, else eager). `Ranking.kernels` says which it was.
+            kernels: what counts: "eager" (PyTorch, any device), "triton" (CUDA) or "auto" (Triton's on cards where a
+                run is on record, else eager). `Ranking.kernels` says which it was.
 
         Raises:
             TypeError: for a dtype that is not accepted.

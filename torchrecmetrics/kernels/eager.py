@@ -88,11 +88,7 @@ def by_buckets(
         none = torch.zeros_like(same[row], dtype=torch.int32)
         reaching[row] += none.scatter_add(1, bucket, torch.ones_like(bucket, dtype=torch.int32))
         same[row] += none.scatter_add(1, bucket, met.to(torch.int32))
-    reached = reaching[:, 1:].flip(1).cumsum(1).flip(1)
-    # equals of an edge lie in the bucket behind the last edge like it
-    equal = same.gather(1, search(edge, edge, right=True))
-    at_least = torch.empty_like(reached).scatter_(1, order, reached)
-    above = at_least - torch.empty_like(equal).scatter_(1, order, equal)
+    above, at_least = _from_buckets(edge, order, reaching, same)
     return _counts(edges, thresholds.shape[1], above[:, : thresholds.shape[1]], at_least, highest, removed)
 
 
@@ -347,6 +343,18 @@ def _lowest(scores: Tensor) -> Tensor:
 def _with_floors(thresholds: Tensor, floors: Sequence[float]) -> Tensor:
     columns = [thresholds.new_full((len(thresholds), 1), floor) for floor in floors]
     return torch.cat([thresholds, *columns], 1)
+
+
+def _from_buckets(edge: Tensor, order: Tensor, reaching: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the counts > and >= each edge, where the edges stood before they were sorted.
+
+    `reaching` [B, edges + 1] scores reach just so many of the ascending edges, and `same` of them equal the last.
+    """
+    reached = reaching[:, 1:].flip(1).cumsum(1).flip(1)
+    # equals of an edge lie in the bucket behind the last edge like it
+    equal = same.gather(1, search(edge, edge, right=True))
+    at_least = torch.empty_like(reached).scatter_(1, order, reached)
+    return at_least - torch.empty_like(equal).scatter_(1, order, equal), at_least
 
 
 def _counts(

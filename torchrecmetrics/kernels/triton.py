@@ -17,9 +17,9 @@ import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
-from torchrecmetrics.inputs import count_above, search
+from torchrecmetrics.inputs import count_above
 from torchrecmetrics.kernels.contract import Counts, Products
-from torchrecmetrics.kernels.eager import _counts, _with_floors, _without_nan, _working
+from torchrecmetrics.kernels.eager import _counts, _from_buckets, _with_floors, _without_nan, _working
 
 # Edges a row up to which every score is compared with all of them; beyond, it is searched for among them.
 _DIRECT = 32
@@ -28,13 +28,11 @@ _HELD = 32
 # Bins up to which a tile's histogram is made on the chip, at a cost that grows with them; beyond, by atomics.
 _BINS = 1024
 # Programs for each multiprocessor: enough that the last ones to finish do not matter.
-_WAVES = 8
+_PROGRAMS = 8
 # Edges a program counts against the same products: so many that multiplying again for the next ones costs little.
 _COLUMNS = 8
 # Items after which it may pay to wait and see who is settled; not measured yet, as nothing here.
 _SMALLEST_CHUNK = 2**16
-# No run on a card has been recorded yet: what is known comes from the interpreter, the compiler and ptxas.
-_CHECKED: frozenset[tuple[int, int]] = frozenset()
 _INTERPRETED_AS = (9, 0)
 _TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 
@@ -270,11 +268,7 @@ def _count_scores(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[T
     highest = partial.amax(1)
     if direct:
         return first[:, :width].contiguous(), second[:, :width].contiguous(), highest
-    reached = first[:, 1:].flip(1).cumsum(1).flip(1)
-    # equals of an edge lie in the bucket behind the last edge like it
-    equal = second.gather(1, search(edges, edges, right=True))
-    at_least = torch.empty_like(reached).scatter_(1, order, reached)
-    above = at_least - torch.empty_like(equal).scatter_(1, order, equal)
+    above, at_least = _from_buckets(edges, order, first, second)
     return above[:, :width].contiguous(), at_least[:, :width].contiguous(), highest
 
 
@@ -699,11 +693,18 @@ def _(users: Tensor, items: Tensor, bias: Tensor | None, edges: Tensor) -> tuple
 def _cut_for(users: Tensor, items: Tensor, columns: int) -> _Cut:
     on_cuda = users.device.type == "cuda"
     capability = torch.cuda.get_device_capability(users.device) if on_cuda else _INTERPRETED_AS
-    precision = torch.get_float32_matmul_precision()
-    cut = _cut((users.dtype, items.dtype), precision, users.shape[1], columns, capability)
+    cut = _cut((users.dtype, items.dtype), _float32_precision(), users.shape[1], columns, capability)
     if _INTERPRETED and cut.operand == torch.bfloat16:
         raise RuntimeError("Triton's interpreter gives wrong products of bfloat16")
     return cut
+
+
+def _float32_precision() -> str:
+    """Return what PyTorch is set to: "highest", "high" or "medium"."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # it was set for CUDA alone, and this question is for all devices
+        return "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
 
 
 def _product_counts(edges: Tensor, asked: int, above: Tensor, at_least: Tensor, removed: Tensor | None) -> Counts:
@@ -717,17 +718,12 @@ def unavailable(device: torch.device) -> str | None:
     """Say why these kernels cannot run on a device; None if they can."""
     if _INTERPRETED:
         return None if device.type == "cpu" else f"TRITON_INTERPRET is set: Triton runs on the CPU, not on {device}"
-    if device.type != "cuda":
-        return f"Triton's kernels need CUDA, not {device}"
+    if device.type != "cuda" or torch.version.hip:
+        return f"Triton's kernels need CUDA, not {'ROCm' if device.type == 'cuda' else device}"
     capability = torch.cuda.get_device_capability(device)
     if capability < (8, 0):
-        return f"Triton's kernels need compute capability 8.0, {device} has {capability[0]}.{capability[1]}"
+        return f"Triton's kernels need compute capability 8.0 or newer, {device} has {capability[0]}.{capability[1]}"
     return None
-
-
-def checked(device: torch.device) -> bool:
-    """Whether these kernels have been run and measured on cards like this one, and the run recorded."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) in _CHECKED
 
 
 def _power_of_two(number: int) -> int:
@@ -738,7 +734,7 @@ def _split(items: int, tile: int, others: int, device: torch.device) -> tuple[in
     """Tiles of items a program and programs over them, so that with `others` beside them they fill the device."""
     wanted = 4
     if device.type == "cuda":
-        wanted = _WAVES * torch.cuda.get_device_properties(device).multi_processor_count
+        wanted = _PROGRAMS * torch.cuda.get_device_properties(device).multi_processor_count
     tiles = -(-items // tile)
     each = -(-tiles // min(tiles, -(-wanted // max(1, others))))
     each = min(each, 2**23 // tile)  # counted in floats
