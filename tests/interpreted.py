@@ -317,6 +317,32 @@ def test_embeddings_it_cannot_take(spoil, reason, monkeypatch, generator):
             trm.evaluate("HR", users, items, target=target, k=3)
 
 
+def test_embeddings_it_need_not_refuse(generator):
+    """What nobody scores is not asked; and it is the products that must be finite."""
+    users, items, target, _ = catalogue(generator)
+    allowed = torch.ones(len(items), dtype=torch.bool)
+    expected = trm.evaluate("MRR", users, items, target=target)
+    users[0] = NAN  # has no ground truth
+    users[5] = INF
+    ids = [u for u in range(1, len(users)) if u != 5]
+    few = partial(trm.evaluate, "MRR", target=target, user_ids=ids, items_allowed=allowed)
+    assert few(users * 2.0**70, items * 2.0**-70, kernels="triton") == few(users, items, kernels="eager")
+    items[7], allowed[7] = NAN, False
+    assert few(users, items, kernels="triton") == few(users, items, kernels="eager")
+    assert few(users, items, kernels="triton") != expected
+
+
+@pytest.mark.parametrize("huge", [1e300, 3e38])
+def test_a_bias_that_is_too_large(huge, generator):
+    """It is added in float32."""
+    users, items, target, _ = catalogue(generator)
+    bias = torch.zeros(len(items), dtype=torch.float64)
+    bias[3] = huge
+    ask = partial(trm.evaluate, "HR", users * 2.0**60, items * 2.0**60, target=target, k=3, item_bias=bias)
+    with pytest.raises(ValueError, match="so large"):
+        ask(kernels="triton")
+
+
 def test_a_bias_that_is_not_a_number(generator):
     users, items, target, _ = catalogue(generator)
     bias = torch.zeros(len(items))

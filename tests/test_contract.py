@@ -477,3 +477,25 @@ def test_plain_metric_collection_merges_nothing():
             alone = names[name](int(k))
             alone.update(torch.cat([first, second]))
             assert value.item() == pytest.approx(alone.compute().item(), abs=1e-15)
+
+
+def test_reset_gives_every_state_back_as_it_was():
+    """Ours and a subclass's, however those were changed; a metric that was synchronised is not any more."""
+
+    class Batches(trm.HR):
+        def __init__(self):
+            super().__init__(2)
+            self.add_state("batches", torch.tensor(0), dist_reduce_fx="sum")
+            self.add_state("seen", [], dist_reduce_fx="cat")
+
+        def update(self, *args, **kwargs):
+            super().update(*args, **kwargs)
+            self.batches += 1
+            self.seen.append(1)
+
+    metric = Batches()
+    for _ in range(3):
+        metric._is_synced = True
+        metric.reset()
+        metric.update(torch.rand(2, 4), torch.tensor([1, 2]))
+        assert (int(metric.batches), metric.seen, metric.state().counts[0]) == (1, [1], 2)

@@ -336,8 +336,9 @@ def large():
 
 def test_cutoffs_are_checked_one_by_one():
     ranking = trm.Ranking.from_ranks(torch.tensor([[1, 5]]), depth=5)
-    with pytest.raises(ValueError, match="depth 5 only"):
-        functional.ndcg(ranking, [3, 6])
+    for several in ([3, 6], [6, 3]):
+        with pytest.raises(ValueError, match="depth 5 only"):
+            functional.ndcg(ranking, several)
     with pytest.raises(ValueError, match="at least 1, got 0"):
         functional.ndcg(ranking, (3, 0))
     with pytest.raises(TypeError, match="'3'"):
@@ -374,6 +375,34 @@ def test_a_formula_is_asked_once(monkeypatch, generator):
     asked.clear()
     trm.RecMetricCollection(members).update(torch.rand(4, 9, generator=generator), torch.tensor([1, 2, 3, 4]))
     assert sorted(asked, key=str) == [(2, 5), 5, None]
+
+
+def test_members_keep_their_own_cutoffs(generator):
+    """In any order, beside others of the same formula, and with options that cannot be hashed."""
+    scores, target = torch.rand(9, 30, generator=generator), torch.randint(30, (9, 1), generator=generator)
+    alone = {k: trm.NDCG(k) for k in (9, 2, 5)}
+    together = trm.RecMetricCollection({f"n{k}": trm.NDCG(k) for k in alone} | {"n": trm.NDCG(), "hit": trm.HR(9)})
+    for metric in (*alone.values(), together):
+        metric.update(scores, target)
+    values = together.compute()
+    assert all(values[f"n{k}"] == metric.compute() for k, metric in alone.items())
+
+    listed = [1, 2]
+
+    class Within(trm.HR):
+        def __init__(self, k):
+            super().__init__(k)
+            self.options["places"] = listed
+
+        _function = staticmethod(
+            lambda ranking, k, score_threshold=None, places=listed: functional.hit_rate(ranking, k)
+        )
+
+    one = trm.RecMetricCollection({f"w{k}": Within(k) for k in (5, 2)})
+    one.update(scores, target)
+    Within._function = staticmethod(lambda ranking, k, score_threshold=None, places=listed: ranking.ranks[:, 0])
+    with pytest.raises(TypeError, match="a row for each of the cut-offs \\(5, 2\\)"):
+        one.update(scores, target)
 
 
 @pytest.mark.parametrize("name", functional.__all__)

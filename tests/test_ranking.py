@@ -418,6 +418,8 @@ def test_a_repeated_place_tells_the_depth():
         trm.HR(11).update(joined)
     with pytest.raises(ValueError, match="a place twice"):
         trm.Ranking.from_ranks(torch.tensor([[1, 1]]), depth=5)
+    with pytest.raises(ValueError, match="a place twice"):
+        trm.HR(1).update(torch.tensor([[1, 3, 1]]), depth=3)
     assert trm.Ranking.from_ranks(torch.tensor([[2.5, 2.5]])).ranks.tolist() == [[2.5, 2.5]]  # the mean place of a tie
 
 

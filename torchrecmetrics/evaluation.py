@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -176,7 +175,7 @@ def evaluate(
 
     kernels = choose(member.kernels, scorer.device)
     in_memory = scorer.function is not None or kernels == "eager"
-    if not in_memory and (obstacle := scorer.no_products(member.validate_args is not False)) is not None:
+    if not in_memory and (obstacle := scorer.no_products(ids, member.validate_args is not False)) is not None:
         if member.kernels == "triton":
             raise ValueError(f"kernels='triton' cannot be used: {obstacle}. kernels='auto' falls back to 'eager'")
         in_memory = True
@@ -365,21 +364,25 @@ class _Scorer:
         users = self.users[at].to(self.dtype)
         return torch.nn.functional.normalize(users, dim=1) if self.cosine else users
 
-    def no_products(self, check: bool) -> str | None:
-        """Say why scores that are never in memory cannot be made of these embeddings; None if they can.
+    def no_products(self, ids: Tensor, check: bool) -> str | None:
+        """Say why scores of these users cannot be counted without being kept; None if they can.
 
-        To check that they are finite waits for the device, once.
+        To check that the scores will be finite waits for the device, once.
         """
         kinds = {self.users.dtype, self.given_items.dtype}
         if not kinds <= {torch.float32, torch.bfloat16, torch.float16}:
             return f"it multiplies float32, bfloat16 and float16, the embeddings are {', '.join(map(str, kinds))}"
-        if not check:
+        if not check or not len(ids):
             return None
-        lengths = (torch.linalg.vector_norm(x, dim=1, dtype=self.dtype) for x in (self.users, self.given_items))
-        bound = math.prod(length.max() for length in lengths)
-        if self.bias is not None:
-            bound = bound + self.bias.where(self.bias != -torch.inf, 0).abs().max()
-        if not bound.isfinite():
+        # with a dtype, nothing is converted beforehand
+        users, items = (torch.linalg.vector_norm(x, dim=1, dtype=torch.float64) for x in (self.users, self.given_items))
+        users = users[ids.to(self.device)]
+        if self.allowed is not None:
+            items = items.where(self.allowed, 0)
+        bound = torch.maximum(users.max(), items.max()) if self.cosine else users.max() * items.max()
+        if self.added is not None:
+            bound = bound + self.added.where(self.added != -torch.inf, 0).abs().max()
+        if not bound <= torch.finfo(torch.float32).max:
             return "embeddings or item_bias hold NaN or infinity, or numbers so large that a score could be infinite"
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
@@ -268,9 +269,10 @@ class RankingMetric(Metric):
 
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
-        # the defaults themselves: nothing writes into a state, see `add`
         state = self.__dict__
-        state |= self._defaults
+        for name, default in self._defaults.items():
+            # ours are the defaults themselves, for nothing writes into them, see `add`; subclasses may have more
+            state[name] = default if name in (self._sums_name, self._counts_name) else deepcopy(default)
         state |= {"_update_count": 0, "_forward_cache": None, "_computed": None, "_cache": None, "_is_synced": False}
 
     def _row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
@@ -802,21 +804,25 @@ def rows_together(metrics: Sequence[RankingMetric], ranking: Ranking, weights: T
 
 def _values(metrics: Sequence[RankingMetric], ranking: Ranking) -> Tensor:
     """Value of each row for each metric, [metrics, B]; a formula is asked once for all the cut-offs it has."""
-    formulas: dict[object, dict[int, int]] = {}
+    alike: list[list[int]] = []
     for place, metric in enumerate(metrics):
-        alike = type(metric)._function, metric.k is None, *metric.options.items()
-        formulas.setdefault(alike, {})[place] = metric.k or 0
-    values: list[Tensor] = [ranking.ranks] * len(metrics)
-    for cutoffs in formulas.values():
-        first = metrics[next(iter(cutoffs))]
-        formula = type(first)._function
-        if not first._takes_k:
-            found = formula(ranking, **first.options)
-        elif first.k is None or len(cutoffs) == 1:
-            found = formula(ranking, first.k, **first.options)
+        for places in alike if metric.k is not None else ():
+            other = metrics[places[0]]
+            same = type(metric)._function is type(other)._function and metric.options == other.options
+            if same and other.k is not None:
+                places.append(place)
+                break
         else:
-            found = formula(ranking, tuple(cutoffs.values()), **first.options)
-        for place, value in zip(cutoffs, found.expand(len(cutoffs), -1).unbind(), strict=True):
+            alike.append([place])
+    values: list[Tensor] = [ranking.ranks] * len(metrics)
+    for places in alike:
+        first = metrics[places[0]]
+        cutoffs = tuple(metrics[place].k for place in places)
+        which = (cutoffs if len(places) > 1 else first.k,) if first._takes_k else ()
+        found = type(first)._function(ranking, *which, **first.options)
+        if len(places) > 1 and found.dim() != 2:
+            raise TypeError(f"the function of {first.label} must give a row for each of the cut-offs {cutoffs}")
+        for place, value in zip(places, found if len(places) > 1 else (found,), strict=True):
             values[place] = value
     return torch.stack(values)
 
