@@ -55,7 +55,7 @@ def test_scores_of_several_tiles(dtype, width, generator):
     scores[:, 5:900] = -INF
     thresholds = scores[:, torch.randint(9000, (width,), generator=generator)]
     thresholds = thresholds.where(thresholds > -INF, NAN)
-    masks = [torch.rand(2, 9000, generator=generator) < 0.1, torch.rand(9000, generator=generator) < 0.1] * 2
+    masks = [torch.rand(*shape, generator=generator) < 0.1 for shape in ((2, 9000), (9000,)) * 2]
     out = torch.randn(2, 9, generator=generator).round().to(dtype).sort(1).values
     for masked, taken in (([], None), (masks[:3], out), (masks, out)):
         found = kernels.count(scores, thresholds, 5, (0.5, -1e4), masked, taken)
@@ -270,6 +270,21 @@ def test_evaluate(metrics, name, monkeypatch, generator):
         assert getattr(found, count) == getattr(eagerly, count)
     for key, error in eagerly.standard_errors.items():
         assert found.standard_errors[key].item() == pytest.approx(error.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_recommended_by_their_score(counts, generator):
+    """Candidates at or above a threshold are counted with the products, all of them without."""
+    users, items, target, history = catalogue(generator)
+    metrics = [trm.HR(5, score_threshold=3.0), trm.Precision(40, denominator="recommended", score_threshold=3.0)]
+    metrics += [trm.AUROC()] if counts else []
+    evaluate = partial(trm.evaluate, metrics, users, items, target=target, exclude=history)
+    eagerly = evaluate()
+    for metric in metrics:
+        metric.kernels = "triton"
+    found = evaluate()
+    assert (eagerly.kernels, found.kernels) == ("eager", "triton")
+    assert found == eagerly
 
 
 def test_sixteen_bits_stay_sixteen_bits(monkeypatch, generator):
