@@ -276,7 +276,7 @@ def test_evaluate(metrics, name, monkeypatch, generator):
 def test_recommended_by_their_score(counts, generator):
     """Candidates at or above a threshold are counted with the products, all of them without."""
     users, items, target, history = catalogue(generator)
-    metrics = [trm.HR(5, score_threshold=3.0), trm.Precision(40, denominator="recommended", score_threshold=3.0)]
+    metrics = [trm.HR(5, score_threshold=20.0), trm.Precision(40, denominator="recommended", score_threshold=20.0)]
     metrics += [trm.AUROC()] if counts else []
     evaluate = partial(trm.evaluate, metrics, users, items, target=target, exclude=history)
     eagerly = evaluate()
