@@ -72,7 +72,7 @@ def build(card, kernel, types, constants, warps=4, stages=3):
         constexprs={(kernel.arg_names.index(name),): value for name, value in constants.items()},
         attrs={(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned},
     )
-    options = {"num_warps": warps, "num_stages": stages}
+    options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": kernels._FUSED}
     made = triton.compile(source, target=GPUTarget("cuda", card, 32), options=options)
     return made
 

@@ -340,13 +340,13 @@ class Ranking:
         relevant = listed if gain is None else listed & (gain > 0)
         shared = relevant & excluded.contains(ids, listed)
         if overlap == "error" and checks.enabled:
-            checks.reject("overlap", shared.any(1), lambda row: overlap_detail(row, ids, shared))
+            checks.reject("overlap", shared, lambda row: overlap_detail(row, ids, shared))
         by_id, slot = item_ids.where(given, -1).sort(dim=1)
         if checks.enabled:
             again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
             if padding_idx is not None:
                 again &= by_id[:, 1:] != padding_idx
-            checks.reject("list_repeat", again.any(1), lambda row: f"row {row} is {shown(item_ids[row])}")
+            checks.reject("list_repeat", again, lambda row: f"row {row} is {shown(item_ids[row])}")
         found = search(by_id, ids).clamp(max=depth - 1)
         at = slot.gather(1, found)
         present = listed & (by_id.gather(1, found) == ids)

@@ -33,6 +33,8 @@ _PROGRAMS = 8
 _COLUMNS = 8
 # Items after which it may pay to wait and see who is settled; not measured yet, as nothing here.
 _SMALLEST_CHUNK = 2**16
+# A product and the sum it goes to are one instruction, whatever a version of Triton does by default.
+_FUSED = True
 _INTERPRETED_AS = (9, 0)
 _TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 
@@ -263,6 +265,7 @@ def _count_scores(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[T
                 MATRIX=bool(own),
                 LANES=lanes,
                 num_warps=4 if direct else 8,
+                enable_fp_fusion=_FUSED,
                 **options,
             )
     highest = partial.amax(1)
@@ -522,9 +525,10 @@ def _cut(
         operand = torch.bfloat16
     padded, size = max(16, _power_of_two(width)), operand.itemsize
     rows, items, warps, stages, how = 128, 64, 8, 3, "ieee"
-    if operand == torch.float32 and precision == "highest":
-        # no tensor cores: all that a thread multiplies passes through its registers
+    without_cores = operand == torch.float32 and precision == "highest"
+    if without_cores:  # all that a thread multiplies passes through its registers
         entries = 16
+        rows = 128 if columns == 1 else 64
     else:
         how = "tf32" if operand == torch.float32 else how
         hopper = capability[0] == 9  # multiplies from shared memory: other cards hold the users in registers
@@ -535,7 +539,7 @@ def _cut(
         elif not hopper and columns > 1 and entries < padded:
             stages = 2  # addresses of a third tile would spill
     if columns == 0:
-        rows, items, warps, stages = 64, 64, 4, 2
+        rows, items, warps, stages = 64, 64, 8 if without_cores else 4, 2
     return _Cut(rows, items, entries, operand, how, warps, stages)
 
 
@@ -572,6 +576,7 @@ def _pair_scores(users: Tensor, items: Tensor, bias: Tensor | None, ids: Tensor)
                 M=cut.rows,
                 K=cut.entries,
                 num_warps=cut.warps,
+                enable_fp_fusion=_FUSED,
                 num_stages=cut.stages,
             )
     return scores
@@ -679,6 +684,7 @@ def _count_products(users: Tensor, items: Tensor, bias: Tensor | None, edges: Te
                 K=cut.entries,
                 COLUMNS=columns,
                 num_warps=cut.warps,
+                enable_fp_fusion=_FUSED,
                 num_stages=cut.stages,
             )
     return torch.empty_like(above).scatter_(1, slot, above), torch.empty_like(above).scatter_(1, slot, at_least)
