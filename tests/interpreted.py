@@ -31,7 +31,7 @@ def same(found, expected, thresholds):
 
 
 @pytest.mark.parametrize("way", ["comparing", "histograms", "atomics"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(problem=problems())
 def test_scores(way, problem):
     """Each way is exact for every input, and writes to nothing."""

@@ -121,7 +121,7 @@ def build_products(card, kind, precision, width, columns):
 
 
 SCORES = [("fp32", 1), ("fp64", 2), ("bf16", 32), ("fp32", 33), ("fp32", 1024)]
-PRODUCTS = [("bf16", "highest", 64), ("bf16", "highest", 128), ("bf16", "highest", 200)]
+PRODUCTS = [("bf16", "highest", 128), ("bf16", "highest", 200)]
 PRODUCTS += [("fp32", "high", 128), ("fp32", "high", 300), ("fp32", "highest", 128)]
 
 
