@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.inputs import Exclude, check_k, describe
 from torchrecmetrics.interactions import Interactions
-from torchrecmetrics.kernels import Kernels, Products, choose
+from torchrecmetrics.kernels import Kernels, Products, choose, refusal
 from torchrecmetrics.metrics import RankingMetric, rank_batch, shared_threshold, summarize
 from torchrecmetrics.ranking import Ranking, ScoreRows
 
@@ -39,8 +39,8 @@ class Evaluation(dict[str, Tensor]):
     """What `evaluate` found: {label: value}, and a table of it as `str()`.
 
     `standard_errors` has the same keys; `kernels` says what counted, "eager" or "triton"; `num_users`, `num_skipped`,
-    `num_unreachable` and `num_tied` are those of the first metric (AUROC alone may average
-    fewer users than the others).
+    `num_unreachable` and `num_tied` are those of the first metric (AUROC alone may average fewer users
+    than the others).
     """
 
     def __init__(self, collection: RecMetricCollection, kernels: Kernels) -> None:
@@ -177,7 +177,7 @@ def evaluate(
     in_memory = scorer.function is not None or kernels == "eager"
     if not in_memory and (obstacle := scorer.no_products(ids, member.validate_args is not False)) is not None:
         if member.kernels == "triton":
-            raise ValueError(f"kernels='triton' cannot be used: {obstacle}. kernels='auto' falls back to 'eager'")
+            raise refusal(obstacle)
         in_memory = True
 
     def update(batch: Tensor, at_once: int) -> None:

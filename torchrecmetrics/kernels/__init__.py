@@ -22,7 +22,7 @@ KernelChoice: TypeAlias = Literal["auto", "eager", "triton"]
 # that is known of the Triton kernels comes from its interpreter, its compiler and ptxas.
 _RECORDED: frozenset[tuple[int, int]] = frozenset()
 
-__all__ = ["Counts", "KernelChoice", "Kernels", "Products", "choose", "count", "look_up"]
+__all__ = ["Counts", "KernelChoice", "Kernels", "Products", "choose", "count", "look_up", "refusal"]
 
 
 def choose(kernels: KernelChoice, device: torch.device) -> Kernels:
@@ -44,7 +44,12 @@ def choose(kernels: KernelChoice, device: torch.device) -> Kernels:
         return "triton"
     if kernels == "auto":
         return "eager"
-    raise ValueError(f"kernels='triton' cannot be used: {reason}. kernels='auto' falls back to 'eager'")
+    raise refusal(reason)
+
+
+def refusal(reason: str) -> ValueError:
+    """Return the error for a request that cannot be met."""
+    return ValueError(f"kernels='triton' cannot be used: {reason}. kernels='auto' falls back to 'eager'")
 
 
 def _is_recorded(device: torch.device) -> bool:
