@@ -20,23 +20,19 @@ CARDS = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
 KINDS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
-def test_in_the_interpreter():
-    """Everything in interpreted.py; a process of its own, for the variable must not reach the other tests."""
+@pytest.mark.parametrize("what", ["interpreted.py", "gpu"])
+def test_in_the_interpreter(what):
+    """What is only for it, and of what is for a card all that can run there: a card should not find mistakes first.
+
+    A process of its own, for the variable must not reach the other tests.
+    """
     here = Path(__file__).parent
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-o",
-        "addopts=",
-        "-p",
-        "no:cacheprovider",
-        str(here / "interpreted.py"),
-    ]
+    options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, str(here / what)]
     env = os.environ | {"TRITON_INTERPRET": "1"}
     done = subprocess.run(command, cwd=here.parent, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
+    assert " passed" in done.stdout
 
 
 # ---------------------------------------------------------------------------------------------------- compiled, not run

@@ -1,6 +1,6 @@
 """What only a card can show. Without CUDA every test here is skipped.
 
-With TRITON_INTERPRET=1 those that need no more than the kernels run on the CPU, small: test_logic.py does that.
+With TRITON_INTERPRET=1 those that need no more than the kernels run on the CPU, small: test_triton.py does that.
 """
 
 import os
