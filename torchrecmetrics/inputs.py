@@ -91,7 +91,10 @@ def check_k(k: Any, name: str = "k") -> int:
 def check_cutoffs(k: int | Sequence[int]) -> int | tuple[int, ...]:
     """Return one cut-off or several, each an int >= 1, or raise."""
     if not isinstance(k, Sequence) or isinstance(k, str):
-        return check_k(k)
+        try:
+            return check_k(k)
+        except TypeError as error:
+            raise TypeError(f"{error}; several cut-offs are a list") from None
     if not len(k):
         raise ValueError("k holds no cut-off")
     return tuple(check_k(one) for one in k)
