@@ -20,7 +20,9 @@ from benchmarks.problem import BATCH, NAMES, Problem, Run, expected, expected_in
 from benchmarks.timing import free_cuda_memory
 from benchmarks.workloads import METRICS, Case, Contender, Goal, Row, Skip, contender
 from torchrecmetrics import Interactions, kernels
-from torchrecmetrics.metrics import Tally, make_ranking, rows_together
+from torchrecmetrics.metric import batch_rows
+from torchrecmetrics.ranking.forms import Form
+from torchrecmetrics.state import Tally
 
 ALL = (*NAMES, "F1", "RPrecision", "AUROC")
 RATE, COPY = "product, card's rate", "copy, as many bytes"
@@ -123,7 +125,7 @@ def counts_alone(problem: Problem, target: Tensor, with_kernels: kernels.Kernels
     def run() -> None:
         assert problem.scores is not None
         thresholds = kernels.look_up(problem.scores, target)
-        kernels.count(problem.scores, thresholds, depth=problem.depth, kernels=with_kernels)
+        kernels.count(problem.scores, kernels.Question(thresholds, problem.depth), with_kernels)
 
     return run
 
@@ -180,11 +182,11 @@ def graph_replay(problem: Problem, target: Tensor, history: Tensor, with_kernels
     The last line adds them to states that it replaces, which a graph cannot.
     """
     metrics = trm.RecMetricCollection(problem.names, k=problem.cutoffs, kernels=with_kernels).to(problem.device)
-    members = metrics._members()
 
     @torch.no_grad()
     def step() -> list[Tally]:
-        return rows_together(members, make_ranking(members, problem.scores, target, exclude=history)).tallies()
+        ranking = metrics.rank(Form(problem.scores, target, exclude=history))
+        return batch_rows(metrics.members, ranking).tallies()
 
     replay, tallies = recorded(step, problem.device)
     replay()

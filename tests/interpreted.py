@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from test_kernels import check, problems, removed
 
 import torchrecmetrics as trm
-from torchrecmetrics.kernels import eager
+from torchrecmetrics.kernels import Question, eager
 from torchrecmetrics.kernels import triton as kernels
 
 INF, NAN = math.inf, math.nan
@@ -40,7 +40,7 @@ def test_scores(way, problem):
     patch = pytest.MonkeyPatch()
     patch.setattr(kernels, "_DIRECT", 32 if way == "comparing" else 0)
     patch.setattr(kernels, "_BINS", 1024 if way == "histograms" else 0)
-    counts = kernels.count(scores, thresholds, depth, floors, masks, removed(scores, out, 1))
+    counts = kernels.count(scores, Question(thresholds, depth, floors, masks, removed(scores, out, 1)))
     patch.undo()
     check(counts, *problem)
     assert torch.equal(before.nan_to_num(7.5), scores.nan_to_num(7.5))
@@ -58,11 +58,11 @@ def test_scores_of_several_tiles(dtype, width, generator):
     masks = [torch.rand(*shape, generator=generator) < 0.1 for shape in ((2, 9000), (9000,)) * 2]
     out = torch.randn(2, 9, generator=generator).round().to(dtype).sort(1).values
     for masked, taken in (([], None), (masks[:3], out), (masks, out)):
-        found = kernels.count(scores, thresholds, 5, (0.5, -1e4), masked, taken)
-        same(found, eager.by_comparing(scores, thresholds, None, (0.5, -1e4), masked, taken), thresholds)
+        found = kernels.count(scores, Question(thresholds, 5, (0.5, -1e4), masked, taken))
+        same(found, eager.by_comparing(scores, Question(thresholds, None, (0.5, -1e4), masked, taken)), thresholds)
     constant = torch.zeros_like(scores)
-    found = kernels.count(constant, constant[:, :width], 5, (), [], None)
-    same(found, eager.by_comparing(constant, constant[:, :width], None, (), [], None), constant[:, :width])
+    found = kernels.count(constant, Question(constant[:, :width], 5))
+    same(found, eager.by_comparing(constant, Question(constant[:, :width])), constant[:, :width])
 
 
 def far_apart(*shape, steps, dtype):
@@ -82,13 +82,13 @@ def test_far_offsets(steps, generator):
     scores = far_apart(3, 3, steps=steps, dtype=torch.int8).view(torch.bool)
     mask = scores.copy_(torch.tensor([[1, 0, 0], [0, 0, 1], [1, 0, 1]]))
     values = torch.randint(3, (3, 3), generator=generator).float()
-    args = values[:, :1], None, (), [mask], None
-    same(kernels.count(values, *args), eager.by_comparing(values, *args), values[:, :1])
+    question = Question(values[:, :1], masks=[mask])
+    same(kernels.count(values, question), eager.by_comparing(values, question), values[:, :1])
     far = far_apart(3, 3, steps=steps, dtype=torch.float16).copy_(values)
     for width in (1, 40):
         thresholds = values[:, torch.randint(3, (width,), generator=generator)].half()
-        args = thresholds, None, (0.5,), [], None
-        same(kernels.count(far, *args), eager.by_comparing(values.half(), *args), thresholds)
+        question = Question(thresholds, floors=(0.5,))
+        same(kernels.count(far, question), eager.by_comparing(values.half(), question), thresholds)
     for users, items in ((far, values.half()), (values.half(), far)):
         check_products(kernels.Products(users, items), torch.tensor([[0], [1], [2]]), (), None)
 
@@ -111,16 +111,16 @@ def check_products(products, ids, floors, taken, kept=1.0):
     keep = (own > -INF) & (torch.rand(own.shape, generator=torch.Generator().manual_seed(1)) < kept)
     thresholds = own.where(keep, NAN)
     out = None if taken is None else kernels.pair_scores(products, taken).sort(1).values
-    found = kernels.count_products(products, thresholds, 5, floors, out)
-    expected = eager.by_comparing(scores, thresholds, None, floors, [], out)
+    found = kernels.count_products(products, Question(thresholds, 5, floors, (), out))
+    expected = eager.by_comparing(scores, Question(thresholds, None, floors, [], out))
     same(found, expected._replace(highest=torch.zeros(len(users))), thresholds)
     for depth, chunk in ((1, 64), (10, 100)):
-        early = kernels.count_products_until(products, thresholds, depth, (), out, chunk)
+        early = kernels.count_products_until(products, Question(thresholds, depth, (), (), out), chunk)
         near = keep & (expected.better < depth)
         assert torch.equal(early.better[near], expected.better[near])
         assert torch.equal(early.equal[near], expected.equal[near])
         assert (early.better[keep & ~near] >= depth).all()
-    floored = kernels.count_products_until(products, thresholds, 1, (0.5,), out, 7)
+    floored = kernels.count_products_until(products, Question(thresholds, 1, (0.5,), (), out), 7)
     assert torch.equal(floored.at_least, (scores >= 0.5).sum(1, keepdim=True) - (0 if out is None else above(out)))
     assert torch.equal(floored.better[keep], expected.better[keep])
 
@@ -172,11 +172,11 @@ def test_ragged_and_constant(columns, generator):
     thresholds = torch.full((130, columns), NAN)
     thresholds[7, columns - 1] = thresholds[129] = 4.0
     thresholds[64, 0] = 3.0
-    found = kernels.count_products(kernels.Products(users, items), thresholds, None, (), None)
+    found = kernels.count_products(kernels.Products(users, items), Question(thresholds))
     assert (found.better[64, 0], found.equal[64, 0]) == (200, 0)
     assert (found.better[7, -1], found.equal[7, -1]) == (0, 200)
     assert (found.equal[129] == 200).all()
-    nothing = kernels.count_products(kernels.Products(users, items), thresholds[:, :0], None, (4.0,), None)
+    nothing = kernels.count_products(kernels.Products(users, items), Question(thresholds[:, :0], None, (4.0,)))
     assert (nothing.at_least == 200).all()
 
 
@@ -192,7 +192,8 @@ def test_early_exit_stops(monkeypatch, generator):
 
     monkeypatch.setattr(kernels, "_count_products", counting)
     removed = torch.tensor([[-INF, -INF], [180.0, 196.0], [0.0, 0.0]])
-    found = kernels.count_products_until(kernels.Products(users, items), thresholds, 10, (), removed, 10)
+    question = Question(thresholds, 10, removed=removed)
+    found = kernels.count_products_until(kernels.Products(users, items), question, 10)
     # 150 has ten better behind those removed after 20 items, and so has 100; 199 after the last of all
     assert asked[:3] == [(3, 3), (2, 3), (1, 1)]
     assert len(asked) == 10
@@ -210,7 +211,7 @@ def test_operators(generator):
     torch.library.opcheck(kernels._pair_scores, (users, items, bias, ids))
     torch.library.opcheck(kernels._count_products, (users, items, None, edges))
     compiled = torch.compile(kernels.count_products, fullgraph=True, backend="eager")
-    args = kernels.Products(users, items, bias), edges, None, (0.5,), None
+    args = kernels.Products(users, items, bias), Question(edges, floors=(0.5,))
     same(compiled(*args), kernels.count_products(*args), edges)
 
 
@@ -323,8 +324,7 @@ def test_embeddings_it_cannot_take(spoil, reason, monkeypatch, generator):
     users, items = spoil(users, items)
     with pytest.raises(ValueError, match=f"kernels='triton' cannot be used: .*{reason}"):
         trm.evaluate("HR", users, items, target=target, k=3, kernels="triton")
-    monkeypatch.setattr("torchrecmetrics.evaluation.choose", lambda kernels, device: "triton")
-    monkeypatch.setattr("torchrecmetrics.ranking.choose", lambda kernels, device: "triton")
+    monkeypatch.setattr("torchrecmetrics.kernels.choose", lambda kernels, device: "triton")
     if reason in ("float64", "float8", "so large"):
         assert trm.evaluate("HR", users, items, target=target, k=3).kernels == "triton"
     else:

@@ -526,7 +526,7 @@ def test_what_an_option_asks_of_the_step(options, returned, message, tmp_path):
         (["HR"], {"k": 5, "dataloaders": ["a", "a"]}, ValueError, "dataloaders holds a name twice"),
         (["HR"], {"k": 5, "exclude": torch.zeros(3)}, TypeError, "exclude must be Interactions"),
         (["HR"], {"k": 5, "exclude": {"val": [1]}}, TypeError, "exclude must be Interactions"),
-        (["HR"], {"k": 5, "tie": "realistic"}, ValueError, "Unexpected keyword arguments: `tie`"),
+        (["HR"], {"k": 5, "tie": "realistic"}, ValueError, "no option 'tie'; did you mean 'ties'"),
     ],
 )
 def test_bad_arguments(arguments, options, error, message):

@@ -12,8 +12,7 @@ import torch
 from hypothesis import given, settings
 
 import torchrecmetrics as trm
-from torchrecmetrics import Interactions
-from torchrecmetrics import evaluation as engine
+from torchrecmetrics import Interactions, scoring
 
 NAMES = ["HR", "NDCG", "Recall", "MAP", "MRR", "RPrecision", "AUROC"]
 USERS, ITEMS = 40, 60
@@ -281,9 +280,10 @@ def test_batches_follow_the_budget():
     seen = []
 
     class Scorer:
-        device, dtype, num_items, function = torch.device("cpu"), torch.float32, 1000, len
+        device, row_bytes, reuses_memory = torch.device("cpu"), 4000, False
 
-    list(engine._run(Scorer(), torch.arange(51), sizes, lambda batch, _: seen.append(len(batch)), None, 50_000))
+    budget = scoring.Budget(memory=50_000)
+    list(scoring.batches(Scorer(), torch.arange(51), sizes, lambda batch, _: seen.append(len(batch)), budget))
     assert max(seen) == 50_000 // (4000 + 160)
     assert seen[-1] == 1
     assert sum(seen) == 51
@@ -294,11 +294,12 @@ def test_scores_are_made_for_a_few_users_at_once():
     used = []
 
     class Scorer:
-        device, dtype, num_items, function = torch.device("cpu"), torch.float32, 2**20, None
+        device, row_bytes, reuses_memory = torch.device("cpu"), 4 * 2**20, True
 
     sizes = torch.ones(10_000, dtype=torch.int64)
     for batch_size in (None, 5):
-        list(engine._run(Scorer(), sizes, sizes, lambda batch, rows: used.append((len(batch), rows)), batch_size, None))
+        budget = scoring.Budget(batch_size)
+        list(scoring.batches(Scorer(), sizes, sizes, lambda batch, rows: used.append((len(batch), rows)), budget))
     assert used[:3] == [(4096, 16), (4096, 16), (1808, 16)]
     assert used[3:] == [(4096, 5), (4096, 5), (1808, 5)]
 

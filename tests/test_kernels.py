@@ -12,8 +12,9 @@ import torch
 from hypothesis import given, settings
 
 import torchrecmetrics as trm
-from torchrecmetrics import functional, inputs, kernels, ranking
-from torchrecmetrics.kernels import eager
+from torchrecmetrics import arrays, functional, kernels
+from torchrecmetrics.kernels import Question, eager
+from torchrecmetrics.ranking import Needs, Rules, ScoreRows
 
 INF, NAN = math.inf, math.nan
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -105,7 +106,7 @@ def test_every_strategy_counts(strategy, block, at_once, problem, width):
     patch.setattr(eager, "_BLOCK", block)
     patch.setattr(eager, "_AT_ONCE", at_once)
     patch.setattr(eager, "_GROUP", 2)
-    counts = strategy(scores, thresholds, depth, floors, masks, removed(scores, out, width))
+    counts = strategy(scores, Question(thresholds, depth, floors, masks, removed(scores, out, width)))
     patch.undo()
     check(counts, *problem)
     assert torch.equal(before.nan_to_num(7.5), scores.nan_to_num(7.5))
@@ -122,15 +123,15 @@ def test_strategies_on_real_shapes(strategy, dtype, items, generator, device):
     thresholds = scores.gather(1, torch.rand(9, items, generator=generator).argsort(1)[:, :40])
     mask = torch.rand(items, generator=generator) < 0.1
     out = (torch.rand(9, items, generator=generator) < 0.05) & ~mask
-    args = scores.to(device), thresholds.to(device), 10, (0.5,), [mask.to(device)], removed(scores, out, 0).to(device)
-    check(strategy(*args), scores, thresholds, 10, (0.5,), [mask], out)
+    question = Question(thresholds.to(device), 10, (0.5,), [mask.to(device)], removed(scores, out, 0).to(device))
+    check(strategy(scores.to(device), question), scores, thresholds, 10, (0.5,), [mask], out)
 
 
 def test_constant_scores_everywhere():
     """A tie group of all items straddles every depth: nobody is better, all are equal."""
     scores, thresholds = torch.zeros(3, 700), torch.zeros(3, 2)
     for strategy in eager.STRATEGIES:
-        counts = strategy(scores, thresholds, 5, (), (), None)
+        counts = strategy(scores, Question(thresholds, 5))
         assert (counts.better == 0).all()
         assert (counts.equal == 700).all()
 
@@ -140,9 +141,9 @@ def test_far_rows_are_read_once(monkeypatch, generator):
     scores = torch.rand(8, 6400, generator=generator)
     scores[:, :3] = -1.0
     monkeypatch.setattr(eager, "_look_again", None)
-    assert (eager.by_blocks(scores, scores[:, :3], 20, (), (), None).better >= 20).all()
+    assert (eager.by_blocks(scores, Question(scores[:, :3], 20)).better >= 20).all()
     with pytest.raises(TypeError):
-        eager.by_blocks(scores, scores.amax(1, keepdim=True), 20, (), (), None)
+        eager.by_blocks(scores, Question(scores.amax(1, keepdim=True), 20))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,8 @@ def test_the_rule(items, width, depth, taken, device, expected, monkeypatch):
     for strategy in eager.STRATEGIES:
         monkeypatch.setattr(eager, strategy.__name__, lambda *_, name=strategy.__name__: picked.append(name))
     scores, thresholds = torch.empty(2, items, device=device), torch.empty(2, width, device=device)
-    eager.count(scores, thresholds, depth=depth, removed=torch.empty(2, taken, device=device) if taken else None)
+    removed = torch.empty(2, taken, device=device) if taken else None
+    eager.count(scores, Question(thresholds, depth, removed=removed))
     assert picked == [expected]
 
 
@@ -199,7 +201,13 @@ def rows(scores, at_once=2):
     """The same scores, made for two rows at a time in a buffer that is used again."""
     buffer = torch.empty(at_once, scores.shape[1])
     parts = lambda: (buffer[: len(part)].copy_(part) for part in scores.split(at_once))  # noqa: E731
-    return ranking.ScoreRows(scores.shape, scores.dtype, scores.device, parts)
+    return ScoreRows(scores.shape, scores.dtype, scores.device, parts)
+
+
+def ranked(scores, target, depth, gains=None, exclude=None, score_threshold=None, **rules):
+    """`Ranking.from_scores`, for scores that the package makes."""
+    needs = Needs(depth, num_ranked=True, score_threshold=score_threshold)
+    return trm.Ranking.of_batch(scores, target, gains, exclude, needs, Rules(**rules))
 
 
 def fields(ranking):
@@ -220,13 +228,12 @@ def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k):
     patch = pytest.MonkeyPatch()
     patch.setattr(eager, "_BLOCK", 2)
     patch.setattr(eager, "_AT_ONCE", 8)
-    defaults = {"gains": None, "max_relevant": None, "validate_args": True}
-    got = ranking.rank(rows(scores) if owned else scores, target, depth=k, **(defaults | options))
+    got = ranked(rows(scores) if owned else scores, target, depth=k, **options)
     patch.undo()
     expected = fields(whole)
     for name, tensor in fields(got).items():
         want = expected[name]
-        if name in ("ranks0", "penalties0"):
+        if name in ("found0", "penalties0"):
             want = want.where(want <= k, INF)
         if name == "tied0":
             continue  # within the depth: below
@@ -241,22 +248,21 @@ def test_an_owned_score_is_checked_before_it_is_overwritten(bad):
     """A NaN or +inf of an excluded item is reported like any other."""
     scores, target = torch.rand(2, 9), torch.tensor([[1], [2]])
     scores[1, 5] = bad
-    args = {"depth": 3, "ties": "realistic", "padding_idx": None, "overlap": "error", "score_threshold": None}
     for owned in (False, True):
         with pytest.raises(ValueError, match=r"1 of 2 rows with a score that is NaN or .inf: the highest of row 1"):
-            ranking.rank(rows(scores) if owned else scores, target, exclude=torch.tensor([[-1], [5]]), **args)
+            ranked(rows(scores) if owned else scores, target, depth=3, exclude=torch.tensor([[-1], [5]]))
 
 
 def test_candidates_are_counted_only_for_who_reads_them(monkeypatch):
     """`num_ranked` costs a read of its own: Ranking.from_scores has it, a collection only if a member needs it."""
     floors = []
-    count = ranking.count
+    count = kernels.count
 
-    def counting(*args, **kwargs):
-        floors.append(len(kwargs["floors"]))
-        return count(*args, **kwargs)
+    def counting(scores, question, *args):
+        floors.append(len(question.floors))
+        return count(scores, question, *args)
 
-    monkeypatch.setattr(ranking, "count", counting)
+    monkeypatch.setattr(kernels, "count", counting)
     scores, target = torch.rand(3, 50), torch.tensor([1, 2, 3])
     assert trm.Ranking.from_scores(scores, target, depth=5).num_ranked.tolist() == [50, 50, 50]
     for metric in (trm.HR(5), trm.Precision(5), trm.Precision(5, denominator="recommended"), trm.AUROC(), trm.MRR()):
@@ -321,7 +327,7 @@ def test_several_cutoffs_are_each_of_them(name, kind):
     for options in OPTIONS.get(name, [{}]):
         ranking = (RANKINGS | {"large": large})[kind]()
         got = getattr(functional, name)(ranking, cutoffs, **options)
-        ranking._cache.clear()
+        ranking._derived.clear()
         expected = torch.stack([getattr(functional, name)(ranking, k, **options) for k in cutoffs])
         assert torch.equal(got.nan_to_num(-1), expected.nan_to_num(-1))
         assert got.dtype == expected.dtype
@@ -359,7 +365,7 @@ def test_cutoffs_are_checked_one_by_one():
 def test_sums_by_doubling(width, generator):
     """What stands in for `cumsum` where that refuses to be deterministic."""
     values = torch.randint(-9, 9, (3, width), generator=generator).double()
-    assert torch.equal(inputs.doubling_sums(values), values.cumsum(1))
+    assert torch.equal(arrays.doubling_sums(values), values.cumsum(1))
 
 
 def test_a_formula_is_asked_once(monkeypatch, generator):
@@ -370,7 +376,7 @@ def test_a_formula_is_asked_once(monkeypatch, generator):
         asked.append(k)
         return functional.ndcg(ranking, k, gain=gain)
 
-    monkeypatch.setattr(trm.NDCG, "_function", staticmethod(ndcg))
+    monkeypatch.setattr(trm.NDCG, "formula", staticmethod(ndcg))
     members = [trm.NDCG(5), trm.NDCG(), trm.NDCG(2), trm.NDCG(5, gain="exponential"), trm.HR(5)]
     asked.clear()
     trm.RecMetricCollection(members).update(torch.rand(4, 9, generator=generator), torch.tensor([1, 2, 3, 4]))
@@ -390,17 +396,11 @@ def test_members_keep_their_own_cutoffs(generator):
     listed = [1, 2]
 
     class Within(trm.HR):
-        def __init__(self, k):
-            super().__init__(k)
-            self.options["places"] = listed
+        formula = staticmethod(lambda ranking, k, score_threshold=None, places=(): functional.hit_rate(ranking, k))
 
-        _function = staticmethod(
-            lambda ranking, k, score_threshold=None, places=listed: functional.hit_rate(ranking, k)
-        )
-
-    one = trm.RecMetricCollection({f"w{k}": Within(k) for k in (5, 2)})
+    one = trm.RecMetricCollection({f"w{k}": Within(k, places=listed) for k in (5, 2)})
     one.update(scores, target)
-    Within._function = staticmethod(lambda ranking, k, score_threshold=None, places=listed: ranking.ranks[:, 0])
+    Within.formula = staticmethod(lambda ranking, k, score_threshold=None, places=(): ranking.ranks[:, 0])
     with pytest.raises(TypeError, match="a row for each of the cut-offs \\(5, 2\\)"):
         one.update(scores, target)
 
@@ -435,7 +435,7 @@ def test_no_strategy_needs_denormal_numbers(strategy):
     scores = torch.tensor([[0.0, -1.0, 0.0, 1.0, -torch.inf]])
     torch.set_flush_denormal(True)
     try:
-        counts = strategy(scores, torch.tensor([[0.0, 1.0, -1.0]]), None, (), (), None)
+        counts = strategy(scores, Question(torch.tensor([[0.0, 1.0, -1.0]])))
     finally:
         torch.set_flush_denormal(False)
     assert counts.better.tolist() == [[1, 0, 3]]

@@ -462,7 +462,7 @@ BAD_OPTIONS = [
     (lambda: trm.HR(5, score_threshold="3"), TypeError, "score_threshold must be a number, got '3'"),
     (lambda: trm.Recall(5, truncated="no"), TypeError, "True or False, got 'no'"),
     (lambda: trm.Precision(5, zero_division="x"), ValueError, "zero_division must be"),
-    (lambda: trm.HR(5, top_k=3), ValueError, "Unexpected keyword arguments: `top_k`"),
+    (lambda: trm.HR(5, top_k=3), ValueError, "HR has no option 'top_k'. There are score_threshold, ties, "),
 ]
 
 

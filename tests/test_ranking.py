@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 
 import torchrecmetrics as trm
-from torchrecmetrics import inputs
-from torchrecmetrics import ranking as kernel
 from torchrecmetrics.kernels import eager
+from torchrecmetrics.ranking import targets
+from torchrecmetrics.ranking.scores import INVALID_RANK
 
 TIES = ("optimistic", "realistic", "pessimistic")
 INF = math.inf
@@ -73,7 +73,7 @@ def test_equals_sorting(ties, buckets_from, batch, padding, overlap, form):
         score_threshold=0.3,
     )
     patch.undo()
-    placed, unwanted = ranking.placed_gains(torch.clone), ranking.placed_penalties(torch.clone)
+    placed, unwanted = ranking.found.placed(torch.clone), ranking.penalties.placed(torch.clone)
     for row in range(len(scores)):
         out = set(history[row]) | ({items - 1} if form == 3 else set())
         gain = dict(zip(targets[row], gains[row], strict=True))
@@ -173,7 +173,7 @@ def test_tiles_do_not_show(height, max_relevant, monkeypatch, generator):
                 yield here, matrix[here]
 
     monkeypatch.setattr(eager, "tiles", tiny)
-    monkeypatch.setattr(inputs, "tiles", tiny)
+    monkeypatch.setattr(targets, "tiles", tiny)
     got = trm.Ranking.from_scores(scores, dense, exclude=exclude, overlap="miss", max_relevant=max_relevant)
     assert torch.equal(got.ranks[:, : expected.ranks.shape[1]], expected.ranks)
     assert torch.equal(got.num_ranked, expected.num_ranked)
@@ -358,7 +358,7 @@ def test_from_topk_by_hand(device):
     history = torch.tensor([[3, 7], [8, 8], [5, -1]], device=device)
     moved = trm.Ranking.from_topk(lists, target, exclude=history)
     assert moved.ranks.tolist() == [[1, INF], [1, INF], [3, 4]]
-    assert moved.row_depth.tolist() == [2, 4, 4]  # the second recommender had no more items: its list is whole
+    assert moved.reach.rows.tolist() == [2, 4, 4]  # the second recommender had no more items: its list is whole
     assert moved.num_recommended.tolist() == [2, 1, 4]
     mask = torch.zeros(8, dtype=torch.bool, device=device)  # item 9 lies beyond the mask: not excluded
     mask[[3, 7]] = True
@@ -372,7 +372,7 @@ def test_from_topk_padding_idx(device):
     ranking = trm.Ranking.from_topk(lists, torch.tensor([[4], [0], [5]], device=device), padding_idx=0)
     assert ranking.ranks.tolist() == [[2], [INF], [3]]
     assert ranking.num_relevant.tolist() == [1, 0, 1]
-    assert ranking.row_depth.tolist() == [2, 1, 3]
+    assert ranking.reach.rows.tolist() == [2, 1, 3]
 
 
 @pytest.mark.parametrize(("overlap", "expected"), [("keep", [[2, 3]]), ("miss", [[2, INF]])])
@@ -627,7 +627,7 @@ def test_bad_lists(name):
     [
         (torch.tensor([[0.5, 1.0]]), ValueError, "ranks that are no places"),
         (torch.tensor([[math.nan, 1.0]]), ValueError, "ranks that are no places"),
-        (torch.tensor([[kernel.INVALID_RANK, 1]]), ValueError, "marked invalid"),
+        (torch.tensor([[INVALID_RANK, 1]]), ValueError, "marked invalid"),
         (torch.tensor([[True]]), TypeError, "ranks must be an integer or float tensor"),
         (torch.ones(1, 1, 1), ValueError, r"ranks must be \[B\] or \[B, T\]"),
     ],
@@ -660,14 +660,14 @@ def test_deferred_violations_mark_their_rows(name):
     """With "deferred" nothing raises: the row is rejected and counted under its kind, the others are untouched."""
     given_ = BAD_SCORES[name][0]
     ranking = trm.Ranking.from_scores(**({"scores": SCORES, "target": TARGET} | given_), validate_args="deferred")
-    assert ranking.invalid.sum() == ranking.rejected.sum() > 0
-    assert (ranking.num_relevant[ranking.rejected] == 0).all()
-    assert ranking.ranks[ranking.rejected].isinf().all()
-    assert (ranking.num_relevant[~ranking.rejected] > 0).all()
+    assert ranking.invalid.sum() == ranking.faults.rows.sum() > 0
+    assert (ranking.num_relevant[ranking.faults.rows] == 0).all()
+    assert ranking.ranks[ranking.faults.rows].isinf().all()
+    assert (ranking.num_relevant[~ranking.faults.rows] > 0).all()
 
 
 def test_topk_ranks_mark_invalid_rows():
     """Where it cannot raise, get_topk_ranks writes the smallest int64 into the row."""
     scores = SCORES.where(SCORES < 0.9, math.nan)
     ranks = trm.get_topk_ranks(scores, TARGET, 2, validate_args="deferred")
-    assert ranks.tolist() == [[kernel.INVALID_RANK] * 2, [2, kernel.INVALID_RANK * 0]]
+    assert ranks.tolist() == [[INVALID_RANK] * 2, [2, INVALID_RANK * 0]]

@@ -13,6 +13,7 @@ import torch
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
+from torchrecmetrics.kernels import Question  # noqa: E402
 from torchrecmetrics.kernels import triton as kernels  # noqa: E402
 
 # compute capability: bytes of shared memory that one program can have
@@ -199,13 +200,13 @@ def test_fake_tensors():
     with FakeTensorMode():
         for dtype, working in ((torch.bfloat16, torch.float32), (torch.float64, torch.float64)):
             scores = torch.empty(5, 100, dtype=dtype)
-            found = kernels.count(scores, scores[:, :3], None, (1.0,), [scores[0] > 0], scores[:, :2])
+            found = kernels.count(scores, Question(scores[:, :3], None, (1.0,), [scores[0] > 0], scores[:, :2]))
             assert [part.shape for part in found] == [(5, 3), (5, 3), (5, 1), (5,)]
             assert [part.dtype for part in found] == [torch.int64] * 3 + [working]
         products = kernels.Products(torch.empty(5, 8).bfloat16(), torch.empty(100, 8).bfloat16(), torch.empty(100))
         own = kernels.pair_scores(products, torch.empty(5, 3, dtype=torch.int64))
         assert (own.shape, own.dtype) == ((5, 3), torch.float32)
-        found = kernels.count_products(products, own, None, (1.0,), own)
+        found = kernels.count_products(products, Question(own, None, (1.0,), (), own))
         assert [part.shape for part in found] == [(5, 3), (5, 3), (5, 1), (5,)]
 
 

@@ -5,43 +5,36 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from torchrecmetrics.inputs import check_k
-from torchrecmetrics.metrics import (
-    AUROC,
-    F1,
-    MAP,
-    MRR,
-    NDCG,
-    HitRate,
-    Precision,
-    RankingMetric,
-    Recall,
-    RPrecision,
-    compute_together,
-    make_ranking,
-    rows_together,
-    shared_threshold,
-    summarize,
-)
+from torchrecmetrics import metrics as _metrics
+from torchrecmetrics.checks import check_k
+from torchrecmetrics.metric import BatchRows, MetricOptions, RankingMetric, batch_rows
+from torchrecmetrics.ranking import Exclude, Needs, Ranking
+from torchrecmetrics.ranking.forms import Form, read
+from torchrecmetrics.ranking.rules import RULES
+from torchrecmetrics.state import compute_together, summarize
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 KeyFormat: TypeAlias = str | Callable[[str, int | None], str]
 Metrics: TypeAlias = Sequence[str | RankingMetric] | Mapping[str, RankingMetric] | str | RankingMetric
 
 _CLASSES: dict[str, type[RankingMetric]] = {
-    cls._name: cls for cls in (HitRate, NDCG, MRR, Precision, Recall, RPrecision, MAP, F1, AUROC)
+    cls._name: cls for cls in (getattr(_metrics, name) for name in _metrics.__all__)
 }
 _BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | dict.fromkeys(
-    ("hit", "hitratio", "hitrate"), HitRate
+    ("hit", "hitratio", "hitrate"), _metrics.HitRate
 )
 # one kernel call serves all members, and all of them average the same rows: these must agree
-_SHARED = ("ties", "padding_idx", "overlap", "empty_target_action", "max_relevant", "validate_args", "kernels")
+_AGREED = (*RULES, "empty_target_action")
 _DEFAULTS = {"ties": "realistic", "overlap": "error"}
 
 
@@ -87,20 +80,49 @@ class RecMetricCollection(MetricCollection):
         prefix: str | None = None,
         postfix: str | None = None,
         key_format: KeyFormat = "{name}@{k}",
-        **options: Any,
+        **options: Unpack[MetricOptions],
     ) -> None:
         super().__init__({}, prefix=prefix, postfix=postfix, compute_groups=False)
         self._groups = {}  # torchmetrics 1.4 leaves this to add_metrics
         if isinstance(metrics, (Mapping, MetricCollection)):
             keyed: list[tuple[Any, Any]] = list(metrics.items())
         else:
-            members = _members(metrics, k, options)
-            keyed = [(_key(metric, key_format), metric) for metric in members]
+            made = _members(metrics, k, options)
+            keyed = [(_key(metric, key_format), metric) for metric in made]
         for key, metric in keyed:
             self[key] = metric
             _check_agreement(key, metric, options)
         if not keyed:
             raise ValueError("a collection needs at least one metric")
+
+    @classmethod
+    def fresh(
+        cls,
+        metrics: Metrics | RecMetricCollection,
+        k: int | Iterable[int] | None,
+        options: MetricOptions,
+        key_format: KeyFormat = "{name}@{k}",
+    ) -> RecMetricCollection:
+        """Return an empty collection of copies: of such a collection, or of what makes one."""
+        if isinstance(metrics, RecMetricCollection):
+            if k is not None or options:
+                given = ", ".join([*(["k"] if k is not None else []), *options])
+                raise ValueError(f"{given} given beside a collection, which has its own")
+            collection = deepcopy(metrics)
+        else:
+            collection = RecMetricCollection(deepcopy(metrics), k, key_format=key_format, **options)
+        collection.reset()
+        return collection
+
+    if TYPE_CHECKING:  # what torchmetrics' own return, as it is here
+
+        def __getitem__(self, key: str, copy_state: bool = True) -> RankingMetric: ...
+        def __iter__(self) -> Iterator[str]: ...
+        def keys(self, keep_base: bool = False) -> Iterable[str]: ...  # type: ignore[override]  # noqa: D102
+        def values(self, copy_state: bool = True) -> Iterable[RankingMetric]: ...  # type: ignore[override]  # noqa: D102
+        def items(  # type: ignore[override]  # noqa: D102
+            self, keep_base: bool = False, copy_state: bool = True
+        ) -> Iterable[tuple[str, RankingMetric]]: ...
 
     def add_metrics(
         self,
@@ -124,52 +146,83 @@ class RecMetricCollection(MetricCollection):
             )
         if key in self._modules:
             raise ValueError(f"two metrics have the key {key!r}; keys come from name and k, see key_format")
-        members = self._members()
+        members = self.members
         if any(member is metric for member in members):
             raise ValueError(f"{key}: {metric.label} is in the collection already; add a clone")
         if members:
-            _check_agreement(key, metric, {name: getattr(members[0], name) for name in _SHARED})
-            shared_threshold([*members, metric])
+            _check_agreement(key, metric, {name: getattr(members[0], name) for name in _AGREED})
+            Needs.union(member.needs for member in [*members, metric])
         super().__setitem__(key, metric)
         self._adopt()
 
-    @torch.no_grad()
-    def update(self, *args: Any, weights: Tensor | None = None, **kwargs: Any) -> None:
-        """Add a batch to every member; takes what `RankingMetric.update` takes."""
-        members = self._asked()
-        ranking = make_ranking(members, *args, **kwargs)
-        for metric, tally in zip(members, rows_together(members, ranking, weights).tallies(), strict=True):
-            metric.add(tally)
+    @property
+    def members(self) -> list[RankingMetric]:
+        """The metrics, in the order of their keys."""
+        return list(self._modules.values())  # type: ignore[arg-type]
+
+    @property
+    def needs(self) -> Needs:
+        """What all members together read of a batch."""
+        return Needs.union(member.needs for member in self.members)
 
     @torch.no_grad()
-    def forward(self, *args: Any, weights: Tensor | None = None, **kwargs: Any) -> dict[str, Tensor]:
+    def update(  # type: ignore[override]  # ModuleDict's own is hidden by MetricCollection's, too
+        self,
+        scores: Tensor | Ranking | None = None,
+        target: Tensor | None = None,
+        *,
+        gains: Tensor | None = None,
+        exclude: Exclude | None = None,
+        weights: Tensor | None = None,
+        ranks: Tensor | None = None,
+        ranking: Ranking | None = None,
+        depth: int | None = None,
+    ) -> None:
+        """Add a batch to every member; takes what `RankingMetric.update` takes."""
+        ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth))
+        self.add(batch_rows(self.members, ranking, weights))
+
+    @torch.no_grad()
+    def forward(
+        self,
+        scores: Tensor | Ranking | None = None,
+        target: Tensor | None = None,
+        *,
+        gains: Tensor | None = None,
+        exclude: Exclude | None = None,
+        weights: Tensor | None = None,
+        ranks: Tensor | None = None,
+        ranking: Ranking | None = None,
+        depth: int | None = None,
+    ) -> dict[str, Tensor]:
         """Add a batch to every member and return the batch's own values; waits for the device."""
-        members = self._asked()
-        ranking = make_ranking(members, *args, **kwargs)
-        tallies = list(zip(members, rows_together(members, ranking, weights).tallies(), strict=True))
+        ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth))
+        tallies = list(zip(self.members, batch_rows(self.members, ranking, weights).tallies(), strict=True))
         summaries = summarize(tallies, "dist_sync_on_step")
         for (metric, tally), summary in zip(tallies, summaries, strict=True):
             metric.add(tally)
             metric._forward_cache = summary.value
-        return {key: s.value for key, s in zip(self.keys(), summaries, strict=True)}  # type: ignore[misc]
+        return {key: summary.value for key, summary in zip(self.keys(), summaries, strict=True)}
+
+    def rank(self, form: Form) -> Ranking:
+        """Bring what `update` was given to a ranking, as deep as the members need."""
+        if not len(self._modules):
+            raise ValueError("the collection holds no metric any more")
+        return read(form, self.needs, self.members[0].rules)
+
+    def add(self, rows: BatchRows) -> None:
+        """Add what a batch adds to every member."""
+        for metric, tally in zip(self.members, rows.tallies(), strict=True):
+            metric.add(tally)
 
     def compute(self) -> dict[str, Tensor]:
         """Return every member's value under its key; one packed synchronisation."""
-        members = self._members()
-        compute_together(members)
-        return {key: m._last_summary().value.clone() for key, m in zip(self.keys(), members, strict=True)}  # type: ignore[misc]
-
-    def _asked(self) -> list[RankingMetric]:
-        if not self._members():
-            raise ValueError("the collection holds no metric any more")
-        return self._members()
-
-    def _members(self) -> list[RankingMetric]:
-        return list(self._modules.values())  # type: ignore[arg-type]
+        compute_together(self.members)
+        return {key: m.last_summary().value.clone() for key, m in zip(self.keys(), self.members, strict=True)}
 
     def _adopt(self) -> None:
         """Tell the members whom to ask, so that the first one that is computed synchronises them all."""
-        for metric in self._members():
+        for metric in self.members:
             metric.__dict__["_collection"] = self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -180,7 +233,7 @@ class RecMetricCollection(MetricCollection):
 def _members(
     metrics: Sequence[str | RankingMetric] | str | RankingMetric,
     k: int | Iterable[int] | None,
-    options: dict[str, Any],
+    options: MetricOptions,
 ) -> list[RankingMetric]:
     """Cross the names with the cut-offs; ascending k, members without one last."""
     if isinstance(k, str):
@@ -209,7 +262,12 @@ def _ours(key: object, metric: object) -> RankingMetric:
     return metric
 
 
-def _from_name(text: str, cutoffs: list[int], options: dict[str, Any]) -> list[RankingMetric]:
+def is_name(text: str) -> bool:
+    """Whether a metric goes by this name."""
+    return text.lower() in _BY_NAME
+
+
+def _from_name(text: str, cutoffs: list[int], options: MetricOptions) -> list[RankingMetric]:
     name, at, cutoff = text.partition("@")
     cls = _BY_NAME.get(re.sub(r"[\s_-]", "", name).lower())
     if cls is None:
@@ -220,7 +278,9 @@ def _from_name(text: str, cutoffs: list[int], options: dict[str, Any]) -> list[R
         if "-" in name and _BY_NAME.get(name.split("-")[0].lower()):
             hint = "; a metric with options is given as an instance, such as NDCG(10, gain='exponential')."
         raise ValueError(f"unknown metric {text!r}{hint} Known: {', '.join(_CLASSES)}")
-    if not cls._takes_k:
+    signature = cls._signature
+    assert signature is not None
+    if not signature.takes_k:
         if at:
             raise ValueError(f"{text!r}: {cls._name} has no cut-off")
         return [_make(cls, None, options)]
@@ -230,18 +290,18 @@ def _from_name(text: str, cutoffs: list[int], options: dict[str, Any]) -> list[R
         return [_make(cls, int(cutoff), options)]
     if cutoffs:
         return [_make(cls, k, options) for k in cutoffs]
-    if cls._needs_k:
+    if signature.needs_k:
         raise ValueError(f"{text!r} needs a cut-off: pass k=[...] or write {cls._name}@10")
     return [_make(cls, None, options)]
 
 
-def _make(cls: type[RankingMetric], k: int | None, options: dict[str, Any]) -> RankingMetric:
+def _make(cls: type[RankingMetric], k: int | None, options: MetricOptions) -> RankingMetric:
     own = set(inspect.signature(cls.__init__).parameters) & set(options) if options else ()
     if own:
         raise ValueError(
             f"{', '.join(sorted(own))}: an option of {cls._name} alone goes to an instance, {cls.__name__}(...)"
         )
-    return cls(k, **options) if cls._takes_k else cls(**options)
+    return cls(**options) if k is None else cls(k, **options)
 
 
 def _key(metric: RankingMetric, key_format: KeyFormat) -> str:

@@ -16,8 +16,9 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.inputs import check_choice, check_cutoffs, running_sums
-from torchrecmetrics.ranking import DEPTH_UNKNOWN, Ranking
+from torchrecmetrics.arrays import running_sums
+from torchrecmetrics.checks import check_choice, check_cutoffs
+from torchrecmetrics.ranking import DEPTH_UNKNOWN, Ranking, derived
 
 Denominator: TypeAlias = Literal["k", "min", "recommended"]
 Normalization: TypeAlias = Literal["relevant", "min"]
@@ -51,11 +52,12 @@ def precision(
     zero_division: float = 0.0,
 ) -> Tensor:
     """h(k) / k: the share of the first `k` places that is relevant; see `Precision` for the other denominators."""
-    if zero_division not in (0.0, 1.0) and not (isinstance(zero_division, float) and math.isnan(zero_division)):
-        raise ValueError(f"zero_division must be 0.0, 1.0 or nan, got {zero_division!r}")
-    places = _denominator(ranking, k, denominator, score_threshold)
-    share = _num_found(ranking, k, score_threshold) / places
-    return _defined(ranking, share if denominator == "k" else share.where(places > 0, zero_division))
+    _check_zero_division(zero_division)
+    hits = _hits(ranking, k, score_threshold)
+    if denominator == "k":
+        return _defined(ranking, hits / ranking.cutoffs(k))
+    places = _places(ranking, k, denominator, score_threshold)
+    return _defined(ranking, (hits / places).where(places > 0, zero_division))
 
 
 def recall(
@@ -71,17 +73,17 @@ def recall(
         raise TypeError(f"truncated and weighted are True or False, got {truncated!r} and {weighted!r}")
     if truncated and weighted:
         raise ValueError("recall is either truncated (divided by min(k, R)) or weighted by gains, not both")
-    found = _num_found(ranking, k, score_threshold)
     if weighted:
-        gains = ranking.shared("gains", lambda: _sums(ranking.placed_gains(_linear)))
-        return _defined(ranking, _at(gains, found) / ranking.ideal_gains.sum(1))
-    return _defined(ranking, found / (_at_most(ranking, k) if truncated else _relevant(ranking)))
+        found = _first(_gains(ranking), _num_found(ranking, k, score_threshold))
+        return _defined(ranking, found / ranking.ideal_gains.sum(1))
+    hits = _hits(ranking, k, score_threshold)
+    return _defined(ranking, hits / (_at_most(ranking, k) if truncated else _relevant(ranking)))
 
 
 def f1(ranking: Ranking, k: Cutoffs, *, denominator: Denominator = "k", score_threshold: float | None = None) -> Tensor:
     """2 h(k) / (k + R): the harmonic mean of precision and recall."""
-    places = _denominator(ranking, k, denominator, score_threshold)
-    return _defined(ranking, 2 * _num_found(ranking, k, score_threshold) / (places + _relevant(ranking)))
+    places = _places(ranking, k, denominator, score_threshold)
+    return _defined(ranking, 2 * _hits(ranking, k, score_threshold) / (places + _relevant(ranking)))
 
 
 def r_precision(ranking: Ranking) -> Tensor:
@@ -92,40 +94,31 @@ def r_precision(ranking: Ranking) -> Tensor:
 def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: Normalization = "relevant") -> Tensor:
     """(1/R) sum over the hits of i / r_i: precision at each hit's place, averaged over all relevant items."""
     check_choice("normalize", normalize, ("relevant", "min"))
-    precisions = ranking.shared("precisions", lambda: _sums(ranking.hit_number / ranking.ranks))
+    found = _first(_precisions(ranking), _num_within(ranking, k))
     relevant = _relevant(ranking) if k is None or normalize == "relevant" else _at_most(ranking, k)
-    return _defined(ranking, _at(precisions, _hits(ranking, k)) / relevant)
+    return _defined(ranking, found / relevant)
 
 
 def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -> Tensor:
     """DCG / IDCG with DCG = sum over the hits of gain_i / log2(1 + r_i); IDCG orders all the row's gains best first."""
     check_choice("gain", gain, ("linear", "exponential"))
-    cut = None if k is None else _cut(ranking, k)
+    cut = None if k is None else ranking.cutoffs(k)
     relevant = ranking.num_relevant.clamp(max=ranking.ranks.shape[1])
     relevant = relevant if cut is None else relevant.clamp(max=cut)
+    hits = _num_within(ranking, k)
     if ranking.gains is None and ranking.penalties is None:
-        dcg = ranking.shared("dcg", lambda: _sums(ranking.discounts))
-        ideal = ranking.shared("ideal", lambda: _sums(torch.log2(1 + ranking.hit_number).reciprocal()[None]))
-        return _defined(ranking, _at(dcg, _hits(ranking, k)) / ideal[0][relevant])
-    # DCG / IDCG does not change when both are divided by 2^(highest gain), and then no power of two overflows
-    transform = _linear if gain == "linear" else partial(_exponential, top=ranking.ideal_gains[:, :1])
-    dcg = ranking.shared(("dcg", gain), lambda: _sums(ranking.placed_gains(transform) * ranking.discounts))
-    ideal = ranking.shared(
-        ("ideal", gain), lambda: _sums(transform(ranking.ideal_gains) / torch.log2(1 + ranking.hit_number))
-    )
-    found = _at(dcg, _hits(ranking, k))
+        return _defined(ranking, _first(_dcg(ranking), hits) / _ideal_dcg(ranking)[relevant])
+    found = _first(_graded_dcg(ranking, gain), hits)
     if ranking.penalties is not None:
-        places = ranking.penalties[0]
-        lost = ranking.shared(("lost", gain), lambda: ranking.placed_penalties(transform) / torch.log2(1 + places))
+        places = ranking.penalties.ranks
         near = places.isfinite() if cut is None else places <= (cut[:, None] if isinstance(cut, Tensor) else cut)
-        found = found + lost.where(near, 0).sum(-1)
-    return _defined(ranking, found / _at(ideal, relevant))
+        found = found + _lost_dcg(ranking, gain).where(near, 0).sum(-1)
+    return _defined(ranking, found / _first(_graded_ideal_dcg(ranking, gain), relevant))
 
 
 def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
     """1 / r_1 if the best relevant item stands in the first `k` places, else 0."""
-    best = ranking.shared("best", lambda: 1 / ranking.ranks[:, 0])
-    return _defined(ranking, best.where(_hits(ranking, k) > 0, 0))
+    return _defined(ranking, _best(ranking).where(_num_within(ranking, k) > 0, 0))
 
 
 def auroc(ranking: Ranking) -> Tensor:
@@ -140,54 +133,54 @@ def auroc(ranking: Ranking) -> Tensor:
     return _defined(ranking, (num_found * others - overtaken_by) / (_relevant(ranking) * others))
 
 
+# ----------------------------------------------------------------------------------------- what formulas have in common
+
+
 def _defined(ranking: Ranking, values: Tensor) -> Tensor:
     """Keep the values of rows with a relevant item; NaN elsewhere."""
-    some = ranking.shared("some", lambda: ranking.num_relevant > 0)
-    return values.to(ranking.ranks.dtype).where(some, torch.nan)
+    return values.to(ranking.ranks.dtype).where(_has_relevant(ranking), torch.nan)
 
 
+@derived
+def _has_relevant(ranking: Ranking) -> Tensor:
+    return ranking.num_relevant > 0
+
+
+@derived
 def _relevant(ranking: Ranking) -> Tensor:
-    return ranking.shared("relevant", lambda: ranking.num_relevant.to(ranking.ranks.dtype))
-
-
-def _cut(ranking: Ranking, k: Cutoffs) -> int | Tensor:
-    """One cut-off, or a column of several that broadcasts against rows."""
-    return ranking.cutoffs(check_cutoffs(k))
-
-
-def _hits(ranking: Ranking, k: Cutoffs | None) -> Tensor:
-    return ranking.num_hits(None if k is None else check_cutoffs(k))
+    """R, float [B]."""
+    return ranking.num_relevant.to(ranking.ranks.dtype)
 
 
 def _at_most(ranking: Ranking, k: Cutoffs) -> Tensor:
-    """min(k, R), at most as many as can be found."""
-    return _relevant(ranking).clamp(max=_cut(ranking, k))
+    """min(k, R): as many as can be found, float [B] or [K, B]."""
+    return _relevant(ranking).clamp(max=ranking.cutoffs(k))
+
+
+def _hits(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Tensor:
+    """h(k), float [B] or [K, B]."""
+    return _num_found(ranking, k, score_threshold).to(ranking.ranks.dtype)
 
 
 def _num_found(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Tensor:
+    """h(k), int64 [B] or [K, B]; with a threshold, of the items that reach it."""
     found = ranking.num_hits(check_cutoffs(k))
     if score_threshold is None:
         return found
     return torch.minimum(found, ranking.num_in_front(_recommended(ranking, score_threshold)))
 
 
-def _sums(values: Tensor) -> Tensor:
-    """Add up the first 0, 1, ..., T values of each row, [B, T + 1]."""
-    return torch.nn.functional.pad(running_sums(values), (1, 0))
+def _num_within(ranking: Ranking, k: Cutoffs | None) -> Tensor:
+    """h(k), or as many as are found anywhere: int64 [B] or [K, B]."""
+    return ranking.num_hits(None if k is None else check_cutoffs(k))
 
 
-def _at(sums: Tensor, number: Tensor) -> Tensor:
-    """Sum of the first `number` [B] or [K, B] values of each row, in the shape of `number`."""
-    if number.dim() == 1:
-        return sums.gather(1, number[:, None])[:, 0]
-    return sums.gather(1, number.T).T
-
-
-def _denominator(ranking: Ranking, k: Cutoffs, denominator: Denominator, score_threshold: float | None) -> Tensor:
+def _places(ranking: Ranking, k: Cutoffs, denominator: Denominator, score_threshold: float | None) -> Tensor:
+    """How many places count, float [B] or [K, B] (or [K, 1])."""
     check_choice("denominator", denominator, ("k", "min", "recommended"))
     if denominator == "min":
         return _at_most(ranking, k)
-    cut = _cut(ranking, k)
+    cut = ranking.cutoffs(k)
     if denominator == "recommended":
         return _recommended(ranking, score_threshold).clamp(max=cut).to(ranking.ranks.dtype)
     return cut.to(ranking.ranks.dtype) if isinstance(cut, Tensor) else torch.full_like(ranking.ranks[:, 0], cut)
@@ -196,8 +189,8 @@ def _denominator(ranking: Ranking, k: Cutoffs, denominator: Denominator, score_t
 def _recommended(ranking: Ranking, score_threshold: float | None) -> Tensor:
     """How many items were recommended: those that reach the threshold, the list's length, or all that were ranked."""
     if score_threshold is None:
-        listed = ranking.num_recommended if ranking.score_threshold is None else None
-        count = ranking.num_ranked if listed is None else listed
+        lengths = ranking.num_recommended if ranking.score_threshold is None else None
+        count = ranking.num_ranked if lengths is None else lengths
         refusal = (
             "denominator='recommended' needs to know how many items were recommended: pass scores, "
             "Ranking.from_topk, or Ranking.from_ranks(..., num_ranked=...)"
@@ -209,8 +202,85 @@ def _recommended(ranking: Ranking, score_threshold: float | None) -> Tensor:
             f"score_threshold={ranking.score_threshold}: pass scores, or name it in Ranking.from_scores"
         )
     if count is None:
-        raise ValueError(refusal if ranking.depth_known else DEPTH_UNKNOWN)
+        raise ValueError(refusal if ranking.reach.known else DEPTH_UNKNOWN)
     return count
+
+
+def _check_zero_division(value: float) -> None:
+    if value not in (0.0, 1.0) and not (isinstance(value, float) and math.isnan(value)):
+        raise ValueError(f"zero_division must be 0.0, 1.0 or nan, got {value!r}")
+
+
+def _first(sums: Tensor, number: Tensor) -> Tensor:
+    """Sum of the first `number` [B] or [K, B] values of each row, in the shape of `number`; `sums` from `_sums`."""
+    if number.dim() == 1:
+        return sums.gather(1, number[:, None])[:, 0]
+    return sums.gather(1, number.T).T
+
+
+def _sums(values: Tensor) -> Tensor:
+    """Add up the first 0, 1, ..., T values of each row, [B, T + 1]."""
+    return torch.nn.functional.pad(running_sums(values), (1, 0))
+
+
+@derived
+def _precisions(ranking: Ranking) -> Tensor:
+    """Add up i / r_i."""
+    return _sums(ranking.hit_number / ranking.ranks)
+
+
+@derived
+def _gains(ranking: Ranking) -> Tensor:
+    """Add up gains at the ranks."""
+    return _sums(ranking.found.placed(_linear))
+
+
+@derived
+def _best(ranking: Ranking) -> Tensor:
+    """1 / r_1, [B]."""
+    return 1 / ranking.ranks[:, 0]
+
+
+@derived
+def _discounts(ranking: Ranking) -> Tensor:
+    """1 / log2(1 + r), [B, T]; 0 for what was not found."""
+    return torch.log2(1 + ranking.ranks).reciprocal_()
+
+
+@derived
+def _dcg(ranking: Ranking) -> Tensor:
+    """Add up discounts, each relevant item gaining 1."""
+    return _sums(_discounts(ranking))
+
+
+@derived
+def _ideal_dcg(ranking: Ranking) -> Tensor:
+    """Add up the discounts of the places 1, 2, 3, ...: [T + 1]."""
+    return _sums(torch.log2(1 + ranking.hit_number).reciprocal()[None])[0]
+
+
+@derived
+def _graded_dcg(ranking: Ranking, gain: Gain) -> Tensor:
+    """Add up discounted gains."""
+    return _sums(ranking.found.placed(_transform(ranking, gain)) * _discounts(ranking))
+
+
+@derived
+def _graded_ideal_dcg(ranking: Ranking, gain: Gain) -> Tensor:
+    """Add up discounted gains, best first."""
+    return _sums(_transform(ranking, gain)(ranking.ideal_gains) / torch.log2(1 + ranking.hit_number))
+
+
+@derived
+def _lost_dcg(ranking: Ranking, gain: Gain) -> Tensor:
+    """Discounted gains of unwanted items, [B, T]."""
+    assert ranking.penalties is not None
+    return ranking.penalties.placed(_transform(ranking, gain)) / torch.log2(1 + ranking.penalties.ranks)
+
+
+def _transform(ranking: Ranking, gain: Gain) -> partial[Tensor]:
+    # DCG / IDCG does not change when both are divided by 2^(highest gain), and then no power of two overflows
+    return partial(_linear) if gain == "linear" else partial(_exponential, top=ranking.ideal_gains[:, :1])
 
 
 def _linear(gains: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.inputs import ID_DTYPES, check_choice, describe
+from torchrecmetrics.checks import ID_DTYPES, check_choice, describe
 
 Duplicates: TypeAlias = Literal["merge", "error"]
 Reduce: TypeAlias = Literal["sum", "max", "last"]
@@ -362,6 +362,11 @@ class Interactions:
         return self.offsets.diff()
 
     @property
+    def host_degree(self) -> Tensor:
+        """Items of each user, int64 [U], on the host wherever the edges are."""
+        return self._host_offsets.diff()
+
+    @property
     def users(self) -> Tensor:
         """The user of each edge, int64 [E]."""
         return torch.repeat_interleave(self.degree, output_size=len(self))
@@ -432,7 +437,7 @@ class Interactions:
     @cached_property
     def max_degree(self) -> int:
         """Items of the user who has most."""
-        return int(self._host_offsets.diff().max()) if self.num_users else 0
+        return int(self.host_degree.max()) if self.num_users else 0
 
     def without(self, other: Interactions) -> Interactions:
         """Return these interactions less those that `other` has too, such as train items left in a test set."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from torchrecmetrics.checks import describe
 from torchrecmetrics.collection import Metrics, RecMetricCollection
-from torchrecmetrics.evaluation import Evaluation, Excluded, check_target, evaluating
+from torchrecmetrics.evaluation import EvaluateOptions, Evaluation, check_target
 from torchrecmetrics.evaluation import evaluate as evaluate_embeddings
-from torchrecmetrics.inputs import describe
 from torchrecmetrics.interactions import Interactions
 from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.scoring import Histories, evaluating
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Embed: TypeAlias = Callable[[nn.Module], Tensor | tuple[Tensor, Tensor]]
 
@@ -28,11 +32,11 @@ def evaluate(
     edge_index: Any,
     *,
     target: Interactions,
-    exclude: Excluded | Literal["message_passing"] | None = "message_passing",
+    exclude: Histories | Literal["message_passing"] | None = "message_passing",
     edge_weight: Tensor | None = None,
     embed: Embed | None = None,
     edge_type: tuple[str, str, str] | None = None,
-    **options: Any,
+    **options: Unpack[EvaluateOptions],
 ) -> Evaluation:
     """Embed users and items once, on the graph the model was trained on, and rank the whole catalogue for every user.
 
@@ -195,5 +199,5 @@ class LinkPredCollection(RecMetricCollection):
         num_items = int(edges[1].max()) + 1 if edges.numel() else 0
         relevant = Interactions.from_edge_index(edges, len(lists), num_items, weights, duplicates="error")
         batch = relevant.select(torch.arange(len(lists)))
-        member = self._members()[0]
+        member = self.members[0]
         return Ranking.from_topk(lists, batch.items, gains=batch.values, validate_args=member.validate_args)

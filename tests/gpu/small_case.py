@@ -2,6 +2,7 @@
 
 import torch
 
+from torchrecmetrics.kernels import Question
 from torchrecmetrics.kernels import triton as kernels
 
 
@@ -11,8 +12,8 @@ def main():
         scores = torch.randn(3, 2500, device=device)[:, 1:]
         masks = [torch.rand(shape, device=device) < 0.1 for shape in ((2499,), (3, 2499))]
         thresholds = scores[:, torch.arange(width) % 2499]
-        found = kernels.count(scores, thresholds, None, (0.0,), masks, scores[:, :2].sort(1).values)
-        found = kernels.count(scores.T.contiguous().T, thresholds, None, (), [], None)
+        found = kernels.count(scores, Question(thresholds, None, (0.0,), masks, scores[:, :2].sort(1).values))
+        found = kernels.count(scores.T.contiguous().T, Question(thresholds))
         print("scores", width, int(found.equal.sum()))
     for d in (24, 300):
         for dtype in (torch.float32, torch.float16):
@@ -20,8 +21,8 @@ def main():
                 users, items = torch.randn(131, d, device=device), torch.randn(201, d, device=device)
                 products = kernels.Products(users.to(dtype), items.to(dtype), torch.zeros(201, device=device))
                 own = kernels.pair_scores(products, torch.randint(201, (131, width), device=device))
-                found = kernels.count_products(products, own, None, (0.0,), None)
-                early = kernels.count_products_until(products, own, 10, (), None, 64)
+                found = kernels.count_products(products, Question(own, None, (0.0,)))
+                early = kernels.count_products_until(products, Question(own, 10), 64)
                 print("products", d, dtype, width, int(found.equal.sum()), int((early.better < 10).sum()))
     print("done")
 

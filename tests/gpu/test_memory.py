@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import torchrecmetrics as trm
-from torchrecmetrics import ranking
+from torchrecmetrics import kernels as counting
 
 KERNELS = ["eager", "triton"]
 
@@ -30,15 +30,15 @@ def test_a_batch_that_fails_is_repeated_in_halves(kernels, place, monkeypatch):
     """Memory runs out in the midst of the first three attempts."""
     vectors, options = world(*place.pick((2000, 5000, 32, 50), (40, 300, 8, 6)), place.device)
     wanted = evaluate(vectors, kernels, **options)
-    count, attempts = ranking.count, []
+    count, attempts = counting.count, []
 
-    def failing(scores, thresholds, **kwargs):
-        attempts.append(len(thresholds))
+    def failing(scores, question, *args):
+        attempts.append(len(question.thresholds))
         if len(attempts) <= 3:
             raise torch.cuda.OutOfMemoryError("pretended")
-        return count(scores, thresholds, **kwargs)
+        return count(scores, question, *args)
 
-    monkeypatch.setattr(ranking, "count", failing)
+    monkeypatch.setattr(counting, "count", failing)
     found = evaluate(vectors, kernels, **options)
     assert attempts[:3] == sorted(attempts[:3], reverse=True)
     assert max(attempts[3:]) <= attempts[0] // 4

@@ -8,8 +8,8 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from torchrecmetrics.inputs import count_above, count_at_least
-from torchrecmetrics.kernels import eager
+from torchrecmetrics.arrays import count_above, count_at_least
+from torchrecmetrics.kernels import Question, eager
 from torchrecmetrics.kernels import triton as kernels
 
 INF, NAN = math.inf, math.nan
@@ -68,7 +68,7 @@ def test_pairs_have_the_bits_of_their_tiles(d, biased, kind, place):
     pairs = kernels.pair_scores(products, torch.arange(items, device=place.device).expand(rows, items))
     ascending = pairs.sort(1).values
     ranked = pairs > -INF
-    found = kernels.count_products(products, pairs.where(ranked, NAN), None, (), None)
+    found = kernels.count_products(products, Question(pairs.where(ranked, NAN)))
     assert torch.equal(found.better[ranked], count_above(ascending, pairs)[ranked])
     assert torch.equal((found.better + found.equal)[ranked], count_at_least(ascending, pairs)[ranked])
     assert (found.equal[ranked] >= 1).all()
@@ -85,11 +85,11 @@ def test_pairs_have_the_bits_of_their_tiles(d, biased, kind, place):
         count(ascending, own.view(rows, asks)).view(-1, 1)[ranked] for count in (count_above, count_at_least)
     )
     thresholds = own.where(ranked, NAN)
-    found = kernels.count_products(again, thresholds, None, (), None)
+    found = kernels.count_products(again, Question(thresholds))
     assert torch.equal(found.better[ranked], better)
     assert torch.equal((found.better + found.equal)[ranked], at_least)
     # the next float above an own score is reached by what is better, and no longer by the item itself
-    further = kernels.count_products(again, thresholds.nextafter(own.new_tensor(INF)), None, (), None)
+    further = kernels.count_products(again, Question(thresholds.nextafter(own.new_tensor(INF))))
     assert torch.equal((further.better + further.equal)[ranked], better)
 
 
@@ -104,7 +104,7 @@ def test_places_are_those_of_float64(d, targets, kind, place):
     users, others = embeddings(rows, items, d, kind.dtype, place.device)
     ids = torch.randint(items, (rows, targets), device=place.device)
     products = kernels.Products(users, others)
-    found = kernels.count_products(products, kernels.pair_scores(products, ids), None, (), None)
+    found = kernels.count_products(products, Question(kernels.pair_scores(products, ids)))
     sample = torch.randperm(rows, device=place.device)[:sampled]
     u, v = users[sample].double(), others.double()
     exact, wanted = u @ v.T, ids[sample]
@@ -135,12 +135,12 @@ def test_whole_numbers_have_no_rounding(targets, kind, place):
     thresholds = own.where(own > -INF, NAN)
     asked = ~thresholds.isnan()
     removed = kernels.pair_scores(products, history).sort(1).values
-    found = kernels.count_products(products, thresholds, None, (0.5,), removed)
-    wanted = eager.by_comparing(scores, thresholds, None, (0.5,), [], removed)
+    found = kernels.count_products(products, Question(thresholds, None, (0.5,), (), removed))
+    wanted = eager.by_comparing(scores, Question(thresholds, None, (0.5,), [], removed))
     for name in ("better", "equal"):
         assert torch.equal(getattr(found, name)[asked], getattr(wanted, name)[asked])
     assert torch.equal(found.at_least, wanted.at_least)
-    early = kernels.count_products_until(products, thresholds, 100, (), removed, items // 5)
+    early = kernels.count_products_until(products, Question(thresholds, 100, (), (), removed), items // 5)
     near = asked & (wanted.better < 100)
     assert torch.equal(early.better[near], wanted.better[near])
     assert torch.equal(early.equal[near], wanted.equal[near])
@@ -157,8 +157,8 @@ def test_every_run_gives_the_same_bits(targets, kind, place):
     runs = []
     for _ in range(3):
         own = kernels.pair_scores(products, ids)
-        whole = kernels.count_products(products, own, None, (0.0,), None)
-        early = kernels.count_products_until(products, own, 100, (), None, items // 5)
+        whole = kernels.count_products(products, Question(own, None, (0.0,)))
+        early = kernels.count_products_until(products, Question(own, 100), items // 5)
         runs.append((own, *whole, *early))
     for run in runs[1:]:
         assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))

@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from torchrecmetrics.kernels import eager
+from torchrecmetrics.kernels import Question, eager
 from torchrecmetrics.kernels import triton as kernels
 
 INF, NAN = math.inf, math.nan
@@ -34,9 +34,9 @@ def test_counts_are_those_of_eager(width, dtype, place):
     """For every dtype and each way of counting; three runs have the same bits."""
     scores, thresholds, *rest = problem(width, dtype, place)
     asked = ~thresholds.isnan()
-    wanted = eager.by_comparing(scores, thresholds, *rest)
+    wanted = eager.by_comparing(scores, Question(thresholds, *rest))
     for _ in range(3):
-        found = kernels.count(scores, thresholds, *rest)
+        found = kernels.count(scores, Question(thresholds, *rest))
         assert torch.equal(found.better[asked], wanted.better[asked])
         assert torch.equal(found.equal[asked], wanted.equal[asked])
         assert torch.equal(found.at_least, wanted.at_least)
@@ -51,8 +51,8 @@ def test_more_scores_than_32_bits_can_number(width, place):
         pytest.skip("less than 8 GiB of memory free")
     scores = torch.randn(rows, items, device=place.device, dtype=torch.float16)
     thresholds = scores[:, -width:].clone()
-    whole = kernels.count(scores, thresholds, None, (), [], None)
+    whole = kernels.count(scores, Question(thresholds))
     last = slice(rows - 3, rows)
-    alone = eager.by_comparing(scores[last].clone(), thresholds[last], None, (), [], None)
+    alone = eager.by_comparing(scores[last].clone(), Question(thresholds[last]))
     assert torch.equal(whole.better[last], alone.better)
     assert torch.equal(whole.equal[last], alone.equal)

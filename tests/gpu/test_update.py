@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import torchrecmetrics as trm
-from torchrecmetrics.metrics import make_ranking, rows_together
+from torchrecmetrics.metric import batch_rows
+from torchrecmetrics.ranking.forms import Form
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP", "F1"]
 KERNELS = ["eager", "triton"]
@@ -180,12 +181,12 @@ def test_tallies_can_be_recorded(targets, kernels, place):
     """All of an update but the last line: its tallies, replayed on new inputs and added outside, give equal states."""
     inputs = batch(place, targets=targets)
     metrics, wanted = (collection(kernels, place.device) for _ in range(2))
-    members = metrics._members()
+    members = metrics.members
 
     @torch.no_grad()
     def step():
         scores, target, history = inputs
-        return rows_together(members, make_ranking(members, scores, target, exclude=history)).tallies()
+        return batch_rows(members, metrics.rank(Form(scores, target, exclude=history))).tallies()
 
     replay, tallies = record(step, place.device)
     for _ in range(3):
@@ -196,7 +197,7 @@ def test_tallies_can_be_recorded(targets, kernels, place):
         for metric, tally in zip(members, tallies, strict=True):
             metric.add(type(metric.state())(*tally))
         wanted.update(fresh[0], fresh[1], exclude=fresh[2])
-    for mine, theirs in zip(members, wanted._members(), strict=True):
+    for mine, theirs in zip(members, wanted.members, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(mine.state(), theirs.state(), strict=True))
     assert numbers(metrics) == numbers(wanted)
 
@@ -207,7 +208,7 @@ def test_a_recorded_update_does_not_accumulate(kernels, cuda, place):
     inputs = batch(place)
     metrics, single = collection(kernels, cuda), collection(kernels, cuda)
     metrics.update(*inputs[:2])
-    members = metrics._members()
+    members = metrics.members
     before = [metric.state() for metric in members]  # what the graph reads: it must live as long
 
     def step():
@@ -223,5 +224,5 @@ def test_a_recorded_update_does_not_accumulate(kernels, cuda, place):
             old.copy_(new)
         replay()
     single.update(fresh[0], fresh[1], exclude=fresh[2])
-    for base, found, added in zip(before, after, single._members(), strict=True):
+    for base, found, added in zip(before, after, single.members, strict=True):
         assert all(torch.equal(a + c, b) for a, b, c in zip(base, found, added.state(), strict=True))

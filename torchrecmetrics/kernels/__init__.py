@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.inputs import check_choice
+from torchrecmetrics.checks import check_choice
 from torchrecmetrics.kernels import eager
-from torchrecmetrics.kernels.contract import Counts, Products
+from torchrecmetrics.kernels.contract import Counts, Products, Question
 
 Kernels: TypeAlias = Literal["eager", "triton"]
 KernelChoice: TypeAlias = Literal["auto", "eager", "triton"]
@@ -22,7 +21,7 @@ KernelChoice: TypeAlias = Literal["auto", "eager", "triton"]
 # that is known of the Triton kernels comes from its interpreter, its compiler and ptxas.
 _RECORDED: frozenset[tuple[int, int]] = frozenset()
 
-__all__ = ["Counts", "KernelChoice", "Kernels", "Products", "choose", "count", "look_up", "refusal"]
+__all__ = ["Counts", "KernelChoice", "Kernels", "Products", "Question", "choose", "count", "look_up", "refusal"]
 
 
 def choose(kernels: KernelChoice, device: torch.device) -> Kernels:
@@ -56,43 +55,38 @@ def _is_recorded(device: torch.device) -> bool:
     return device.type == "cuda" and bool(_RECORDED) and torch.cuda.get_device_capability(device) in _RECORDED
 
 
-def count(
-    scores: Tensor | Products,
-    thresholds: Tensor,
-    *,
-    depth: int | None = None,
-    floors: Sequence[float] = (),
-    masks: Sequence[Tensor] = (),
-    removed: Tensor | None = None,
-    kernels: Kernels = "eager",
-) -> Counts:
+def count(scores: Tensor | Products, question: Question, kernels: Kernels = "eager") -> Counts:
     """Count by the kernel that was chosen; products may wait for the device, to leave out rows that are settled."""
     if isinstance(scores, Products):
-        from torchrecmetrics.kernels import triton
-
-        for mask in masks:
-            bias = scores.bias if scores.bias is not None else thresholds.new_zeros(scores.shape[1])
-            scores = scores._replace(bias=bias.masked_fill(mask, -torch.inf))
-        # every finite score reaches the lowest floor: that is a matter of who is a candidate, not of products
-        lowest = torch.finfo(scores.dtype).min
-        counts = triton.count_products_until(
-            scores, thresholds, depth, [floor for floor in floors if floor > lowest], removed
-        )
-        if lowest not in floors:
-            return counts
-        candidates = thresholds.new_full((len(thresholds),), scores.shape[1], dtype=torch.int64)
-        if scores.bias is not None:
-            candidates -= (scores.bias == -torch.inf).sum()
-        if removed is not None:
-            candidates -= (removed > -torch.inf).sum(1)
-        columns = iter(counts.at_least.unbind(1))
-        reached = [next(columns) if floor > lowest else candidates for floor in floors]
-        return counts._replace(at_least=torch.stack(reached, 1))
+        return _count_products(scores, question)
     if kernels == "triton":
         from torchrecmetrics.kernels import triton
 
-        return triton.count(scores, thresholds, depth, floors, masks, removed)
-    return eager.count(scores, thresholds, depth=depth, floors=floors, masks=masks, removed=removed)
+        return triton.count(scores, question)
+    return eager.count(scores, question)
+
+
+def _count_products(scores: Products, question: Question) -> Counts:
+    from torchrecmetrics.kernels import triton
+
+    thresholds, _, floors, masks, removed = question
+    for mask in masks:
+        bias = scores.bias if scores.bias is not None else thresholds.new_zeros(scores.shape[1])
+        scores = scores._replace(bias=bias.masked_fill(mask, -torch.inf))
+    # every finite score reaches the lowest floor: that is a matter of who is a candidate, not of products
+    lowest = torch.finfo(scores.dtype).min
+    higher = [floor for floor in floors if floor > lowest]
+    counts = triton.count_products_until(scores, question._replace(floors=higher, masks=()))
+    if lowest not in floors:
+        return counts
+    candidates = thresholds.new_full((len(thresholds),), scores.shape[1], dtype=torch.int64)
+    if scores.bias is not None:
+        candidates -= (scores.bias == -torch.inf).sum()
+    if removed is not None:
+        candidates -= (removed > -torch.inf).sum(1)
+    columns = iter(counts.at_least.unbind(1))
+    reached = [next(columns) if floor > lowest else candidates for floor in floors]
+    return counts._replace(at_least=torch.stack(reached, 1))
 
 
 def look_up(scores: Tensor | Products, ids: Tensor) -> Tensor:

@@ -4,20 +4,40 @@ Nothing here knows of metrics, targets' ids, ties or padding.
 
 - `scores`: [B, I] in any float dtype and layout, read and never written; or `Products`, which are never in memory. NaN
   is no candidate; `+inf` is one.
-- `thresholds` [B, T], T >= 1, in the scores' dtype: scores to be placed, above -inf. NaN = not asked for: any answer.
-- `depth`: places that matter; `better` and `equal` are exact where `better < depth`, elsewhere `better >= depth` is all
-  that holds. None = exact everywhere.
-- `floors`: finite numbers, the same for every row: how many candidates are >= each.
-- `masks`: bool [I] or [B, I], True = no candidate; for products [I].
-- `removed` [B, H], ascending: scores of further items that are no candidates, taken off the counts (-inf = none).
+- `Question`: what is asked about them; `Counts`: the answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Question(NamedTuple):
+    """What is asked about scores."""
+
+    thresholds: Tensor
+    """[B, T], in the scores' dtype: scores to be placed, above -inf. NaN = not asked for: any answer."""
+    depth: int | None = None
+    """Places that matter: `better` and `equal` are exact where `better < depth`, elsewhere `better >= depth` is all
+    that holds. None = exact everywhere. Counts add up over parts of the items, those of a `depth` too."""
+    floors: Sequence[float] = ()
+    """Finite numbers, the same for every row: how many candidates are >= each."""
+    masks: Sequence[Tensor] = ()
+    """Bool [I] or [B, I], True = no candidate; for products [I]."""
+    removed: Tensor | None = None
+    """[B, H], ascending: scores of further items that are no candidates, taken off the counts (-inf = none)."""
+
+    def rows(self, some: Tensor | slice) -> Question:
+        """Ask the same about some of the rows."""
+        return self._replace(
+            thresholds=self.thresholds[some],
+            masks=[mask[some] if mask.dim() == 2 else mask for mask in self.masks],
+            removed=None if self.removed is None else self.removed[some],
+        )
 
 
 class Counts(NamedTuple):

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from torchrecmetrics.inputs import count_above, count_at_least, search, tiles
-from torchrecmetrics.kernels.contract import Counts
+from torchrecmetrics.arrays import count_above, count_at_least, search, tiles
+from torchrecmetrics.kernels.contract import Counts, Question
+from torchrecmetrics.kernels.edges import from_buckets, to_counts, with_floors, without_nan, working, working_dtype
 
 # Items a block: 64 and 128 vectorise, 16 and 50 do not. The fewer a block holds, the less is read again.
 _BLOCK = 64
@@ -25,18 +26,10 @@ _BUCKETS_FROM = 80
 _AT_ONCE = 2**21
 
 
-def count(
-    scores: Tensor,
-    thresholds: Tensor,
-    *,
-    depth: int | None = None,
-    floors: Sequence[float] = (),
-    masks: Sequence[Tensor] = (),
-    removed: Tensor | None = None,
-) -> Counts:
+def count(scores: Tensor, question: Question) -> Counts:
     """Count by the strategy that is fastest for these shapes; see `contract`."""
-    items, width = scores.shape[1], thresholds.shape[1]
-    taken = 0 if removed is None else removed.shape[1]
+    items, width, depth = scores.shape[1], question.thresholds.shape[1], question.depth
+    taken = 0 if question.removed is None else question.removed.shape[1]
     strategy = by_comparing if width < _BUCKETS_FROM else by_buckets
     # both look at data to know where to look again, which only the CPU can do without waiting
     if depth is not None and scores.device.type == "cpu":
@@ -44,74 +37,56 @@ def count(
             strategy = by_blocks
         elif width >= _TOPK_FROM and depth + taken < items:
             strategy = by_topk
-    return strategy(scores, thresholds, depth, floors, masks, removed)
+    return strategy(scores, question)
 
 
-def by_comparing(
-    scores: Tensor,
-    thresholds: Tensor,
-    depth: int | None,
-    floors: Sequence[float],
-    masks: Sequence[Tensor],
-    removed: Tensor | None,
-) -> Counts:
+def by_comparing(scores: Tensor, question: Question) -> Counts:
     """Compare every score with every threshold: two comparisons a threshold, one a floor."""
-    edges = _with_floors(thresholds, floors)
+    thresholds = question.thresholds
+    edges = with_floors(thresholds, question.floors)
     above = thresholds.new_zeros(thresholds.shape, dtype=torch.int64)
     at_least = thresholds.new_zeros(edges.shape, dtype=torch.int64)
     highest, scratch = _lowest(scores), _Scratch()
-    for row, tile in _read(scores, masks, edges.shape[1], highest):
+    for row, tile in _read(scores, question.masks, edges.shape[1], highest):
         above[row] += _matches(torch.gt, tile, thresholds[row], scratch)
         at_least[row] += _matches(torch.ge, tile, edges[row], scratch)
-    return _counts(edges, thresholds.shape[1], above, at_least, highest, removed)
+    return to_counts(edges, thresholds.shape[1], above, at_least, highest, question.removed)
 
 
-def by_buckets(
-    scores: Tensor,
-    thresholds: Tensor,
-    depth: int | None,
-    floors: Sequence[float],
-    masks: Sequence[Tensor],
-    removed: Tensor | None,
-) -> Counts:
+def by_buckets(scores: Tensor, question: Question) -> Counts:
     """Sort each row's thresholds, look up where every score falls between them, and count a histogram."""
-    edges = _with_floors(thresholds, floors)
-    edge, order = _without_nan(_working(edges), torch.inf).sort(dim=1)  # a binary search cannot pass NaN
+    asked = question.thresholds.shape[1]
+    edges = with_floors(question.thresholds, question.floors)
+    edge, order = without_nan(working(edges), torch.inf).sort(dim=1)  # a binary search cannot pass NaN
     reaching = edge.new_zeros((len(edge), edge.shape[1] + 1), dtype=torch.int64)
     same = torch.zeros_like(reaching)
     highest = _lowest(scores)
-    for row, tile in _read(scores, masks, 1, highest):
-        tile = _without_nan(tile, -torch.inf)
+    for row, tile in _read(scores, question.masks, 1, highest):
+        tile = without_nan(tile, -torch.inf)
         bucket = search(edge[row], tile, right=True)
         met = edge[row].gather(1, (bucket - 1).clamp_(min=0)) == tile
         # int32 is scattered several times faster than int64
         none = torch.zeros_like(same[row], dtype=torch.int32)
         reaching[row] += none.scatter_add(1, bucket, torch.ones_like(bucket, dtype=torch.int32))
         same[row] += none.scatter_add(1, bucket, met.to(torch.int32))
-    above, at_least = _from_buckets(edge, order, reaching, same)
-    return _counts(edges, thresholds.shape[1], above[:, : thresholds.shape[1]], at_least, highest, removed)
+    above, at_least = from_buckets(edge, order, reaching, same)
+    return to_counts(edges, asked, above[:, :asked], at_least, highest, question.removed)
 
 
-def by_topk(
-    scores: Tensor,
-    thresholds: Tensor,
-    depth: int | None,
-    floors: Sequence[float],
-    masks: Sequence[Tensor],
-    removed: Tensor | None,
-) -> Counts:
+def by_topk(scores: Tensor, question: Question) -> Counts:
     """Look each threshold up among the row's best scores, as many as matter; waits for the device.
 
     Only the equals of the last of them may lie beyond: rows that ask for those are compared whole.
     """
+    thresholds, depth, _, masks, removed = question
     items = scores.shape[1]
     taken = 0 if removed is None else removed.shape[1]
     kept = items if depth is None else min(items, depth + taken)
-    best = scores.new_empty((len(scores), kept), dtype=_working_dtype(scores))
+    best = scores.new_empty((len(scores), kept), dtype=working_dtype(scores))
     highest = _lowest(scores)
     for row, tile in _read_rows(scores, masks, highest):
-        best[row] = _without_nan(tile, -torch.inf).topk(kept, dim=1).values.flip(1)
-    asked = _working(thresholds)
+        best[row] = without_nan(tile, -torch.inf).topk(kept, dim=1).values.flip(1)
+    asked = working(thresholds)
     above, at_least = count_above(best, asked), count_at_least(best, asked)
     if removed is not None:
         above -= count_above(removed, thresholds)
@@ -119,27 +94,19 @@ def by_topk(
     better, equal = above, at_least - above
     split = (asked == best[:, :1]) & (above < kept) & (kept < items)
     for again in torch.split(split.any(1).nonzero()[:, 0], max(1, _AT_ONCE // items)):
-        some = [mask[again] if mask.dim() == 2 else mask for mask in masks]
-        part = None if removed is None else removed[again]
-        whole = by_comparing(scores[again], thresholds[again], depth, (), some, part)
+        whole = by_comparing(scores[again], question.rows(again)._replace(floors=()))
         better[again], equal[again] = whole.better, whole.equal
-    return Counts(better, equal, _at_least(scores, thresholds, floors, masks, removed), highest)
+    return Counts(better, equal, _at_least(scores, question), highest)
 
 
-def by_blocks(
-    scores: Tensor,
-    thresholds: Tensor,
-    depth: int | None,
-    floors: Sequence[float],
-    masks: Sequence[Tensor],
-    removed: Tensor | None,
-) -> Counts:
+def by_blocks(scores: Tensor, question: Question) -> Counts:
     """Read the scores once for the maximum of each block of items; look again only into blocks that can matter.
 
     As many items as blocks have a maximum above a threshold are better than it: where those are `depth`, nothing more
     is asked. The items of all other blocks that reach the lowest open threshold of their row are compared one by one.
     Waits for the device: how much is open is data.
     """
+    thresholds, depth, _, masks, removed = question
     items = scores.shape[1]
     depth = items + 1 if depth is None else depth
     whole = items - items % _BLOCK
@@ -153,47 +120,38 @@ def by_blocks(
     equal = torch.ones_like(better)
 
     # a row whose best threshold is far has no near one
-    best = _without_nan(_working(thresholds), -torch.inf).amax(1, keepdim=True)
+    best = without_nan(working(thresholds), -torch.inf).amax(1, keepdim=True)
     surely_above = _matches(torch.gt, levels[0], best, scratch)
     if removed is not None:
         surely_above -= count_above(removed, best.to(removed.dtype))
     near = ((surely_above < depth) & (best > -torch.inf))[:, 0].nonzero()[:, 0]
     if len(near):
-        part = removed if removed is None else removed[near]
-        better[near], equal[near] = _look_again(
-            scores, near, thresholds[near], depth, masks, part, [level[near] for level in levels]
-        )
-    return Counts(better, equal, _at_least(scores, thresholds, floors, masks, removed), highest)
+        asked = question._replace(depth=depth)
+        better[near], equal[near] = _look_again(scores, near, asked, [level[near] for level in levels])
+    return Counts(better, equal, _at_least(scores, question), highest)
 
 
 STRATEGIES = (by_comparing, by_buckets, by_topk, by_blocks)
 
 
-def _at_least(
-    scores: Tensor, thresholds: Tensor, floors: Sequence[float], masks: Sequence[Tensor], removed: Tensor | None
-) -> Tensor:
+def _at_least(scores: Tensor, question: Question) -> Tensor:
     """Count what reaches the floors, where the strategy has not read everything itself."""
-    none = thresholds[:, :0]
-    if not floors:
+    none = question.thresholds[:, :0]
+    if not question.floors:
         return none.to(torch.int64)
-    return by_comparing(scores, none, None, floors, masks, removed).at_least
+    return by_comparing(scores, question._replace(thresholds=none)).at_least
 
 
-def _look_again(
-    scores: Tensor,
-    near: Tensor,
-    thresholds: Tensor,
-    depth: int,
-    masks: Sequence[Tensor],
-    removed: Tensor | None,
-    levels: Sequence[Tensor],
-) -> tuple[Tensor, Tensor]:
-    """Count exactly in the rows `near`, whose thresholds and removed scores these are.
+def _look_again(scores: Tensor, near: Tensor, question: Question, levels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Count exactly in the rows `near`.
 
     `levels` are maxima of blocks, coarser ones before them.
     """
+    masks = question.masks  # read where they matter only
+    thresholds, depth, _, _, removed = question._replace(masks=()).rows(near)
+    assert depth is not None
     scratch = _Scratch()
-    asked = _working(thresholds)
+    asked = working(thresholds)
     slot = torch.arange(asked.shape[1], device=asked.device).expand(asked.shape)
     # to settle most thresholds by groups first pays from here on (782 blocks, depth 20: 8 thresholds for 512 rows)
     for level in levels if asked.numel() * levels[-1].shape[1] >= _AT_ONCE else levels[-1:]:
@@ -204,7 +162,7 @@ def _look_again(
         # the open thresholds of a row in front, as many columns as the row with most needs
         front = is_open.to(torch.int8).topk(max(1, int(is_open.sum(1).max())), dim=1).indices
         asked, slot = asked.where(is_open, torch.nan).gather(1, front), slot.gather(1, front)
-    least = _without_nan(asked, torch.inf).amin(1, keepdim=True)
+    least = without_nan(asked, torch.inf).amin(1, keepdim=True)
     maxima = levels[-1]
     row, block = (~(maxima < least)).nonzero(as_tuple=True)  # a block whose maximum is NaN hides the others: look
     whole = maxima.shape[1] * _BLOCK
@@ -214,13 +172,13 @@ def _look_again(
     at_once = max(1, _AT_ONCE // (_BLOCK * asked.shape[1]))
     for piece in range(0, len(row), at_once):
         i, j = row[piece : piece + at_once], block[piece : piece + at_once]
-        values = _working(_take_blocks(scores, near[i], j))
+        values = working(_take_blocks(scores, near[i], j))
         for mask in masked:
             values = values.masked_fill(mask[near[i], j] if mask.dim() == 3 else mask[j], -torch.inf)
         above.index_add_(0, i, _matches(torch.gt, values, asked[i], scratch))
         at_least.index_add_(0, i, _matches(torch.ge, values, asked[i], scratch))
     if whole < scores.shape[1]:
-        values = _working(scores[:, whole:][near])
+        values = working(scores[:, whole:][near])
         for mask in masks:
             values = values.masked_fill(mask[:, whole:][near] if mask.dim() == 2 else mask[whole:], -torch.inf)
         above += _matches(torch.gt, values, asked, scratch)
@@ -240,7 +198,7 @@ def _block_maxima(scores: Tensor, masks: Sequence[Tensor], whole: int) -> tuple[
         maxima = _blocks(scores[:, :whole]).amax(2)
         first, *more = (part.amax(1) for part in (maxima, scores[:, whole:]) if part.shape[1])
         return maxima, torch.maximum(first, more[0]) if more else first
-    maxima = scores.new_empty((len(scores), whole // _BLOCK), dtype=_working_dtype(scores))
+    maxima = scores.new_empty((len(scores), whole // _BLOCK), dtype=working_dtype(scores))
     highest = _lowest(scores)
     for row, tile in _read_rows(scores, masks, highest):
         torch.amax(_blocks(tile[:, :whole]), 2, out=maxima[row])
@@ -277,7 +235,7 @@ def _candidates(
     if not masks and _reads_well(tile):
         torch.maximum(highest, tile.amax(1), out=highest)
         return tile
-    tile = scratch(tile.shape, _working_dtype(tile), tile.device).copy_(tile)
+    tile = scratch(tile.shape, working_dtype(tile), tile.device).copy_(tile)
     torch.maximum(highest, tile.amax(1), out=highest)
     for mask in masks:
         tile.masked_fill_(mask[here] if mask.dim() == 2 else mask[here[1]], -torch.inf)
@@ -287,7 +245,7 @@ def _candidates(
 def _matches(compare: Callable[..., Tensor], values: Tensor, thresholds: Tensor, scratch: _Scratch) -> Tensor:
     """How many of each row's `values` [R, n] compare true with each of its thresholds [R, T]: int64 [R, T]."""
     # comparing into floats and summing those is several times faster than summing bools; exact up to 2^24
-    thresholds = _working(thresholds)[:, :, None]
+    thresholds = working(thresholds)[:, :, None]
     at_once = max(1, _at_once(values.device) // max(1, values.shape[1] * thresholds.shape[1]))
     sums = []
     for top in range(0, max(1, len(values)), at_once):
@@ -311,21 +269,8 @@ class _Scratch:
         return self._flat[:size].view(shape)
 
 
-def _working_dtype(scores: Tensor) -> torch.dtype:
-    return torch.float64 if scores.dtype == torch.float64 else torch.float32
-
-
-def _working(values: Tensor) -> Tensor:
-    """Half precision is compared in float32, which holds all of its numbers."""
-    return values.to(_working_dtype(values))
-
-
-def _without_nan(values: Tensor, instead: float) -> Tensor:
-    return values.nan_to_num(nan=instead, posinf=torch.inf, neginf=-torch.inf)
-
-
 def _reads_well(scores: Tensor) -> bool:
-    return scores.dtype == _working_dtype(scores) and scores.stride(1) == 1
+    return scores.dtype == working_dtype(scores) and scores.stride(1) == 1
 
 
 def _blocks(items: Tensor) -> Tensor:
@@ -337,31 +282,4 @@ def _at_once(device: torch.device) -> int:
 
 
 def _lowest(scores: Tensor) -> Tensor:
-    return torch.full((len(scores),), -torch.inf, dtype=_working_dtype(scores), device=scores.device)
-
-
-def _with_floors(thresholds: Tensor, floors: Sequence[float]) -> Tensor:
-    columns = [thresholds.new_full((len(thresholds), 1), floor) for floor in floors]
-    return torch.cat([thresholds, *columns], 1)
-
-
-def _from_buckets(edge: Tensor, order: Tensor, reaching: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the counts > and >= each edge, where the edges stood before they were sorted.
-
-    `reaching` [B, edges + 1] scores reach just so many of the ascending edges, and `same` of them equal the last.
-    """
-    reached = reaching[:, 1:].flip(1).cumsum(1).flip(1)
-    # equals of an edge lie in the bucket behind the last edge like it
-    equal = same.gather(1, search(edge, edge, right=True))
-    at_least = torch.empty_like(reached).scatter_(1, order, reached)
-    return at_least - torch.empty_like(equal).scatter_(1, order, equal), at_least
-
-
-def _counts(
-    edges: Tensor, asked: int, above: Tensor, at_least: Tensor, highest: Tensor, removed: Tensor | None
-) -> Counts:
-    """Take the removed items off the counts > the first `asked` edges and >= all of them."""
-    if removed is not None:
-        above = above - count_above(removed, edges[:, :asked])
-        at_least = at_least - count_at_least(removed, edges)
-    return Counts(above, at_least[:, :asked] - above, at_least[:, asked:], highest)
+    return torch.full((len(scores),), -torch.inf, dtype=working_dtype(scores), device=scores.device)

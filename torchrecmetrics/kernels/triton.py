@@ -8,7 +8,6 @@ whole numbers below 2^24, so the order in which programs finish changes nothing.
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
 # no `from __future__ import annotations`: some versions of Triton's interpreter know tl.constexpr only as itself
-from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -17,9 +16,9 @@ import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
-from torchrecmetrics.inputs import count_above
-from torchrecmetrics.kernels.contract import Counts, Products
-from torchrecmetrics.kernels.eager import _counts, _from_buckets, _with_floors, _without_nan, _working
+from torchrecmetrics.arrays import count_above
+from torchrecmetrics.kernels.contract import Counts, Products, Question
+from torchrecmetrics.kernels.edges import from_buckets, to_counts, with_floors, without_nan, working
 
 # Edges a row up to which every score is compared with all of them; beyond, it is searched for among them.
 _DIRECT = 32
@@ -205,19 +204,12 @@ def _by_buckets(
 _INTERPRETED = not isinstance(_by_comparing, triton.runtime.JITFunction)
 
 
-def count(
-    scores: Tensor,
-    thresholds: Tensor,
-    depth: int | None,
-    floors: Sequence[float],
-    masks: Sequence[Tensor],
-    removed: Tensor | None,
-) -> Counts:
+def count(scores: Tensor, question: Question) -> Counts:
     """Count over scores in memory, whatever their strides: one read, exact at every depth."""
-    edges = _with_floors(thresholds, floors)
-    above, at_least, highest = _count_scores(scores, _working(edges), list(masks))
-    asked = thresholds.shape[1]
-    return _counts(edges, asked, above[:, :asked], at_least, highest, removed)
+    edges = with_floors(question.thresholds, question.floors)
+    above, at_least, highest = _count_scores(scores, working(edges), list(question.masks))
+    asked = question.thresholds.shape[1]
+    return to_counts(edges, asked, above[:, :asked], at_least, highest, question.removed)
 
 
 @torch.library.custom_op(
@@ -236,14 +228,14 @@ def _count_scores(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[T
     else:
         bins = 2 ** options["LEVELS"]
         edges = torch.nn.functional.pad(edges, (0, bins - 1 - width), value=torch.nan)
-        edges, order = _without_nan(edges, torch.inf).sort(dim=1)  # a binary search cannot pass NaN
+        edges, order = without_nan(edges, torch.inf).sort(dim=1)  # a binary search cannot pass NaN
         first = edges.new_zeros((rows, bins), dtype=torch.int64)
     second = torch.zeros_like(first)
     each, ranges = _split(items, lanes, rows, scores.device)
     partial = edges.new_empty((rows, ranges))
-    shared = [mask for mask in masks if mask.dim() == 1]
+    common = [mask for mask in masks if mask.dim() == 1]
     own = [mask for mask in masks if mask.dim() == 2]
-    mask = reduce(torch.logical_or, shared).view(torch.uint8) if shared else scores
+    mask = reduce(torch.logical_or, common).view(torch.uint8) if common else scores
     matrix = reduce(torch.logical_or, own).view(torch.uint8) if own else scores
     if rows:
         with torch.cuda.device_of(scores):
@@ -261,7 +253,7 @@ def _count_scores(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[T
                 items,
                 each,
                 ranges,
-                MASKED=bool(shared),
+                MASKED=bool(common),
                 MATRIX=bool(own),
                 LANES=lanes,
                 num_warps=4 if direct else 8,
@@ -271,7 +263,7 @@ def _count_scores(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[T
     highest = partial.amax(1)
     if direct:
         return first[:, :width].contiguous(), second[:, :width].contiguous(), highest
-    above, at_least = _from_buckets(edges, order, first, second)
+    above, at_least = from_buckets(edges, order, first, second)
     return above[:, :width].contiguous(), at_least[:, :width].contiguous(), highest
 
 
@@ -587,38 +579,26 @@ def _(users: Tensor, items: Tensor, bias: Tensor | None, ids: Tensor) -> Tensor:
     return torch.empty(ids.shape, dtype=torch.float32, device=users.device)
 
 
-def count_products(
-    products: Products,
-    thresholds: Tensor,
-    depth: int | None,
-    floors: Sequence[float],
-    removed: Tensor | None,
-) -> Counts:
-    """Count over products, exact at every depth; `thresholds` and `removed` are float32, from `pair_scores`.
+def count_products(products: Products, question: Question) -> Counts:
+    """Count over products, exact at every depth; thresholds and removed scores are float32, from `pair_scores`.
 
     A threshold that is NaN costs little, wherever it stands. `highest` is 0: that embeddings and their products are
     finite is for the caller to know.
     """
-    edges = _with_floors(thresholds, floors)
+    edges = with_floors(question.thresholds, question.floors)
     above, at_least = _count_products(*products, edges)
-    return _product_counts(edges, thresholds.shape[1], above, at_least, removed)
+    return _product_counts(edges, question.thresholds.shape[1], above, at_least, question.removed)
 
 
-def count_products_until(
-    products: Products,
-    thresholds: Tensor,
-    depth: int | None,
-    floors: Sequence[float],
-    removed: Tensor | None,
-    chunk: int | None = None,
-) -> Counts:
+def count_products_until(products: Products, question: Question, chunk: int | None = None) -> Counts:
     """`count_products`, `chunk` items at a time, without what has `depth` better candidates already.
 
     Waits for the device after each chunk (None: a sixteenth of the items, or more): which rows are left is data.
     Floors, and depth None, need the whole list: with them nothing is left out.
     """
+    thresholds, depth, floors, _, removed = question
     if depth is None or floors:
-        return count_products(products, thresholds, depth, floors, removed)
+        return count_products(products, question)
     users, items, bias = products
     chunk = chunk or max(_SMALLEST_CHUNK, len(items) // 16)
     above = thresholds.new_zeros(thresholds.shape, dtype=torch.int64)
@@ -714,7 +694,7 @@ def _float32_precision() -> str:
 
 
 def _product_counts(edges: Tensor, asked: int, above: Tensor, at_least: Tensor, removed: Tensor | None) -> Counts:
-    return _counts(edges, asked, above[:, :asked], at_least, edges.new_zeros(len(edges)), removed)
+    return to_counts(edges, asked, above[:, :asked], at_least, edges.new_zeros(len(edges)), removed)
 
 
 # ------------------------------------------------------------------------------------------------------ where this runs

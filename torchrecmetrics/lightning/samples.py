@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
 
+from torchrecmetrics.checks import ID_DTYPES, VIOLATIONS, describe
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.inputs import ID_DTYPES, VIOLATIONS, describe
-from torchrecmetrics.metrics import Rows, rows_together
+from torchrecmetrics.metric import BatchRows, batch_rows
 from torchrecmetrics.ranking import Ranking
 
 MAY_REPEAT = (
@@ -87,8 +87,8 @@ class SampleRows:
     """
 
     def __init__(self, collection: RecMetricCollection) -> None:
-        self._members = collection._members()
-        self._kept: list[tuple[Tensor, Rows]] = []
+        self._members = collection.members
+        self._kept: list[tuple[Tensor, BatchRows]] = []
 
     def add(self, sample_ids: Tensor, ranking: Ranking, weights: Tensor | None = None) -> None:
         """Keep a batch: `sample_ids`, integers [B], number the samples of the data set."""
@@ -96,7 +96,7 @@ class SampleRows:
             raise TypeError(f"sample_ids must be an integer tensor, got {describe(sample_ids)}")
         if sample_ids.shape != (len(ranking),):
             raise ValueError(f"sample_ids must be [{len(ranking)}], one a row, got {list(sample_ids.shape)}")
-        rows = rows_together(self._members, ranking, weights)
+        rows = batch_rows(self._members, ranking, weights)
         self._kept.append((sample_ids.to(ranking.ranks.device, torch.int64), rows))
 
     def settle(self) -> None:
@@ -104,7 +104,7 @@ class SampleRows:
         sums = self._members[0].state().sums
         none = sums.new_zeros((len(self._members), 0))
         invalid = torch.zeros((len(self._members), len(VIOLATIONS)), dtype=torch.int64, device=sums.device)
-        nobody = Rows(none, none, none > 0, none.expand(3, -1, -1) > 0, invalid)
+        nobody = BatchRows(none, none, none > 0, none.expand(3, -1, -1) > 0, invalid)
         kept = [(invalid.new_zeros(0), nobody), *self._kept]
         ids, rows = torch.cat([ids for ids, _ in kept]), _joined([rows for _, rows in kept])
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -115,16 +115,16 @@ class SampleRows:
         first[1:] = ids[1:] != ids[:-1]
         once = order[first]
         values, weights, used, notes = (part[..., once] for part in rows[:4] if part is not None)
-        rows = Rows(values, weights, used, notes, rows.invalid)
+        rows = BatchRows(values, weights, used, notes, rows.invalid)
         for metric, tally in zip(self._members, rows.tallies(), strict=True):
             metric.reset()
             metric.add(tally)
         self._kept = []
 
 
-def _joined(batches: Sequence[Rows]) -> Rows:
+def _joined(batches: Sequence[BatchRows]) -> BatchRows:
     """Put batches side by side."""
-    return Rows(
+    return BatchRows(
         torch.cat([rows.values for rows in batches], 1),
         torch.cat([rows.used.to(rows.values.dtype) if rows.weights is None else rows.weights for rows in batches], 1),
         torch.cat([rows.used for rows in batches], 1),
@@ -133,7 +133,7 @@ def _joined(batches: Sequence[Rows]) -> Rows:
     )
 
 
-def _gather(ids: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
+def _gather(ids: Tensor, rows: BatchRows) -> tuple[Tensor, BatchRows]:
     """Return the rows of all processes side by side, and their violations added up."""
     values, weights, used, notes, invalid = rows
     assert weights is not None  # _joined makes them
@@ -153,4 +153,4 @@ def _gather(ids: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
     flags = (bytes_of[2] & bits) > 0
     everything = torch.stack(messages)[:, 1:].sum(0).view_as(invalid)
     dtype = values.dtype
-    return everybody[0], Rows(bytes_of[0].view(dtype), bytes_of[1].view(dtype), flags[0], flags[1:], everything)
+    return everybody[0], BatchRows(bytes_of[0].view(dtype), bytes_of[1].view(dtype), flags[0], flags[1:], everything)

@@ -1,0 +1,69 @@
+"""Arithmetic that PyTorch lacks: matrices in pieces, searches and sums along rows, what a device can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+
+def tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tensor]]:
+    """Cut [B, I] into pieces of at most 2^21 / wide elements (2^24 / wide off the CPU): some rows, or a part of one."""
+    budget = max(1, 2 ** (21 if matrix.device.type == "cpu" else 24) // wide)
+    rows, items = matrix.shape
+    wide_piece = min(items, budget)
+    tall_piece = max(1, budget // wide_piece)
+    for top in range(0, rows, tall_piece):
+        for left in range(0, items, wide_piece):
+            here = slice(top, top + tall_piece), slice(left, left + wide_piece)
+            yield here, matrix[here]
+
+
+def search(ascending: Tensor, values: Tensor, right: bool = False) -> Tensor:
+    """Where each value would be inserted into its sorted row; `searchsorted` warns of layouts it has to copy."""
+    return torch.searchsorted(ascending.contiguous(), values.contiguous(), right=right)
+
+
+def running_sums(values: Tensor) -> Tensor:
+    """`cumsum` along rows, which on CUDA refuses floats where algorithms must be deterministic."""
+    deterministic = values.is_cuda and torch.are_deterministic_algorithms_enabled()
+    return doubling_sums(values) if deterministic else values.cumsum(1)
+
+
+def doubling_sums(values: Tensor) -> Tensor:
+    """`cumsum` along rows by log2(T) additions."""
+    step = 1
+    while step < values.shape[1]:
+        values = values + torch.nn.functional.pad(values[:, :-step], (step, 0))
+        step *= 2
+    return values
+
+
+def count_above(ascending: Tensor, thresholds: Tensor) -> Tensor:
+    """How many of a sorted row are > each threshold, [B, W]."""
+    return ascending.shape[1] - search(ascending, thresholds, right=True)
+
+
+def count_at_least(ascending: Tensor, thresholds: Tensor) -> Tensor:
+    """How many of a sorted row are >= each threshold, [B, W]."""
+    return ascending.shape[1] - search(ascending, thresholds)
+
+
+def group_mean(values: Tensor, group: Tensor) -> Tensor:
+    """Replace each value of a row by the mean of its group; `group` is the slot at which that begins."""
+    total = torch.zeros_like(values).scatter_add(1, group, values)
+    count = torch.zeros_like(values).scatter_add(1, group, torch.ones_like(values))
+    return (total / count).gather(1, group)
+
+
+def run_starts(values: Tensor) -> Tensor:
+    """For each entry the index at which its run of equal values begins, int64 [E]."""
+    begins = torch.ones_like(values, dtype=torch.bool)
+    begins[1:] = values[1:] != values[:-1]
+    return torch.arange(len(values), device=values.device).where(begins, 0).cummax(0).values
+
+
+def float_dtype(device: torch.device) -> torch.dtype:
+    """Return float64, or float32 on devices that have none."""
+    return torch.float32 if device.type == "mps" else torch.float64

@@ -1,0 +1,197 @@
+"""What arguments may be, and what is said when they are not; values are checked without waiting for a device."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+Validation: TypeAlias = bool | Literal["deferred"]
+
+#: What a value can do wrong. `Ranking.invalid` counts the offending rows in this order.
+VIOLATIONS = {
+    "target_range": "with a target id beyond the last item",
+    "target_repeat": "with an item listed twice in target",
+    "target_width": "with more relevant items than max_relevant",
+    "gains": "with a gain that is NaN or infinite",
+    "exclude_range": "with an excluded id beyond the last item",
+    "exclude_matrix": "whose exclude looks like a 0/1 matrix (pass exclude.bool())",
+    "overlap": "with a target that is also excluded",
+    "scores": "with a score that is NaN or +inf",
+    "list_repeat": "with an item recommended twice",
+    "list_short": "known to fewer than k places (lists: recommend k + history; ranks: look at k places)",
+    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid)",
+    "weights": "with a weight that is negative, NaN or infinite",
+    "empty": "without a relevant item (empty_target_action='error')",
+    "step": "in place of a batch that another process could not use (it tells why)",
+}
+SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+ID_DTYPES = (torch.int64, torch.int32, torch.int16)
+
+
+class Faults(NamedTuple):
+    """What was wrong with the values of a batch, where that could not raise at once."""
+
+    rows: Tensor | None = None
+    """Bool [B]: rows left out; None = none, or raised at once."""
+    counts: Tensor | None = None
+    """Int64 [len(VIOLATIONS)]: rows left out, by kind."""
+
+
+class Checks:
+    """Collects what is wrong with the values of one batch, row by row.
+
+    On the CPU (`validate_args=True`) a violation raises where it is found. Elsewhere, or with "deferred", nothing waits
+    for the device: the row is left out and counted in `faults`, and the metric raises in `compute`.
+    """
+
+    def __init__(self, validate_args: Validation, device: torch.device, num_rows: int) -> None:
+        self.enabled = validate_args is not False
+        self.at_once = validate_args is True and device.type == "cpu"
+        self.device = device
+        self._zero = torch.zeros((), dtype=torch.int64, device=device)
+        self._counts: dict[str, Tensor] = {}
+        self._rejected = torch.zeros(num_rows, dtype=torch.bool, device=device)
+
+    def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:
+        """Reject rows where `rows` is true, [B] or anywhere in [B, n]; `detail` describes the first of them."""
+        if self.at_once:
+            if rows.count_nonzero():  # `any` takes several times as long
+                rows = rows.any(1) if rows.dim() == 2 else rows
+                first = int(rows.nonzero()[0])
+                raise ValueError(f"{int(rows.sum())} of {len(rows)} rows {VIOLATIONS[kind]}: {detail(first)}")
+        else:
+            rows = rows.any(1) if rows.dim() == 2 else rows
+            self._counts[kind] = self._counts.get(kind, self._zero) + rows.sum()
+            self._rejected |= rows
+
+    @property
+    def faults(self) -> Faults:
+        """What has been rejected so far; nothing where values were checked at once or not at all."""
+        if self.at_once or not self.enabled:
+            return Faults()
+        return Faults(self._rejected, torch.stack([self._counts.get(kind, self._zero) for kind in VIOLATIONS]))
+
+    def without_rejected(self, mask: Tensor) -> Tensor:
+        """Return a mask of rows, bool [B] or [B, n], that leaves out those rejected so far."""
+        if self.at_once or not self.enabled:
+            return mask
+        return mask & ~(self._rejected if mask.dim() == 1 else self._rejected[:, None])
+
+
+def check_k(k: Any, name: str = "k") -> int:
+    """Return `k` as an int >= 1, or raise."""
+    if isinstance(k, bool):
+        raise TypeError(f"{name} must be an integer >= 1, got {k!r}")
+    try:
+        value = operator.index(k)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer >= 1, got {k!r} ({type(k).__name__})") from None
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return value
+
+
+def check_cutoffs(k: int | Sequence[int]) -> int | tuple[int, ...]:
+    """Return one cut-off or several, each an int >= 1, or raise."""
+    if not isinstance(k, Sequence) or isinstance(k, str):
+        try:
+            return check_k(k)
+        except TypeError as error:
+            raise TypeError(f"{error}; several cut-offs are a list") from None
+    if not len(k):
+        raise ValueError("k holds no cut-off")
+    return tuple(check_k(one) for one in k)
+
+
+def check_padding_idx(padding_idx: Any) -> int | None:
+    """Return an item id >= 0 or None, or raise."""
+    if padding_idx is None:
+        return None
+    if isinstance(padding_idx, bool) or not hasattr(padding_idx, "__index__"):
+        raise TypeError(f"padding_idx must be an item id, got {padding_idx!r}")
+    if operator.index(padding_idx) < 0:
+        raise ValueError(f"padding_idx must be an item id >= 0 (negative ids are padding anyway), got {padding_idx}")
+    return operator.index(padding_idx)
+
+
+def check_score_threshold(threshold: Any) -> float | None:
+    """Return a finite number or None, or raise."""
+    if threshold is None:
+        return None
+    if isinstance(threshold, (bool, str)) or not hasattr(threshold, "__float__"):
+        raise TypeError(f"score_threshold must be a number, got {threshold!r}")
+    if not math.isfinite(threshold):
+        raise ValueError(f"score_threshold must be finite, got {threshold!r}")
+    return float(threshold)
+
+
+def check_scores(scores: Tensor, dims: int) -> None:
+    """Refuse scores of another kind, type or number of dimensions."""
+    if not isinstance(scores, Tensor):
+        raise TypeError(f"scores must be a tensor, got {describe(scores)}")
+    if scores.dtype not in SCORE_DTYPES:
+        cure = ""
+        if dims == 2 and not scores.is_floating_point():
+            cure = "; for lists of recommended item ids use Ranking.from_topk(item_ids, target)"
+        raise TypeError(f"scores must be float64, float32, float16 or bfloat16, got {describe(scores)}{cure}")
+    check_strided("scores", scores)
+    if scores.dim() != dims or (dims == 2 and scores.shape[1] == 0):
+        wanted = "[rows, items] with at least one item" if dims == 2 else "[entries]"
+        hints = {1: "; flat (scores, target, indexes): Ranking.from_flat", 3: "; one position of each: scores[:, -1]"}
+        hint = hints.get(scores.dim(), "") if dims == 2 else ""
+        raise ValueError(f"scores must be {wanted}, got shape {list(scores.shape)}{hint}")
+
+
+def check_ids(name: str, ids: Any) -> None:
+    """Refuse anything but a tensor of signed integers."""
+    if not isinstance(ids, Tensor):
+        raise TypeError(
+            f"{name} must be a tensor, got {describe(ids)}: torch.as_tensor({name}), or for lists of uneven length "
+            "torch.nn.utils.rnn.pad_sequence(..., batch_first=True, padding_value=-1)"
+        )
+    if ids.dtype not in ID_DTYPES:
+        raise TypeError(f"{name} must hold int64, int32 or int16, got {describe(ids)}")
+
+
+def check_strided(name: str, tensor: Tensor) -> None:
+    """Refuse sparse tensors."""
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name} is sparse ({tensor.layout}): pass this batch's item ids, or {name}.to_dense()")
+
+
+def check_integer_target(target: Any, name: str) -> None:
+    """Refuse targets that are not item ids."""
+    if isinstance(target, Tensor) and (target.dtype == torch.bool or target.is_floating_point()):
+        raise TypeError(
+            f"{name} takes integer item ids as target, got {describe(target)}; dense targets: Ranking.from_scores"
+        )
+    check_ids("target", target)
+
+
+def check_device(name: str, tensor: Tensor, device: torch.device) -> None:
+    """Refuse a tensor on another device."""
+    if tensor.device != device:
+        raise ValueError(f"{name} is on {tensor.device}, but the scores (or lists) are on {device}")
+
+
+def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    """Refuse a word that is not one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def describe(value: object) -> str:
+    """Say what was given, for a message."""
+    if isinstance(value, Tensor):
+        return f"a {value.dtype} tensor of shape {list(value.shape)}"
+    return f"{type(value).__name__}"
+
+
+def shown(values: Tensor) -> str:
+    """Write a few entries of a row, for a message."""
+    return str(values[:8].tolist()) + ("" if len(values) <= 8 else f" and {len(values) - 8} more")

@@ -1,0 +1,54 @@
+"""Edges, thresholds and floors side by side, and what was counted at them: what all kernels have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import count_above, count_at_least, search
+from torchrecmetrics.kernels.contract import Counts
+
+
+def with_floors(thresholds: Tensor, floors: Sequence[float]) -> Tensor:
+    """Return the edges [B, T + len(floors)] that scores are compared with."""
+    columns = [thresholds.new_full((len(thresholds), 1), floor) for floor in floors]
+    return torch.cat([thresholds, *columns], 1)
+
+
+def working_dtype(scores: Tensor) -> torch.dtype:
+    """Half precision is compared in float32, which holds all of its numbers."""
+    return torch.float64 if scores.dtype == torch.float64 else torch.float32
+
+
+def working(values: Tensor) -> Tensor:
+    """Return values in the dtype they are compared in."""
+    return values.to(working_dtype(values))
+
+
+def without_nan(values: Tensor, instead: float) -> Tensor:
+    """Replace NaN, and nothing else."""
+    return values.nan_to_num(nan=instead, posinf=torch.inf, neginf=-torch.inf)
+
+
+def from_buckets(edge: Tensor, order: Tensor, reaching: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the counts > and >= each edge, where the edges stood before they were sorted.
+
+    `reaching` [B, edges + 1] scores reach just so many of the ascending edges, and `same` of them equal the last.
+    """
+    reached = reaching[:, 1:].flip(1).cumsum(1).flip(1)
+    # equals of an edge lie in the bucket behind the last edge like it
+    equal = same.gather(1, search(edge, edge, right=True))
+    at_least = torch.empty_like(reached).scatter_(1, order, reached)
+    return at_least - torch.empty_like(equal).scatter_(1, order, equal), at_least
+
+
+def to_counts(
+    edges: Tensor, asked: int, above: Tensor, at_least: Tensor, highest: Tensor, removed: Tensor | None
+) -> Counts:
+    """Take the removed items off the counts > the first `asked` edges and >= all of them."""
+    if removed is not None:
+        above = above - count_above(removed, edges[:, :asked])
+        at_least = at_least - count_at_least(removed, edges)
+    return Counts(above, at_least[:, :asked] - above, at_least[:, asked:], highest)

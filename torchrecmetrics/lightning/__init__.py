@@ -1,0 +1,9 @@
+"""Lightning callbacks: metrics of what the steps return, and whole-catalogue evaluation at the end of an epoch.
+
+They work with `lightning` and with `pytorch_lightning`, whichever is there.
+"""
+
+from torchrecmetrics.lightning.catalogue import CatalogueEvaluationCallback
+from torchrecmetrics.lightning.steps import RecMetricsCallback
+
+__all__ = ["CatalogueEvaluationCallback", "RecMetricsCallback"]

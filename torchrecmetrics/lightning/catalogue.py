@@ -1,0 +1,205 @@
+"""Whole-catalogue evaluation at the end of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.checks import check_k, describe
+from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
+from torchrecmetrics.evaluation import check_target, evaluate
+from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.lightning.reporting import PROG_BAR, SHORT, Reporting, Stage, check_function
+from torchrecmetrics.metric import MetricOptions
+from torchrecmetrics.scoring import Budget, Histories, ScoreFunction, Terms, evaluating
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_SANITY_USERS = 64
+
+
+class CatalogueEvaluationCallback(Reporting):
+    """Ranks the whole catalogue for every user at the end of an epoch, with `evaluate`, and logs the metrics.
+
+    In `fit` it runs when a validation epoch ends or, without validation loaders, when a training epoch ends; in
+    `trainer.validate` and `trainer.test` when theirs ends. The users are split over the processes; every process embeds
+    once. The sanity check evaluates a few users and throws the values away.
+
+    Args:
+        metrics: what `RecMetricCollection` takes, or such a collection.
+        k: cut-offs, where `metrics` are names.
+        embed: a function of the module that returns (users [U, d], items [I, d]), or (a function of user ids that
+            returns scores, None). It is called without gradients, with the module in eval mode.
+        target: ground truth, `Interactions` [U, I], logged as `val/...` in validation and `test/...` in
+            `trainer.test`; or a dict of them by name, all evaluated in each of `stages`. For one ground truth in `fit`
+            and another in `trainer.test`, take two callbacks with `stages="validate"` and `stages="test"`.
+        exclude: what leaves a user's candidates, as in `evaluate`, for all targets; or a dict of that by target's name,
+            `{"val": train, "test": train.union(valid)}` for a plain target.
+        every_n_epochs: in `fit`, evaluate after epochs n, 2n, ... only; give ModelCheckpoint the same. EarlyStopping
+            wants a value each time: use the Trainer's `check_val_every_n_epoch` with it.
+        stages: "validate" (in `fit` too), "test", or both.
+        prog_bar: keys without prefix that the progress bar shows.
+        prefix: put in front of every key; {name} stands for the target's name, or `val` or `test` where it has none,
+            {stage} always for `val` or `test`.
+        key_format: as in `RecMetricCollection`.
+        log_counts: log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric, too.
+        similarity: as in `evaluate`.
+        items_allowed: as in `evaluate`.
+        batch_size: as in `evaluate`.
+        memory_budget: as in `evaluate`.
+        options: keyword options of the metrics, as in `RecMetricCollection`.
+
+    After an epoch `results` holds each target's `Evaluation` by name.
+
+    Example:
+        >>> import torch
+        >>> from torchrecmetrics import Interactions
+        >>> from torchrecmetrics.lightning import CatalogueEvaluationCallback
+        >>> valid = Interactions.from_edge_index(torch.tensor([[0, 1], [2, 0]]), num_users=2, num_items=3)
+        >>> callback = CatalogueEvaluationCallback(
+        ...     "NDCG", k=2, embed=lambda module: (module.users.weight, module.items.weight), target=valid
+        ... )
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics | RecMetricCollection,
+        k: int | Iterable[int] | None = None,
+        *,
+        embed: Callable[[Any], tuple[Tensor | ScoreFunction, Tensor | None]],
+        target: Interactions | Mapping[str, Interactions],
+        exclude: Histories | Mapping[str, Histories | None] | None = None,
+        every_n_epochs: int = 1,
+        stages: Sequence[Stage] = ("validate", "test"),
+        prog_bar: Sequence[str] = PROG_BAR,
+        prefix: str = "{name}/",
+        key_format: KeyFormat = "{name}@{k}",
+        log_counts: bool = False,
+        similarity: Literal["dot", "cosine"] = "dot",
+        items_allowed: Tensor | None = None,
+        batch_size: int | None = None,
+        memory_budget: int | None = None,
+        **options: Unpack[MetricOptions],
+    ) -> None:
+        super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, options)
+        check_function("embed", embed, "(the module) that returns (users, items)", 1)
+        self.embed = embed
+        self.target = target
+        for truth in target.values() if isinstance(target, Mapping) else [target]:
+            check_target(truth)
+        known = list(target) if isinstance(target, Mapping) else list(SHORT.values())
+        if isinstance(exclude, Mapping) and set(exclude) - set(known):
+            raise ValueError(f"exclude holds {', '.join(exclude)}, expected {', '.join(known)}")
+        self.exclude = exclude
+        self.every_n_epochs = check_k(every_n_epochs, "every_n_epochs")
+        self._terms = Terms(similarity=similarity, items_allowed=items_allowed)
+        self._budget = Budget(batch_size, memory_budget)
+        self.results: dict[str, Any] = {}
+
+    def _names(self, stage: str) -> list[str]:
+        return list(self.target) if isinstance(self.target, Mapping) else [SHORT[stage]]
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Refuse monitors, loggers and other callbacks that cannot work with the keys."""
+        super().setup(trainer, pl_module, stage)
+        asked = "validate" if stage == "fit" else stage
+        if asked in self.stages:
+            self._announce(trainer, self._keys(asked, self._names(asked)))
+        every = (trainer.check_val_every_n_epoch or 1) if trainer.enable_validation else 1
+        for callback in trainer.callbacks if stage == "fit" and every % self.every_n_epochs else ():
+            stops = any(kind.__name__ == "EarlyStopping" for kind in type(callback).__mro__) and callback.strict
+            if stops and callback.monitor in self._current:
+                raise ValueError(
+                    f"EarlyStopping(monitor={callback.monitor!r}) reads its key every time, which every_n_epochs="
+                    f"{self.every_n_epochs} does not log: leave that out and pass Trainer(check_val_every_n_epoch="
+                    f"{self.every_n_epochs}), or EarlyStopping(strict=False)"
+                )
+
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Evaluate and log."""
+        self._evaluate(trainer, pl_module, "validate")
+
+    def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Evaluate and log."""
+        self._evaluate(trainer, pl_module, "test")
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Evaluate and log, where there is no validation that would."""
+        if not trainer.enable_validation:
+            self._evaluate(trainer, pl_module, "validate")
+
+    def _evaluate(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        fitting = trainer.state.fn == "fit" and not trainer.sanity_checking
+        if stage not in self.stages or (fitting and (trainer.current_epoch + 1) % self.every_n_epochs):
+            return
+        self.results = {}
+        with torch.no_grad(), evaluating(pl_module):
+            embeddings = self.embed(pl_module)
+            if not isinstance(embeddings, tuple) or len(embeddings) != 2:
+                raise TypeError(f"embed must return (users, items), got {describe(embeddings)}")
+            users, items = embeddings
+            for name in self._names(stage):
+                target = self.target[name] if isinstance(self.target, Mapping) else self.target
+                exclude = self.exclude
+                if isinstance(exclude, Mapping):
+                    if name not in exclude:
+                        raise ValueError(f"exclude holds {', '.join(exclude)}, not {name!r} (None: exclude nothing)")
+                    exclude = exclude[name]
+                few = target.degree.nonzero()[:_SANITY_USERS, 0] if trainer.sanity_checking else None
+                with _progress(trainer, stage, f"Catalogue, {name}") as progress:
+                    result = evaluate(
+                        self._empty(trainer),
+                        users,
+                        items,
+                        target=target,
+                        exclude=exclude,
+                        user_ids=few,
+                        device=users.device if isinstance(users, Tensor) else pl_module.device,
+                        progress=progress,
+                        shard="users" if trainer.world_size > 1 else None,
+                        similarity=self._terms.similarity,
+                        items_allowed=self._terms.items_allowed,
+                        batch_size=self._budget.batch_size,
+                        memory_budget=self._budget.memory,
+                    )
+                if not trainer.sanity_checking:
+                    self.results[name] = result
+                    self._log(pl_module, result, result, self._prefix(stage, name))
+
+
+@contextmanager
+def _progress(trainer: Any, stage: str, description: str) -> Iterator[Callable[[int, int], None] | bool]:
+    """Yield a function of (users done, users in all) that shows them in the trainer's bar; False without one."""
+    shown = trainer.progress_bar_callback
+    if shown is None or not getattr(shown, "is_enabled", False) or trainer.sanity_checking:
+        yield False
+    elif hasattr(shown, "init_validation_tqdm"):
+        # the bar of the stage has come to its end; a training epoch without validation has none, and gets one
+        own = None
+        if trainer.state.fn == "fit" and not trainer.validating:
+            own = shown.init_validation_tqdm()
+        bar = own if own is not None else shown.test_progress_bar if stage == "test" else shown.val_progress_bar
+        bar.set_description(description)
+
+        def advance(done: int, total: int) -> None:
+            bar.total, bar.n = total, done
+            bar.refresh()
+
+        try:
+            yield advance
+        finally:
+            if own is not None:
+                own.close()
+    elif hasattr(getattr(shown, "progress", None), "add_task"):  # rich
+        task = shown.progress.add_task(description, total=1)
+        try:
+            yield lambda done, total: shown.progress.update(task, completed=done, total=total)
+        finally:
+            shown.progress.update(task, visible=False)
+    else:
+        yield False

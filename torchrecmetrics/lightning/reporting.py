@@ -1,0 +1,243 @@
+"""What both callbacks share: stages, keys, logging, and checks of keys before the first epoch."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias, get_args
+
+from torch import Tensor
+from torchmetrics import Metric
+
+from torchrecmetrics.checks import check_choice
+from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection, is_name
+from torchrecmetrics.metric import MetricOptions
+
+Stage: TypeAlias = Literal["validate", "test"]
+
+SHORT: dict[str, str] = {"validate": "val", "test": "test"}
+PROG_BAR = ("NDCG@10",)
+_COUNTS = ("num_users", "num_skipped", "num_unreachable", "num_tied")
+
+
+def _callback_classes() -> tuple[type, ...]:
+    """Return `Callback` of the Lightning packages that are imported already, or else of those that are installed."""
+    names = ("lightning.pytorch", "pytorch_lightning")
+    installed = [name for name in names if importlib.util.find_spec(name.partition(".")[0])]
+    if not installed:
+        raise ImportError("torchrecmetrics.lightning needs Lightning: pip install 'torchrecmetrics[lightning]'")
+    loaded = [name for name in names if sys.modules.get(name)]
+    return tuple(importlib.import_module(name).Callback for name in loaded or installed)
+
+
+class Reporting(*_callback_classes()):  # type: ignore[misc]
+    """What both callbacks share: stages, keys, logging, and checks of keys before the first epoch."""
+
+    def __init__(
+        self,
+        metrics: Metrics | RecMetricCollection,
+        k: int | Iterable[int] | None,
+        stages: Sequence[Stage],
+        prefix: str,
+        key_format: KeyFormat,
+        prog_bar: Sequence[str],
+        log_counts: bool,
+        options: MetricOptions,
+    ) -> None:
+        super().__init__()
+        self.stages = (stages,) if isinstance(stages, str) else tuple(stages)
+        for stage in self.stages:
+            check_choice("stages", stage, get_args(Stage))
+        self._metrics = RecMetricCollection.fresh(metrics, k, options, key_format)
+        self._metrics.prefix = self._metrics.postfix = None
+        try:
+            prefix.format(stage="val", name="val")
+        except (AttributeError, LookupError, ValueError) as error:
+            raise ValueError(
+                f"prefix must be a string, in which {{stage}} and {{name}} may stand, got {prefix!r}"
+            ) from error
+        self.prefix = prefix
+        self._labels = [str(key) for key in self._metrics]
+        keys = {metric.label: key for key, metric in zip(self._labels, self._metrics.members, strict=True)}
+        keys |= {key: key for key in self._labels}
+        prog_bar = (prog_bar,) if isinstance(prog_bar, str) else prog_bar
+        unknown = [name for name in prog_bar if name not in keys]
+        if unknown and prog_bar is not PROG_BAR:
+            raise ValueError(f"prog_bar names {', '.join(unknown)}, the metrics are {', '.join(self._labels)}")
+        self.prog_bar = {keys[name] for name in prog_bar if name in keys}
+        self.log_counts = log_counts
+        self._current: list[str] = []  # keys that the stage now running logs
+
+    def _names(self, stage: str) -> list[str]:
+        """Return what stands for {name} in the keys of a stage, as far as that is known before it begins."""
+        raise NotImplementedError
+
+    def _prefix(self, stage: str, name: str) -> str:
+        return self.prefix.format(stage=SHORT[stage], name=name)
+
+    def _keys(self, stage: str, names: Iterable[str]) -> list[str]:
+        """All keys that a stage logs under these names."""
+        keys = [*self._labels, *(_COUNTS if self.log_counts else ())]
+        return [self._prefix(stage, name) + key for name in names for key in keys]
+
+    def _announce(self, trainer: Any, keys: list[str]) -> None:
+        """Refuse keys that would be logged twice, the last value winning, or that are monitored upside down."""
+        for key in keys:
+            if keys.count(key) > 1:
+                raise ValueError(f"{type(self).__name__} would log two values as {key!r}: let prefix= hold {{name}}")
+        for other in _reporting(trainer):
+            twice = set(keys) & set(other._current)
+            if twice and other is not self:
+                raise ValueError(
+                    f"{type(self).__name__} and {type(other).__name__} would both log {min(twice)!r}: give one of them "
+                    "another prefix, such as prefix='{name}/full_'"
+                )
+        self._current = keys
+        _check_modes(trainer, keys)
+
+    def _empty(self, trainer: Any) -> RecMetricCollection:
+        """Make a collection for a run."""
+        collection = deepcopy(self._metrics)
+        for metric in collection.members:
+            if trainer.world_size > 1 and metric.validate_args is True:
+                # a process that raised alone would leave the others waiting
+                metric.rules = replace(metric.rules, validate_args="deferred")
+        return collection
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Refuse monitors and loggers that cannot work with the keys, as far as these are known."""
+        self._current = []
+        asked = "validate" if stage == "fit" else stage
+        if asked not in self.stages:
+            return
+        keys = self._keys(asked, self._names(asked))
+        _check_loggers(trainer.loggers, keys)
+        if stage == "fit":
+            _check_modes(trainer, keys)
+            if not (trainer.num_sanity_val_steps and trainer.enable_validation):
+                elsewhere = {key for other in _reporting(trainer) for key in other._keys(asked, other._names(asked))}
+                # what metrics of the module's own are logged as is its own affair
+                if not any(isinstance(part, Metric) for part in pl_module.modules()):
+                    self._check_monitors(trainer, elsewhere, [asked])
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse monitors of keys that nothing has logged, at the end of the sanity check already."""
+        if trainer.state.fn == "fit":
+            ours = {key for other in _reporting(trainer) for key in other._current}
+            self._check_monitors(trainer, {*trainer.callback_metrics, *ours})
+            for config in trainer.lr_scheduler_configs:
+                _check_mode("the learning rate scheduler", config.monitor, config.scheduler, self._current)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Forget what the run has logged."""
+        self._current = []
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Forget what the run has logged."""
+        self._current = []
+
+    def _check_monitors(self, trainer: Any, logged: set[str], stages: Iterable[str] = SHORT) -> None:
+        """Refuse a monitored key that is none of `logged` and looks like one of ours."""
+        prefixes = {self._prefix(stage, name) for stage in stages for name in self._names(stage)} - {""}
+        counts = {prefix + count for prefix in prefixes for count in _COUNTS}
+        ours = {prefix + label for prefix in prefixes for label in self._labels}
+        alike = {re.sub(r"[^\w@]|_", "", key) for key in ours}
+        for callback in trainer.callbacks:
+            monitor = getattr(callback, "monitor", None)
+            if (
+                isinstance(monitor, str)
+                and monitor not in logged
+                and (
+                    monitor in {*self._labels, *counts, *ours}
+                    or re.sub(r"[^\w@]|_", "", monitor) in alike
+                    or any(monitor.startswith(prefix) and _is_label(monitor[len(prefix) :]) for prefix in prefixes)
+                )
+            ):
+                known = difflib.get_close_matches(monitor, sorted(logged & {*self._current, *ours}), n=5, cutoff=0.0)
+                hint = f"Logged are {', '.join(known)}, ..." if known else f"stages={self.stages} log nothing in fit"
+                hint = "Counts are logged with log_counts=True" if monitor in counts else hint
+                raise ValueError(f"{type(callback).__name__}(monitor={monitor!r}): nothing logs that key. {hint}")
+
+    def _log(self, pl_module: Any, values: Mapping[str, Tensor], counts: Any, prefix: str, postfix: str = "") -> None:
+        """Log what all processes have agreed on; `counts` has the four counts as attributes."""
+        logged = dict(values)
+        if self.log_counts:
+            like = next(iter(values.values()))
+            logged |= {count: like.new_tensor(getattr(counts, count)) for count in _COUNTS}
+        for key, value in logged.items():
+            key_there = prefix + key + postfix
+            pl_module.log(
+                key_there,
+                Agreed(value),
+                prog_bar=key in self.prog_bar,
+                on_step=False,
+                on_epoch=True,
+                add_dataloader_idx=False,
+                metric_attribute=key_there,
+            )
+
+
+def _reporting(trainer: Any) -> list[Reporting]:
+    return [callback for callback in trainer.callbacks if isinstance(callback, Reporting)]
+
+
+class Agreed(Metric):
+    """A value that every process has: Lightning neither reduces a metric again nor asks for `sync_dist`."""
+
+    def __init__(self, value: Tensor) -> None:
+        super().__init__()
+        self.value = value
+
+    def update(self) -> None:
+        """Take nothing: the value is there."""
+
+    def compute(self) -> Tensor:
+        """Return the value."""
+        return self.value
+
+    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        return compute  # without the warning that nothing was updated
+
+
+def check_function(name: str, function: Any, takes: str, arguments: int) -> None:
+    """Refuse what cannot be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except TypeError as error:
+        raise TypeError(f"{name} must be a function of {takes}, got {function!r}") from error
+    except ValueError:
+        pass  # some built-in functions do not tell
+
+
+def _check_modes(trainer: Any, keys: Iterable[str]) -> None:
+    """Refuse callbacks that take low values of these keys for good ones."""
+    for callback in trainer.callbacks:
+        _check_mode(type(callback).__name__, getattr(callback, "monitor", None), callback, keys)
+
+
+def _check_mode(name: str, monitor: Any, judge: Any, keys: Iterable[str]) -> None:
+    if monitor in keys and getattr(judge, "mode", None) == "min" and not monitor.endswith(_COUNTS):
+        raise ValueError(f"{name} (monitor={monitor!r}, mode='min'): higher is better, pass mode='max'")
+
+
+def _is_label(text: str) -> bool:
+    """Whether a key reads like one of this package's, `NDCG-exponential@10`."""
+    return re.fullmatch(r"[\w-]+@\d+", text) is not None and is_name(re.split("[-@]", text)[0])
+
+
+def _check_loggers(loggers: Iterable[Any], keys: Iterable[str]) -> None:
+    """Refuse keys that a logger would refuse only when the first epoch has ended."""
+    refused = [key for key in keys if not re.fullmatch(r"[\w\-./ ]+", key, re.ASCII)]
+    for logger in loggers:
+        if refused and any(kind.__name__ == "MLFlowLogger" for kind in type(logger).__mro__):
+            raise ValueError(
+                f"MLflow takes letters, digits, '_', '-', '.', '/' and space in keys, not {refused[0]!r}: pass "
+                "key_format='{name}_at_{k}'"
+            )

@@ -1,0 +1,342 @@
+"""Metrics of what the steps return."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.checks import VIOLATIONS, Faults, describe
+from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
+from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.lightning.reporting import PROG_BAR, SHORT, Reporting, Stage, check_function
+from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, share_of
+from torchrecmetrics.metric import MetricOptions
+from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.ranking.forms import Form
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_FORMS = ("scores", "ranks", "ranking")
+_MISSPELT = {"targets": "target", "excluded": "exclude", "excludes": "exclude", "gain": "gains", "weight": "weights"}
+
+
+class RecMetricsCallback(Reporting):
+    """Metrics of what `validation_step` and `test_step` return, logged at the end of their epoch.
+
+    A step returns a mapping with
+
+    - `scores` and `target`, and optionally `gains`, `exclude`, `weights`; or `ranks`, and optionally `depth`,
+      `weights`; or `ranking`, and optionally `weights`: what `RecMetricCollection.update` takes;
+    - `user_ids`, where `exclude=` is given here; what else it holds is left alone.
+
+    Each loader has a collection of its own on the module's device, empty at the start of an epoch. Values are logged as
+    `val/NDCG@10`, `test/NDCG@10` when the epoch ends, so ModelCheckpoint and EarlyStopping see them. The sanity check
+    computes them too, and throws them away: deferred errors stop the run there. Checkpoints hold no metric state.
+    Prediction is left alone.
+
+    Over several processes the values are those of one: what a `DistributedSampler` repeats to make shares equal is not
+    counted, and one packed synchronisation (two all-reduces) a loader is all that is communicated. Values are then
+    checked as with `validate_args="deferred"`.
+
+    Args:
+        metrics: what `RecMetricCollection` takes, or such a collection (a clone is used, without prefix and postfix).
+        k: cut-offs, where `metrics` are names.
+        stages: "validate" (in `fit` too), "test", or both.
+        prog_bar: keys without prefix that the progress bar shows.
+        outputs: a function of (what the step returned, batch) that makes the mapping.
+        prefix: put in front of every key; {name} stands for the loader's name, or `val` or `test` where it has none,
+            {stage} always for `val` or `test`.
+        key_format: as in `RecMetricCollection`; MLflow refuses `@`: "{name}_at_{k}".
+        dataloaders: names of the loaders in their order, such as ["valid", "test"], or a dict with these keys. Not
+            needed where the Trainer is given a dict of loaders. A single loader goes by `val` or `test` without one,
+            several by Lightning's `/dataloader_idx_0`.
+        exclude: `Interactions` whose items leave the candidates of the users in `user_ids` (kept on the host, they cost
+            no wait for the device), or a dict of these by the loader's name or by `val` and `test`.
+        sample_ids: where repeated samples cannot be recognised (own samplers, iterable data sets): name of the step's
+            entry, or a function of (what the step returned, batch), that gives each row's index in the data set,
+            integers [B]. An index counts once however often it is met. Not the user: a user may have several rows.
+            Rows are kept until the epoch ends (24 bytes a row and metric) and gathered by every process. Without it,
+            the rows of a batch are taken to be in the order in which the sampler gives the samples.
+        log_counts: log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric, too.
+        options: keyword options of the metrics, as in `RecMetricCollection`.
+
+    After an epoch `collections` holds each loader's collection by name, for `standard_error()` and counts.
+
+    Example:
+        >>> from torchrecmetrics.lightning import RecMetricsCallback
+        >>> callback = RecMetricsCallback(["HR", "NDCG"], k=[5, 10], prog_bar=["HR@5"])
+        >>> # Trainer(callbacks=[callback, ModelCheckpoint(monitor="val/NDCG@10", mode="max")])
+
+    Raises:
+        ValueError: at `setup`, for a callback that monitors one of the keys with `mode="min"`, or a key that looks like
+            one and is not logged, and for keys that a logger refuses; in a step, for a mapping that does not fit.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics | RecMetricCollection,
+        k: int | Iterable[int] | None = None,
+        *,
+        stages: Sequence[Stage] = ("validate", "test"),
+        prog_bar: Sequence[str] = PROG_BAR,
+        outputs: Callable[[Any, Any], Mapping[str, Any]] | None = None,
+        prefix: str = "{name}/",
+        key_format: KeyFormat = "{name}@{k}",
+        dataloaders: Iterable[str] | None = None,
+        exclude: Interactions | Mapping[str, Interactions] | None = None,
+        sample_ids: str | Callable[[Any, Any], Tensor] | None = None,
+        log_counts: bool = False,
+        **options: Unpack[MetricOptions],
+    ) -> None:
+        super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, options)
+        if outputs is not None:
+            check_function("outputs", outputs, "(what the step returned, batch)", 2)
+        if sample_ids is not None and not isinstance(sample_ids, str):
+            check_function(
+                "sample_ids", sample_ids, "(what the step returned, batch), or the name of a step's entry", 2
+            )
+        if isinstance(dataloaders, Mapping) and any(isinstance(names, (list, tuple)) for names in dataloaders.values()):
+            raise ValueError(f"dataloaders holds the loaders' names themselves, not lists of them, got {dataloaders}")
+        self.outputs = outputs
+        self.sample_ids = sample_ids
+        self.dataloaders = [dataloaders] if isinstance(dataloaders, str) else list(map(str, dataloaders or ()))
+        if len(set(self.dataloaders)) < len(self.dataloaders):
+            raise ValueError(f"dataloaders holds a name twice: {self.dataloaders}")
+        for history in exclude.values() if isinstance(exclude, Mapping) else [exclude]:
+            if history is not None and not isinstance(history, Interactions):
+                raise TypeError(
+                    f"exclude must be Interactions or a dict of them by the loader's name, got {describe(history)}"
+                )
+        self.exclude = exclude
+        self.collections: dict[str, RecMetricCollection] = {}
+        self._loaders: list[_Loader] = []
+        self._said: set[str] = set()
+
+    def _names(self, stage: str) -> list[str]:
+        return [*self.dataloaders, SHORT[stage]]
+
+    # ------------------------------------------------------------------------------------------------------- the hooks
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Make an empty collection for each loader."""
+        self._begin(trainer, pl_module, "validate")
+
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        """Make an empty collection for each loader."""
+        self._begin(trainer, pl_module, "test")
+
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Add what the step returned."""
+        self._add("validation_step", pl_module, outputs, batch, batch_idx, dataloader_idx)
+
+    def on_test_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Add what the step returned."""
+        self._add("test_step", pl_module, outputs, batch, batch_idx, dataloader_idx)
+
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Compute, log and reset."""
+        self._end(trainer, pl_module)
+
+    def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Compute, log and reset."""
+        self._end(trainer, pl_module)
+
+    # -------------------------------------------------------------------------------------------------------- the work
+
+    def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self.collections, self._loaders, self._current = {}, [], []
+        self._share_errors = trainer.world_size > 1
+        if stage not in self.stages:
+            return
+        loaders, names = self._name_loaders(trainer, stage)
+        for loader, (name, postfix) in zip(loaders, names, strict=True):
+            collection = self._empty(trainer).to(pl_module.device)
+            for metric in collection.members if self.sample_ids is not None else ():
+                metric.sync_on_compute = False  # SampleRows leaves all rows in every process
+            exclude = self.exclude
+            if isinstance(exclude, Mapping):
+                key = name if name in exclude else SHORT[stage]
+                if key not in exclude:
+                    raise ValueError(f"exclude holds {', '.join(exclude)}, neither {name!r} nor {key!r}")
+                exclude = exclude[key]
+            samples = share = None
+            if self.sample_ids is not None:
+                samples = SampleRows(collection)
+            elif trainer.world_size > 1:
+                share, doubt = share_of(loader)
+                if trainer.is_global_zero:
+                    self._warn(doubt)
+            exclude = None if exclude is None else exclude.to(pl_module.device)
+            self.collections[name + postfix] = collection
+            prefix = self._prefix(stage, name)
+            self._loaders.append(_Loader(name + postfix, prefix, postfix, collection, exclude, samples, share))
+        keys = [key + postfix for name, postfix in names for key in self._keys(stage, [name])]
+        self._announce(trainer, keys)
+
+    def _name_loaders(self, trainer: Any, stage: str) -> tuple[list[Any], list[tuple[str, str]]]:
+        """Return the stage's loaders, and name and postfix of each."""
+        loop = trainer.test_loop if stage == "test" else trainer.validate_loop
+        if trainer.state.fn == "fit":
+            loop = trainer.fit_loop.epoch_loop.val_loop
+        combined = loop._combined_loader  # trainer.val_dataloaders may be those of an earlier fit
+        loaders = combined.flattened
+        if combined._mode != "sequential":
+            return [None], [(SHORT[stage], "")]
+        names = list(map(str, combined.iterables)) if isinstance(combined.iterables, Mapping) else []
+        if self.dataloaders and not (len(loaders) == 1 < len(self.dataloaders)):
+            names = self.dataloaders
+            if len(names) != len(loaders):
+                raise ValueError(f"dataloaders names {', '.join(names)}, but {stage} has {len(loaders)} loaders")
+        if len(names) == len(loaders):
+            return loaders, [(name, "") for name in names]
+        if len(loaders) == 1:
+            return loaders, [(SHORT[stage], "")]
+        return loaders, [(SHORT[stage], f"/dataloader_idx_{i}") for i in range(len(loaders))]
+
+    def _add(self, step: str, pl_module: Any, returned: Any, batch: Any, batch_idx: int, dataloader_idx: int) -> None:
+        if not self._loaders:
+            return
+        loader = self._loaders[dataloader_idx]
+        try:
+            outputs = returned if self.outputs is None else self.outputs(returned, batch)
+            source = step if self.outputs is None else "the function outputs="
+            given = _read(outputs, source, pl_module.device)
+            if loader.exclude is not None:
+                history = loader.exclude.select(_user_ids(outputs, given, source)).items
+                own = given.get("exclude", ())
+                given["exclude"] = (*(own if isinstance(own, tuple) else (own,)), history)
+            weights = given.pop("weights", None)
+            ranking = loader.collection.rank(Form(**given))
+            if loader.samples is None:
+                weights, doubt = loader.without_repeats(weights, batch_idx, ranking)
+                self._warn(doubt)
+                loader.collection.update(ranking, weights=weights)
+            else:
+                loader.samples.add(self._ids(outputs, returned, batch, source), ranking, weights)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            told = kind(f"{type(self).__name__}, loader {loader.name!r}, batch {batch_idx}: {error}")
+            if not self._share_errors:
+                raise told from error
+            # alone, it would leave the other processes waiting: all of them raise when the epoch ends
+            loader.error = loader.error or told
+
+    def _ids(self, outputs: Mapping[str, Any], returned: Any, batch: Any, source: str) -> Tensor:
+        if not isinstance(self.sample_ids, str):
+            return self.sample_ids(returned, batch)  # type: ignore[misc]  # not None: there are SampleRows
+        found: Tensor | None = outputs.get(self.sample_ids)
+        if found is None:
+            raise ValueError(f"{source} must return {self.sample_ids!r} (sample_ids=); it returned {_keys_of(outputs)}")
+        return found
+
+    def _end(self, trainer: Any, pl_module: Any) -> None:
+        for loader in self._loaders:
+            if loader.error is not None:
+                loader.add_violation("step", pl_module.device)
+            if loader.samples is not None:
+                loader.samples.settle()
+            try:
+                values = loader.collection.compute()
+            except ValueError as error:
+                where = f"{type(self).__name__}, loader {loader.name!r}"
+                raise loader.error or ValueError(f"{where}: {error}") from error
+            if not trainer.sanity_checking:
+                self._log(pl_module, values, loader.collection.members[0], loader.prefix, loader.postfix)
+            loader.collection.reset()
+        self._loaders = []
+        if trainer.sanity_checking:
+            self.collections = {}
+
+    def _warn(self, doubt: str | None) -> None:
+        if doubt and doubt not in self._said:
+            self._said.add(doubt)
+            warnings.warn(f"RecMetricsCallback: {doubt}.", UserWarning, stacklevel=2)
+
+
+@dataclass
+class _Loader:
+    name: str
+    prefix: str
+    postfix: str
+    collection: RecMetricCollection
+    exclude: Interactions | None
+    samples: SampleRows | None
+    share: Share | None
+    error: Exception | None = None
+
+    def add_violation(self, kind: str, device: torch.device) -> None:
+        """Add no row, but a violation that all processes will learn of."""
+        invalid = torch.tensor([int(other == kind) for other in VIOLATIONS], device=device)
+        nobody = Ranking.without_relevant(0, device, self.collection.needs.score_threshold)
+        nobody = replace(nobody, faults=Faults(counts=invalid))
+        if self.samples is None:
+            self.collection.update(nobody)
+        else:
+            self.samples.add(invalid[:0], nobody)
+
+    def without_repeats(
+        self, weights: Tensor | None, batch_idx: int, ranking: Ranking
+    ) -> tuple[Tensor | None, str | None]:
+        """Return weights that leave repeated samples out; or a doubt, where they cannot be told."""
+        rows = len(ranking)
+        kept = rows if self.share is None else self.share.kept(batch_idx, rows)
+        if kept is None:
+            return weights, f"a batch with repeated samples has {rows} rows, which are not its samples{MAY_REPEAT}"
+        if kept < rows:
+            device = ranking.ranks.device
+            weights = torch.ones(rows, device=device) if weights is None else weights
+            weights = weights.where(torch.arange(rows, device=device) < kept, 0)
+        return weights, None
+
+
+def _read(outputs: Any, source: str, device: torch.device) -> dict[str, Any]:
+    """Return what a step's mapping holds for `update`."""
+    wanted = f"{source} must return a mapping with 'scores' and 'target', or with 'ranks', or with 'ranking'"
+    cure = "outputs= takes a function of (what the step returned, batch) that makes one"
+    if not isinstance(outputs, Mapping):
+        raise TypeError(f"{wanted}, got {describe(outputs)}; {cure}")
+    given = {name: outputs[name] for name in (*Form._fields, "weights") if outputs.get(name) is not None}
+    forms = [name for name in _FORMS if name in given]
+    if len(forms) > 1:
+        raise ValueError(f"{source} returned {' and '.join(map(repr, forms))}: return one of them")
+    for meant, name in _MISSPELT.items() if forms == ["scores"] else ():
+        if name not in given and outputs.get(meant) is not None:
+            raise ValueError(f"{source} returned {meant!r}; did you mean {name!r}?")
+    if not forms or (forms == ["scores"] and "target" not in given):
+        raise ValueError(f"{wanted}, got {_keys_of(outputs)}; {cure}")
+    if forms != ["scores"]:
+        given.pop("target", None)  # ranks were made with it
+    for name, value in given.items():
+        for part in value if isinstance(value, tuple) else (value,):
+            if not isinstance(part, (Tensor, Ranking)) and name != "depth":
+                raise TypeError(f"{source} returned {name!r} that is no tensor: {describe(part)}")
+            there = part.ranks.device if isinstance(part, Ranking) else getattr(part, "device", device)
+            if there != device:
+                raise ValueError(f"{source} returned {name!r} on {there}, the module is on {device}")
+    return given
+
+
+def _user_ids(outputs: Mapping[str, Any], given: Mapping[str, Any], source: str) -> Tensor:
+    """Return the users of a batch, on the host."""
+    ids = outputs.get("user_ids")
+    if ids is None:
+        raise ValueError(f"{source} must return 'user_ids' too, for exclude=, got {_keys_of(outputs)}")
+    ids = torch.as_tensor(ids).cpu()
+    rows = len(given["scores"]) if "scores" in given else len(ids)
+    if ids.shape != (rows,) or ids.is_floating_point():
+        raise ValueError(f"{source} must return 'user_ids' as integers [{rows}], got {describe(ids)}")
+    return ids
+
+
+def _keys_of(outputs: Mapping[str, Any]) -> str:
+    return ", ".join(repr(key) for key in outputs) or "an empty mapping"

@@ -1,0 +1,496 @@
+"""`RankingMetric`: the mean of a formula over rows, its options and its label; and what a batch adds to several."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypedDict, get_args
+
+import torch
+from torch import Tensor
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
+
+from torchrecmetrics.arrays import float_dtype
+from torchrecmetrics.checks import (
+    VIOLATIONS,
+    Checks,
+    Validation,
+    check_choice,
+    check_k,
+    check_score_threshold,
+    describe,
+)
+from torchrecmetrics.kernels import KernelChoice
+from torchrecmetrics.ranking import Exclude, Needs, Overlap, Ranking, Rules, Ties
+from torchrecmetrics.ranking.forms import Form, read
+from torchrecmetrics.ranking.rules import RULES
+from torchrecmetrics.state import Summary, SummedMetric, Tally, summarize
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
+
+
+class MetricOptions(TypedDict, total=False):
+    """Keyword options of every metric, see `RankingMetric`; collections, callbacks and `evaluate` take them, too."""
+
+    ties: Ties | None
+    padding_idx: int | None
+    overlap: Overlap | None
+    empty_target_action: EmptyTargetAction
+    max_relevant: int | None
+    validate_args: Validation
+    kernels: KernelChoice
+    # torchmetrics' own
+    compute_on_cpu: bool
+    compute_with_cache: bool
+    dist_sync_fn: Callable[..., Any] | None
+    dist_sync_on_step: bool
+    distributed_available_fn: Callable[..., bool] | None
+    process_group: Any
+    sync_on_compute: bool
+
+
+OPTIONS = tuple(MetricOptions.__annotations__)
+
+
+class Signature(NamedTuple):
+    """What a formula's parameters say about its metric."""
+
+    takes_k: bool
+    needs_k: bool
+    options: dict[str, Any]
+    """Names and defaults of the metric's own options; `inspect.Parameter.empty` = must be given."""
+
+    @classmethod
+    def read(cls, owner: str, formula: Callable[..., Tensor]) -> Signature:
+        """Read a function of `(ranking, k, *, options)`, or of `(ranking, *, options)`.
+
+        Raises:
+            TypeError: for something else.
+        """
+        wanted = f"{owner}.formula must be a function of (ranking, k, *, ...) or (ranking, *, ...)"
+        try:
+            ranking, *rest = inspect.signature(formula).parameters.values()
+        except (TypeError, ValueError):
+            raise TypeError(f"{wanted}, got {formula!r}") from None
+        if ranking.name == "self":
+            raise TypeError(f"{wanted}: it knows no self; options come as arguments")
+        k = rest.pop(0) if rest and rest[0].name == "k" else None
+        for parameter in rest:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+                raise TypeError(f"{wanted}, each option by its name, got {parameter}")
+        if taken := [parameter.name for parameter in rest if parameter.name in (*OPTIONS, "k", "weights")]:
+            raise TypeError(f"{owner}.formula has the option {', '.join(taken)}, which every metric has: rename it")
+        options = {parameter.name: parameter.default for parameter in rest}
+        return cls(k is not None, k is not None and k.default is k.empty, options)
+
+
+class RankingMetric(SummedMetric):
+    """Weighted mean over rows of a function of their `Ranking`; what all metrics of this package share.
+
+    A row is one ranking: a user, a session, an event. `update` takes one of three forms, positional or by keyword:
+
+    - `update(scores, target, *, gains=None, exclude=None, weights=None)`, as described in `Ranking.from_scores`;
+    - `update(ranks, *, depth=None, weights=None)` with integer ranks [B], [B, 1] or [B, T] as `get_topk_ranks` gives
+      them (1 = best, `<= 0` = padding);
+    - `update(ranking, *, weights=None)` with a `Ranking`.
+
+    A call that raises leaves the metric as it was. Values are checked at once on the CPU; elsewhere nothing
+    waits and `compute` raises. `forward` returns the value of its batch; for that it waits for the device, and raises
+    on its own process.
+
+    Args:
+        k: cut-off, >= 1: places of the ranking that count.
+        options: those of the formula, and keywords that every metric has:
+
+            - `ties`: place of an item among equal scores: "realistic" (default), "optimistic" or "pessimistic";
+            - `padding_idx`: item id that is padding in target and exclude, and never a candidate;
+            - `overlap`: what a relevant item that is also excluded means: "error" (default), "keep" or "miss";
+            - `empty_target_action`: rows without a relevant item are left out ("skip", default; torchmetrics' default
+              is "neg"), count as 0 ("neg") or 1 ("pos"), or are an "error";
+            - `max_relevant`: width for dense targets, which then need no host sync;
+            - `validate_args`: True, "deferred" (violations raise in `compute` on the CPU too) or False (no value
+              checks);
+            - `kernels`: what counts over scores: "auto" (default), "eager" or "triton"; see `Ranking.from_scores`;
+            - torchmetrics' own, such as `sync_on_compute`.
+
+    **A metric of your own** is a subclass with a `formula`: a function of a `Ranking`, a cut-off and options, that
+    returns one value a row, [B]. Leave `k` out and the whole ranking is read. Options and their defaults are those of
+    its signature; the label shows them where they are not the default. Rows without a relevant item are taken care of.
+    It then works in collections, `evaluate` and callbacks like any other.
+
+    Class attributes:
+        formula: the function.
+        many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B]; else it is called for each.
+        bounds: lowest and highest value, None where unknown.
+
+    Example:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> def rank_biased_precision(ranking, k, *, p=0.8):
+        ...     return (1 - p) * (p ** (ranking.ranks - 1) * ranking.hits(k)).sum(-1)
+        >>> class RBP(trm.RankingMetric):
+        ...     formula = staticmethod(rank_biased_precision)
+        >>> metric = RBP(10, p=0.5)
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2, 1]]))
+        >>> metric.label, metric.compute()  # 0.5 * (1 + 0.5)
+        ('RBP-p0_5@10', tensor(0.7500, dtype=torch.float64))
+    """
+
+    higher_is_better = True
+
+    formula: ClassVar[Callable[..., Tensor]]
+    many_cutoffs: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float] | None] = None
+    _name: ClassVar[str]
+    _signature: ClassVar[Signature | None] = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "formula" in cls.__dict__:
+            formula = cls.__dict__["formula"]
+            formula = formula.__func__ if isinstance(formula, staticmethod) else formula
+            cls._signature = Signature.read(cls.__name__, formula)
+            cls.formula = staticmethod(formula)  # a plain function would be bound to the metric
+            cls._name = cls.__dict__.get("_name", cls.__name__)
+            if not re.fullmatch(r"[A-Za-z0-9_-]+", cls._name):
+                raise TypeError(f"{cls._name} becomes a label: letters, digits, '-' and '_' only")
+        cls.plot_lower_bound, cls.plot_upper_bound = cls.bounds or (None, None)
+
+    def __init__(self, k: int | None = None, **options: Any) -> None:
+        signature = self._signature
+        if signature is None:
+            raise TypeError(
+                f"{type(self).__name__} has no formula: write a subclass with formula = staticmethod(function), a "
+                "function of (ranking, k, *, options) that returns one value a row"
+            )
+        self._check_known(options)
+        ours = (*signature.options, *RULES, "empty_target_action")
+        super().__init__(**{name: value for name, value in options.items() if name not in ours})
+        if k is not None and not signature.takes_k:
+            raise ValueError(f"{self._name} has no cut-off, got k={k!r}")
+        self.k = check_k(k) if signature.needs_k or k is not None else None
+        self.rules = Rules(**{name: options[name] for name in RULES if name in options})
+        self.empty_target_action: EmptyTargetAction = options.get("empty_target_action", "skip")
+        check_choice("empty_target_action", self.empty_target_action, get_args(EmptyTargetAction))
+        self.options = {name: options.get(name, default) for name, default in signature.options.items()}
+        if "score_threshold" in self.options:
+            self.options["score_threshold"] = check_score_threshold(self.options["score_threshold"])
+        if self._changed_options():
+            # formulas refuse what they do not know; better now than at the first batch
+            _values([self], Ranking.without_relevant(0, torch.device("cpu"), self.needs.score_threshold))
+
+        shaped_by = [self.label, self.rules.place_ties, self.rules.take_overlap, self.empty_target_action]
+        shaped_by += [] if self.padding_idx is None else [f"padding{self.padding_idx}"]
+        self._keep_sums("-".join(shaped_by), 5, 4 + len(VIOLATIONS))
+
+    def _check_known(self, options: dict[str, Any]) -> None:
+        """Refuse options that there are not, and ask for those that there must be."""
+        assert self._signature is not None
+        own = self._signature.options
+        known = [*own, *OPTIONS]
+        for name in options:
+            if name not in known:
+                nearest = difflib.get_close_matches(name, known, n=1)
+                hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+                raise ValueError(f"{self._name} has no option {name!r}{hint} There are {', '.join(known)}")
+        missing = [f"{name}=" for name, default in own.items() if default is inspect.Parameter.empty]
+        if missing := [name for name in missing if name[:-1] not in options]:
+            raise TypeError(f"{self._name} needs {', '.join(missing)}")
+        for name in own.keys() & options.keys():
+            _label_part(name, options[name])  # refuses what no label can show
+
+    # ------------------------------------------------------------------------------------------ names, rules, results
+
+    @property
+    def name(self) -> str:
+        """Label without the cut-off: `NDCG-exponential`."""
+        return "-".join([self._name, *(_label_part(key, value) for key, value in self._changed_options().items())])
+
+    def _changed_options(self) -> dict[str, Any]:
+        assert self._signature is not None
+        defaults = self._signature.options
+        return {key: value for key, value in self.options.items() if value != defaults[key]}
+
+    @property
+    def label(self) -> str:
+        """Name under which the metric is logged: `NDCG-exponential@10`."""
+        return self.name if self.k is None else f"{self.name}@{self.k}"
+
+    @property
+    def ties(self) -> Ties | None:
+        """Place of an item among equal scores, as given; None is "realistic"."""
+        return self.rules.ties
+
+    @property
+    def padding_idx(self) -> int | None:
+        """Item id that is padding."""
+        return self.rules.padding_idx
+
+    @property
+    def overlap(self) -> Overlap | None:
+        """What a relevant item that is also excluded means, as given; None is "error"."""
+        return self.rules.overlap
+
+    @property
+    def max_relevant(self) -> int | None:
+        """Width for dense targets."""
+        return self.rules.max_relevant
+
+    @property
+    def validate_args(self) -> Validation:
+        """When values are checked."""
+        return self.rules.validate_args
+
+    @property
+    def kernels(self) -> KernelChoice:
+        """What counts over scores."""
+        return self.rules.kernels
+
+    @property
+    def needs(self) -> Needs:
+        """What the formula reads of a batch: `k` places, or all; the items that reach an option `score_threshold`.
+
+        A formula that reads `Ranking.num_ranked` says so: `return super().needs._replace(num_ranked=True)`.
+        """
+        return Needs(self.k, score_threshold=self.options.get("score_threshold"))
+
+    @property
+    def num_users(self) -> int:
+        """Rows that the last `compute` averaged over."""
+        return self.last_summary().num_users
+
+    @property
+    def num_skipped(self) -> int:
+        """Rows without a relevant item that the last `compute` met (left out under "skip")."""
+        return self.last_summary().num_skipped
+
+    @property
+    def num_unreachable(self) -> int:
+        """Rows of the last `compute` with a relevant item that was no candidate, and so could only be missed."""
+        return self.last_summary().num_unreachable
+
+    @property
+    def num_tied(self) -> int:
+        """Rows of the last `compute` with a relevant item that shared its score, within the depth looked at."""
+        return self.last_summary().num_tied
+
+    def standard_error(self) -> Tensor:
+        """Return the standard error of the mean that the last `compute` gave, scalar; NaN for fewer than two rows."""
+        return self.last_summary().standard_error.clone()
+
+    # ------------------------------------------------------------------------------------------------- update, compute
+
+    @torch.no_grad()
+    def update(
+        self,
+        scores: Tensor | Ranking | None = None,
+        target: Tensor | None = None,
+        *,
+        gains: Tensor | None = None,
+        exclude: Exclude | None = None,
+        weights: Tensor | None = None,
+        ranks: Tensor | None = None,
+        ranking: Ranking | None = None,
+        depth: int | None = None,
+    ) -> None:
+        """Add a batch: `(scores, target)`, `(ranks)` or `(ranking)`; see the class."""
+        form = Form(scores, target, gains, exclude, ranks, ranking, depth)
+        self.add(self.tally(read(form, self.needs, self.rules), weights))
+
+    @torch.no_grad()
+    def forward(
+        self,
+        scores: Tensor | Ranking | None = None,
+        target: Tensor | None = None,
+        *,
+        gains: Tensor | None = None,
+        exclude: Exclude | None = None,
+        weights: Tensor | None = None,
+        ranks: Tensor | None = None,
+        ranking: Ranking | None = None,
+        depth: int | None = None,
+    ) -> Tensor:
+        """Add a batch and return its value alone; takes what `update` takes and waits for the device."""
+        form = Form(scores, target, gains, exclude, ranks, ranking, depth)
+        tally = self.tally(read(form, self.needs, self.rules), weights)
+        (summary,) = summarize([(self, tally)], "dist_sync_on_step")
+        self.add(tally)
+        self._forward_cache = summary.value
+        return summary.value.clone()
+
+    def tally(self, ranking: Ranking, weights: Tensor | None = None) -> Tally:
+        """Compute what `ranking` adds to the state, without touching it; raises if the metric cannot use it."""
+        (tally,) = batch_rows([self], ranking, weights).tallies()
+        return tally
+
+    def check_usable(self, ranking: Ranking) -> None:
+        """Refuse a batch now, a Ranking elsewhere, or one made with other options than the metric was given."""
+        if self._is_synced:
+            raise TorchMetricsUserError(f"{self.label} is synchronised: call unsync() before the next batch")
+        self.rules.check_agree(self.label, ranking.made_with)
+        device = self.state().sums.device
+        if ranking.ranks.device != device:
+            raise ValueError(
+                f"{self.label} is on {device}, its input on {ranking.ranks.device}: move the metric with .to(device)"
+            )
+
+    def row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
+        """Return what each row weighs, [B], made of the weights that were given."""
+        return weights
+
+    @classmethod
+    def summaries(cls, metrics: Sequence[Self], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
+        """Turn sums over rows into means, standard errors and counts."""
+        for metric, (_, _, _, _, *invalid) in zip(metrics, counts, strict=True):
+            if any(invalid):
+                what = "; ".join(f"{n} rows {text}" for n, text in zip(invalid, VIOLATIONS.values(), strict=True) if n)
+                raise ValueError(f"{metric.label}: bad input since the last reset: {what}")
+        w, wv, w2, w2v, w2v2 = torch.stack([tally.sums for tally in tallies], 1).unbind()
+        mean = wv / w
+        spread = (w2v2 - 2 * mean * w2v + mean.square() * w2).clamp(min=0).sqrt() / w
+        used = torch.stack([tally.counts[0] for tally in tallies]).to(w.dtype)
+        error = (spread * (used / (used - 1)).sqrt()).where(used > 1, torch.nan)
+        return [
+            Summary(value, deviation, *numbers[:4])
+            for value, deviation, numbers in zip(mean.unbind(), error.unbind(), counts, strict=True)
+        ]
+
+
+def _label_part(option: str, value: Any) -> str:
+    """Spell an option in letters, digits, '-' and '_': what ModuleDict and file names can hold."""
+    if isinstance(value, str):
+        return re.sub(r"[^A-Za-z0-9_-]", lambda other: f"_{ord(other[0]):x}_", value)
+    if isinstance(value, bool) or value is None:
+        return option if value else f"no_{option}"
+    if isinstance(value, (int, float)):
+        # longer than one number may be: what was logged under it stays
+        short = {"score_threshold": "t", "zero_division": "zero_division_"}.get(option, option)
+        return f"{short}{float(value)!r}".removesuffix(".0").replace(".", "_").replace("+", "")
+    if isinstance(value, (tuple, list)):
+        return "_".join([option, *(_label_part("", one) for one in value)])
+    raise TypeError(f"{option}={value!r}: a label can show numbers, strings, True, False, None and tuples of these")
+
+
+# ------------------------------------------------------------------------------------------------- what a batch adds
+
+
+class BatchRows(NamedTuple):
+    """What each row of a batch adds to some metrics."""
+
+    values: Tensor  # float [metrics, B], 0 where the row is not used
+    weights: Tensor | None  # float [metrics, B], 0 where the row is not used; None = 1 where it is
+    used: Tensor  # bool [metrics, B]
+    notes: Tensor  # bool [3, metrics, B], or [3, 1, B] if all metrics agree: skipped, unreachable, tied
+    invalid: Tensor  # int64 [metrics, kinds]: violations of the batch
+
+    def tallies(self) -> list[Tally]:
+        """Add the rows up, for each metric: w, wv, w^2, w^2 v, w^2 v^2; users, notes, violations."""
+        num_used = self.used.sum(1)
+        if self.weights is None:
+            w, wv = num_used.to(self.values.dtype), self.values.sum(1)
+            sums = [w, wv, w, wv, self.values.square().sum(1)]
+        else:
+            weighted = self.weights * self.values
+            terms = (self.weights, weighted, self.weights.square(), self.weights * weighted, weighted.square())
+            sums = [term.sum(1) for term in terms]
+        noted = self.notes.sum(2).T.expand(len(num_used), 3)
+        counts = torch.cat([num_used[:, None], noted, self.invalid], 1)
+        return [Tally(*parts) for parts in zip(torch.stack(sums, 1).unbind(), counts.unbind(), strict=True)]
+
+
+def batch_rows(metrics: Sequence[RankingMetric], ranking: Ranking, weights: Tensor | None = None) -> BatchRows:
+    """Compute what each row of `ranking` adds to the metrics, touching none; raises if one of them cannot use it.
+
+    The metrics have the same rule for empty rows and for validation; they share every operation over the rows.
+    """
+    device, rows = ranking.ranks.device, len(ranking)
+    for metric in metrics:
+        metric.check_usable(ranking)
+    action, dtype = metrics[0].empty_target_action, float_dtype(device)
+    # an error that was asked for is given even where values are not checked otherwise
+    checks = Checks(metrics[0].validate_args or action == "error", device, rows)
+    values = _values(metrics, ranking)
+    faults = ranking.faults
+    sound = torch.ones_like(ranking.tied) if faults.rows is None else ~faults.rows
+    empty = (ranking.num_relevant == 0) & sound
+    if action == "error":
+        checks.reject("empty", empty, lambda row: f"row {row}")
+    elif action in ("neg", "pos"):
+        values = values.where(~empty, 0.0 if action == "neg" else 1.0)
+    short = None
+    if checks.enabled and ranking.reach.rows is not None:
+        furthest = [
+            ranking.num_relevant if m.k is None else ranking.num_relevant.new_full((rows,), m.k) for m in metrics
+        ]
+        short = ranking.cut_short(torch.stack(furthest))
+    counted = sound
+    if weights is not None:
+        weights = _check_weights(weights, rows, device, checks).to(dtype)
+        counted = counted & (weights > 0)
+    counted = checks.without_rejected(counted)
+    invalid = torch.zeros((len(metrics), len(VIOLATIONS)), dtype=torch.int64, device=device)
+    for found in (faults.counts, checks.faults.counts):
+        invalid = invalid if found is None else invalid + found
+    counted = counted[None]
+    if short is not None:
+        short = short & sound
+        invalid[:, list(VIOLATIONS).index("list_short")] += short.sum(1)
+        counted = counted & ~short
+    used = counted & ~values.isnan()
+    if action == "skip":
+        used &= ~empty
+    values = values.where(used, 0)
+    if weights is not None or any(type(metric).row_weights is not RankingMetric.row_weights for metric in metrics):
+        own = used.to(dtype) if weights is None else weights.where(used, 0)
+        weights = torch.stack([metric.row_weights(ranking, row) for metric, row in zip(metrics, own, strict=True)])
+        used = used & (weights > 0)
+    notes = torch.stack([empty, ranking.unreachable, ranking.tied])[:, None] & counted
+    return BatchRows(values, weights, used, notes, invalid)
+
+
+def _values(metrics: Sequence[RankingMetric], ranking: Ranking) -> Tensor:
+    """Value of each row for each metric, [metrics, B]; a formula is asked once for all the cut-offs that it takes."""
+    alike: list[list[int]] = []
+    for place, metric in enumerate(metrics):
+        for places in alike if metric.many_cutoffs and metric.k is not None else ():
+            other = metrics[places[0]]
+            same = type(metric).formula is type(other).formula and metric.options == other.options
+            if same and other.k is not None:
+                places.append(place)
+                break
+        else:
+            alike.append([place])
+    values: list[Tensor] = [ranking.ranks] * len(metrics)
+    for places in alike:
+        first = metrics[places[0]]
+        cutoffs = tuple(metrics[place].k for place in places)
+        k: tuple[Any, ...] = ()
+        if first._signature is not None and first._signature.takes_k:
+            k = (cutoffs if len(places) > 1 else first.k,)
+        found = type(first).formula(ranking, *k, **first.options)
+        shape = (len(places), len(ranking)) if len(places) > 1 else (len(ranking),)
+        if not isinstance(found, Tensor) or found.shape != shape or found.device != ranking.ranks.device:
+            what = f"a row for each of the cut-offs {cutoffs}, " if len(places) > 1 else "one value a row, "
+            raise TypeError(
+                f"the formula of {first.label} must return {what}a tensor {list(shape)} on {ranking.ranks.device}, got "
+                f"{describe(found)}{f' on {found.device}' if isinstance(found, Tensor) else ''}"
+            )
+        for place, value in zip(places, found if len(places) > 1 else (found,), strict=True):
+            values[place] = value.to(ranking.ranks.dtype)
+    return torch.stack(values)
+
+
+def _check_weights(weights: Tensor, rows: int, device: torch.device, checks: Checks) -> Tensor:
+    if not isinstance(weights, Tensor):
+        raise TypeError(f"weights must be a tensor, got {type(weights).__name__}")
+    if weights.shape != (rows,) or weights.is_complex() or weights.device != device:
+        raise ValueError(f"weights must be numbers [{rows}] on {device}, got {describe(weights)} on {weights.device}")
+    if checks.enabled:
+        wrong = ~(weights.isfinite() & (weights >= 0))
+        checks.reject("weights", wrong, lambda row: f"row {row} weighs {weights[row]}")
+    return weights

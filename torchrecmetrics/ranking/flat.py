@@ -1,0 +1,107 @@
+"""From torchmetrics' flat triples to places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import float_dtype, run_starts
+from torchrecmetrics.checks import Checks, Validation, check_device, check_ids, check_scores, describe
+from torchrecmetrics.ranking.rules import Rules, Ties
+from torchrecmetrics.ranking.ties import FromLocated, Located
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class FromFlat(FromLocated):
+    """The way from flat triples to a ranking."""
+
+    @classmethod
+    @torch.no_grad()
+    def from_flat(
+        cls,
+        scores: Tensor,
+        target: Tensor,
+        indexes: Tensor,
+        *,
+        ties: Ties = "realistic",
+        validate_args: Validation = True,
+    ) -> Self:
+        """Read torchmetrics' flat retrieval triple: one entry per (query, candidate) pair.
+
+        Rows come out in ascending order of query id; all entries of a query must be in the same call. Costs host
+        syncs: how many queries there are is data.
+
+        Args:
+            scores: float [E].
+            target: [E]; bool or number, > 0 relevant, the value is the gain.
+            indexes: integer [E], the query each entry belongs to.
+            ties: as in `from_scores`.
+            validate_args: as in `from_scores`.
+
+        Example:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> scores, target = torch.tensor([0.2, 0.3, 0.5]), torch.tensor([0, 1, 0])
+            >>> trm.Ranking.from_flat(scores, target, torch.tensor([0, 0, 0])).ranks
+            tensor([[2.]], dtype=torch.float64)
+        """
+        rules = Rules(ties, validate_args=validate_args)
+        _check_triple(scores, target, indexes)
+        # entries by query, best first; where a run of equal scores begins and how long it is
+        queries, query = torch.unique(indexes, return_inverse=True)
+        rows = len(queries)
+        checks = Checks(validate_args, scores.device, rows)
+        order = scores.where(~scores.isnan(), -torch.inf).argsort(descending=True, stable=True)
+        order = order[query[order].argsort(stable=True)]
+        query, scores, target = query[order], scores[order], target[order]
+        usable = scores > -torch.inf
+        start = run_starts(query)
+        run = torch.maximum(start, run_starts(scores))
+        run_length = torch.bincount(run, minlength=len(run))[run]
+        gain = target.to(float_dtype(scores.device))
+        if checks.enabled:
+            for kind, wrong in (("scores", scores.isnan() | (scores == torch.inf)), ("gains", ~gain.isfinite())):
+                queries_of = torch.zeros(rows, dtype=torch.bool, device=scores.device)
+                queries_of[query[wrong]] = True
+                checks.reject(kind, queries_of, lambda row: f"query {int(queries[row])}")
+
+        picked = gain.nonzero()[:, 0]
+        row = query[picked]
+        size = torch.bincount(row, minlength=rows)
+        slot = torch.arange(len(row), device=row.device) - (size.cumsum(0) - size)[row]
+        width = max(1, int(size.max())) if rows else 1
+
+        def table(values: Tensor, fill: int | bool) -> Tensor:
+            out = torch.full((rows, width), fill, dtype=values.dtype, device=values.device)
+            out[row, slot] = values[picked]
+            return out
+
+        listed = checks.without_rejected(table(torch.ones_like(usable), False))
+        gains = table(gain, 0)
+        located = Located(
+            relevant=listed & (gains > 0),
+            unwanted=None if target.dtype == torch.bool else listed & (gains < 0),
+            gains=None if target.dtype == torch.bool else gains,
+            candidate=listed & table(usable, False),
+            scores=table(scores, 0),
+            better=table(run - start, 0),
+            group_size=table(run_length, 0),
+            num_ranked=torch.bincount(query[usable], minlength=rows),
+        )
+        return cls._from_located(located, rules.place_ties, checks, made_with=rules.shaping("ties"))
+
+
+def _check_triple(scores: Tensor, target: Tensor, indexes: Tensor) -> None:
+    check_scores(scores, dims=1)
+    check_ids("indexes", indexes)
+    if not isinstance(target, Tensor) or not (target.shape == indexes.shape == scores.shape):
+        raise ValueError(
+            f"scores, target and indexes must be tensors of one shape, got {describe(scores)}, "
+            f"{describe(target)} and {describe(indexes)}"
+        )
+    for name, tensor in (("target", target), ("indexes", indexes)):
+        check_device(name, tensor, scores.device)

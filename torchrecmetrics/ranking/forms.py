@@ -1,0 +1,65 @@
+"""The forms that `update` takes, scores with a target, ranks, or a ranking: all become a `Ranking`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from torchrecmetrics.checks import describe
+from torchrecmetrics.ranking import Exclude, Needs, Ranking, Reach, Rules
+
+
+class Form(NamedTuple):
+    """What one call of `update` was given."""
+
+    scores: Tensor | Ranking | None = None  # the first argument, whatever it is
+    target: Tensor | None = None
+    gains: Tensor | None = None
+    exclude: Exclude | None = None
+    ranks: Tensor | None = None
+    ranking: Ranking | None = None
+    depth: int | None = None
+
+
+def read(form: Form, needs: Needs, rules: Rules) -> Ranking:
+    """Bring what was given to a Ranking, as deep as its readers need."""
+    scores, target, gains, exclude, ranks, ranking, depth = form
+    if isinstance(scores, Ranking):
+        if ranking is not None:
+            raise ValueError("two rankings given, positional and by keyword: pass one")
+        scores, ranking = None, scores
+    elif isinstance(scores, Tensor) and target is None and not scores.is_floating_point():
+        if ranks is not None:
+            raise ValueError("ranks given twice, positional and by keyword: pass one")
+        scores, ranks = None, scores
+    given = [name for name, value in (("scores", scores), ("ranks", ranks), ("ranking", ranking)) if value is not None]
+    if len(given) != 1:
+        raise ValueError(
+            f"update takes scores with target, or ranks, or a ranking; got {' and '.join(given) or 'none'}"
+        )
+    if scores is not None and target is None:
+        raise ValueError("scores were given without target; ranks are integers")
+    if scores is not None and target is not None:
+        if depth is not None:
+            raise ValueError("depth belongs to ranks; the depth of scores follows from the metrics' k")
+        return Ranking.of_batch(scores, target, gains, exclude, needs, rules)
+    for name, value in (("target", target), ("gains", gains), ("exclude", exclude)):
+        if value is not None:
+            raise ValueError(
+                f"{name} was given beside {given[0]}, made already: give it where they are made "
+                "(get_topk_ranks, Ranking.from_scores, Ranking.from_topk)"
+            )
+    if ranking is not None:
+        if not isinstance(ranking, Ranking):
+            raise TypeError(f"ranking must be a Ranking, got {type(ranking).__name__}")
+        if depth is not None:
+            raise ValueError("depth was given beside a Ranking, which knows its own")
+        return ranking
+    if not isinstance(ranks, Tensor) or ranks.is_floating_point():
+        raise TypeError(
+            f"ranks must be an integer tensor, got {describe(ranks)}; for float ranks use Ranking.from_ranks"
+        )
+    # no more than k items stand in the first k places
+    columns = None if needs.each_relevant or not needs.depth else needs.depth
+    return Ranking._from_ranks(ranks, Reach(depth, known=False), None, rules, columns)

@@ -1,0 +1,249 @@
+"""Where the relevant items of a batch stand: the fields of a `Ranking`, and what metrics read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import float_dtype, group_mean, search
+from torchrecmetrics.checks import Checks, Faults, check_cutoffs, check_k
+from torchrecmetrics.kernels import Kernels
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, TypeVarTuple, Unpack
+
+    More = TypeVarTuple("More")
+
+DEPTH_UNKNOWN = "depth unknown: pass update(ranks, depth=...), or scores, or a Ranking"
+
+
+class Graded(NamedTuple):
+    """Items of one kind at their places."""
+
+    ranks: Tensor
+    """Float [B, T], ascending, 1 = best; `inf` = not ranked, beyond the depth, or padding."""
+    gains: Tensor | None = None
+    """Float [B, T] beside them (0 = padding), or None where each gains 1."""
+    group: Tensor | None = None
+    """Int64 [B, T], the slot at which each entry's tie group begins, where its gains are to be averaged."""
+
+    def placed(self, transform: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return transformed gains at the ranks, [B, T]; equal scores share their mean."""
+        gains = transform(self.ranks.isfinite().to(self.ranks.dtype) if self.gains is None else self.gains)
+        return gains if self.group is None else group_mean(gains, self.group)
+
+
+class Reach(NamedTuple):
+    """How far down ranks are known."""
+
+    depth: int | None = None
+    """This many places; None = all of them."""
+    known: bool = True
+    """False for bare ranks handed over without a depth: only metrics with a cut-off may read them."""
+    rows: Tensor | None = None
+    """Int64 [B]: places of each row, where that can be less."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Places:
+    """Where the relevant items of a batch stand: the fields of `Ranking`."""
+
+    found: Graded
+    """The relevant items."""
+    num_relevant: Tensor
+    """Int64 [B]: relevant items of the row, ranked or not."""
+    tied: Tensor
+    """Bool [B]: a relevant item within `depth` shares its score with another candidate."""
+    unreachable: Tensor
+    """Bool [B]: a relevant item is not a candidate (excluded, `-inf` or NaN)."""
+    penalties: Graded | None = None
+    """The items with a negative gain; only NDCG reads them."""
+    num_ranked: Tensor | None = None
+    """Int64 [B]: how many items were candidates, where known."""
+    num_recommended: Tensor | None = None
+    """Int64 [B]: length of the list handed in, or candidates with score >= `score_threshold`."""
+    score_threshold: float | None = None
+    """What `num_recommended` was counted with."""
+    reach: Reach = field(default_factory=Reach)
+    """How far down this is known."""
+    faults: Faults = field(default_factory=Faults)
+    """Rows left out because of bad values that could not raise at once."""
+    made_with: Mapping[str, object] = field(default_factory=dict)
+    """The options (ties, padding_idx, overlap) that shaped the ranks, as far as known."""
+    kernels: Kernels | None = None
+    """Which kernels counted the candidates; None = nothing was counted."""
+
+    _derived: dict[Any, Any] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def without_relevant(cls, rows: int, device: torch.device, score_threshold: float | None) -> Self:
+        """Return rows that need no scores: nothing of theirs can be found; whatever a formula asks for is known."""
+        none = torch.zeros(rows, dtype=torch.int64, device=device)
+        return cls(
+            found=Graded(torch.full((rows, 1), torch.inf, dtype=float_dtype(device), device=device)),
+            num_relevant=none,
+            tied=none.bool(),
+            unreachable=none.bool(),
+            num_ranked=none,
+            num_recommended=none,
+            score_threshold=score_threshold,
+        )
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    def __repr__(self) -> str:
+        depth = "unknown depth"
+        if self.reach.known:
+            depth = "whole" if self.depth is None else f"first {self.depth}"
+        return f"Ranking({len(self)} rows, up to {self.ranks.shape[1]} relevant items, {depth}, {self.ranks.device})"
+
+    @property
+    def ranks(self) -> Tensor:
+        """Float [B, T], ascending, 1 = best; `inf` = not ranked, beyond `depth`, or padding."""
+        return self.found.ranks
+
+    @property
+    def gains(self) -> Tensor | None:
+        """Float [B, T] beside `ranks` (0 = padding), or None where every relevant item gains 1."""
+        return self.found.gains
+
+    @property
+    def depth(self) -> int | None:
+        """Ranks are known down to this place; None = all of them."""
+        return self.reach.depth
+
+    @property
+    def invalid(self) -> Tensor | None:
+        """Int64 [len(VIOLATIONS)]: rows left out by kind, where they did not raise at once."""
+        return self.faults.counts
+
+    def hits(self, k: int | Tensor | None) -> Tensor:
+        """Which relevant items stand in the first `k` places (None: anywhere; [B]: a row's own k <= T), bool [B, T].
+
+        Raises:
+            ValueError: if the ranking is not known so far down.
+        """
+        k = self._reached(k)
+        if k is None:
+            return self.ranks.isfinite()
+        return self.ranks <= (k[:, None] if isinstance(k, Tensor) else k)
+
+    def num_hits(self, k: int | Sequence[int] | Tensor | None) -> Tensor:
+        """How many relevant items stand in the first `k` places, int64 [B], or [K, B] for several cut-offs.
+
+        `k` and errors otherwise as in `hits`.
+        """
+        if isinstance(k, Tensor):
+            return self.num_in_front(self._reached(k))
+        return _num_hits(self, None if k is None else check_cutoffs(k))
+
+    def num_in_front(self, place: int | Tensor | None) -> Tensor:
+        """Count hits like `num_hits`, down to a place (or [K, 1] places) that may lie behind what is known."""
+        last = torch.finfo(self.ranks.dtype).max if place is None else place
+        edge = last[..., None] if isinstance(last, Tensor) else last
+        if self.ranks.numel() < 2**15:  # to wake threads for a search would take longer
+            return (self.ranks <= edge).sum(-1)
+        if isinstance(last, Tensor) and last.dim() == 2:
+            edges = last.to(self.ranks.dtype).T.expand(len(self), -1)
+            return search(self.ranks, edges, right=True).T
+        edge = edge.to(self.ranks.dtype) if isinstance(edge, Tensor) else self.ranks.new_full((len(self), 1), edge)
+        return search(self.ranks, edge, right=True)[:, 0]  # ranks ascend
+
+    def cutoffs(self, k: int | Sequence[int]) -> int | Tensor:
+        """Return one cut-off as it is, several as a column that broadcasts against rows, int64 [K, 1]."""
+        k = check_cutoffs(k)
+        return k if isinstance(k, int) else _column(self, k)
+
+    @property
+    def hit_number(self) -> Tensor:
+        """1, 2, 3, ... along a row, [T]: the i of "the i-th best relevant item"."""
+        return torch.arange(1, self.ranks.shape[1] + 1, dtype=self.ranks.dtype, device=self.ranks.device)
+
+    @property
+    def ideal_gains(self) -> Tensor:
+        """Gains of all relevant items, ranked or not, best first, 0 behind the last: [B, T]."""
+        if self.gains is None:
+            return (self.hit_number <= self.num_relevant[:, None]).to(self.ranks.dtype)
+        return _ideal_gains(self)
+
+    def cut_short(self, k: int | Tensor) -> Tensor | None:
+        """Rows whose place `k` (a number, [B] or [K, B]) is unknown, bool in that shape; None where there are none.
+
+        Raises:
+            ValueError: if there are any, and values were checked at once.
+        """
+        rows = self.reach.rows
+        if rows is None:
+            return None
+        short = rows < k
+        if self.faults.counts is not None:
+            return short
+        checks = Checks(True, rows.device, len(self))
+        some = short.any(0) if short.dim() == 2 else short
+        checks.reject("list_short", some, lambda row: f"row {row} to {int(rows[row])}")
+        return None
+
+    def _reached(self, k: int | Tensor | None) -> int | Tensor | None:
+        """Return `k` if the ranking is known so far down, else raise."""
+        furthest = self.ranks.shape[1] if isinstance(k, Tensor) else k
+        if k is not None and not isinstance(k, Tensor):
+            furthest = k = check_k(k)
+        if not self.reach.known and not isinstance(k, int):
+            raise ValueError(DEPTH_UNKNOWN)
+        if self.depth is not None and (furthest is None or furthest > self.depth):
+            needed = "the whole ranking" if furthest is None else f"the first {furthest} places"
+            raise ValueError(
+                f"the metric needs {needed}, but the ranks are known to depth {self.depth} only (if nothing else was "
+                "recommended: Ranking.from_topk(..., complete=True))"
+            )
+        if k is not None:
+            self.cut_short(k)
+        return k
+
+
+P = TypeVar("P", bound=Places)
+
+
+def derived(make: Callable[[P, Unpack[More]], Tensor]) -> Callable[[P, Unpack[More]], Tensor]:
+    """Keep what a function makes of a ranking, for the next formula that asks (torch.compile shares by itself)."""
+
+    @wraps(make)
+    def kept(ranking: P, *arguments: Unpack[More]) -> Tensor:
+        if torch.compiler.is_compiling():
+            return make(ranking, *arguments)
+        key = (make, *arguments)
+        if key not in ranking._derived:
+            ranking._derived[key] = make(ranking, *arguments)
+        found: Tensor = ranking._derived[key]
+        return found
+
+    return kept
+
+
+@derived
+def _num_hits(ranking: Places, k: int | tuple[int, ...] | None) -> Tensor:
+    for one in k if isinstance(k, tuple) else (k,):
+        ranking._reached(one)
+    return ranking.num_in_front(None if k is None else ranking.cutoffs(k))
+
+
+@derived
+def _column(ranking: Places, k: tuple[int, ...]) -> Tensor:
+    return torch.cat([ranking.num_relevant.new_full((1, 1), one) for one in k])
+
+
+@derived
+def _ideal_gains(ranking: Places) -> Tensor:
+    assert ranking.gains is not None
+    return ranking.gains.sort(dim=1, descending=True).values
+
+
+def cut(ranks: Tensor, depth: int | None) -> Tensor:
+    """Lose sight of what stands beyond a depth."""
+    return ranks if depth is None else ranks.where(ranks <= depth, torch.inf)

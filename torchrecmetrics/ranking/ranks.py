@@ -1,0 +1,148 @@
+"""From ranks made elsewhere to places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import float_dtype, running_sums
+from torchrecmetrics.checks import ID_DTYPES, SCORE_DTYPES, Checks, Validation, check_ids, check_k, describe, shown
+from torchrecmetrics.ranking.places import Graded, Places, Reach, cut
+from torchrecmetrics.ranking.rules import Rules
+from torchrecmetrics.ranking.scores import INVALID_RANK
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class FromRanks(Places):
+    """The way from ranks to a ranking."""
+
+    @classmethod
+    @torch.no_grad()
+    def from_ranks(
+        cls,
+        ranks: Tensor,
+        *,
+        depth: int | None = None,
+        num_ranked: int | Tensor | None = None,
+        depth_known: bool = True,
+        validate_args: Validation = True,
+    ) -> Self:
+        """Take ranks made elsewhere, of the whole list unless a depth is known.
+
+        Args:
+            ranks: integers or floats [B], [B, 1] or [B, T], 1 = best; `<= 0` is padding; `inf`, or a rank beyond
+                `depth`, is a relevant item that was missed.
+            depth: places that were looked at; None = what the tensor says (`get_topk_ranks`), or the whole list.
+            num_ranked: candidates a row, a number or integer [B]; AUROC needs it.
+            depth_known: False if the ranks may have been cut at a depth nobody told: metrics without a cut-off refuse.
+            validate_args: as in `from_scores`.
+        """
+        reach = Reach(depth, depth_known)
+        return cls._from_ranks(ranks, reach, num_ranked, Rules(validate_args=validate_args))
+
+    @classmethod
+    @torch.no_grad()
+    def _from_ranks(
+        cls, ranks: Tensor, reach: Reach, num_ranked: int | Tensor | None, rules: Rules, columns: int | None = None
+    ) -> Self:
+        """Take ranks; `columns`: look no further than so many places."""
+        reach = _reach(ranks, reach)
+        if ranks.dim() == 1:
+            ranks = ranks[:, None]
+        if ranks.dim() != 2:
+            raise ValueError(f"ranks must be [B] or [B, T], got {list(ranks.shape)}")
+        if ranks.shape[1] == 0:
+            ranks = ranks.new_zeros(len(ranks), 1)
+        num_ranked = _num_ranked(num_ranked, len(ranks), ranks.device)
+        checks = Checks(rules.validate_args, ranks.device, len(ranks))
+        dtype = float_dtype(ranks.device)
+        relevant = ranks > 0
+        last: float
+        if ranks.is_floating_point():
+            last = torch.inf
+            placed = ranks.to(dtype).where(relevant, last).sort(dim=1).values
+        else:  # integers sort faster; none of them is as large as this
+            kind = torch.int64 if columns is None else torch.int32
+            last = torch.iinfo(kind).max
+            wanted = relevant if columns is None else relevant & (ranks <= columns)
+            placed = ranks.to(kind).where(wanted, last).sort(dim=1).values
+            if columns is not None and columns + 1 < placed.shape[1]:
+                placed = placed[:, : columns + 1].contiguous()  # of so many in the first places, two share one
+        if checks.enabled:
+            wrong, again = _no_places(ranks, placed, last, reach)
+            if again is not None and (ranks.device.type != "cpu" or again.any()):
+                # a place taken twice is the k + 1 of somebody's "not in the top k"
+                repeated = placed[:, 1:].where(again, last).amin(1)
+                reach = reach._replace(rows=repeated.long() - 1)
+            if num_ranked is not None:
+                beyond = placed > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
+                beyond &= placed <= reach.depth if reach.depth is not None else placed < last
+                wrong[:, : placed.shape[1]] |= beyond
+            checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(ranks[row])}")
+        if columns is not None and columns < placed.shape[1]:
+            placed = placed[:, :columns].contiguous()
+        if not ranks.is_floating_point():
+            placed = placed.to(dtype).masked_fill_(placed == last, torch.inf)
+        relevant = checks.without_rejected(relevant)
+        if (rejected := checks.faults.rows) is not None:
+            placed = placed.where(~rejected[:, None], torch.inf)
+        if columns is None or reach.depth is None or columns > reach.depth:
+            placed = cut(placed, reach.depth)
+        if num_ranked is not None and not isinstance(num_ranked, Tensor):
+            num_ranked = torch.full((len(ranks),), num_ranked, dtype=torch.int64, device=ranks.device)
+        none = torch.zeros(len(ranks), dtype=torch.bool, device=ranks.device)
+        return cls(
+            found=Graded(placed),
+            num_relevant=relevant.sum(1),
+            tied=none,
+            unreachable=none,
+            num_ranked=num_ranked,
+            reach=reach,
+            faults=checks.faults,
+        )
+
+
+def _reach(ranks: Tensor, reach: Reach) -> Reach:
+    """Return how far down ranks are known, which they may say themselves."""
+    if not isinstance(ranks, Tensor) or ranks.dtype not in (*ID_DTYPES, *SCORE_DTYPES):
+        raise TypeError(f"ranks must be an integer or float tensor, got {describe(ranks)}")
+    cut_at: int | None = getattr(ranks, "depth", None)
+    depth = reach.depth
+    if depth is None:
+        depth = cut_at
+    elif check_k(depth, "depth") > (cut_at or depth):
+        raise ValueError(f"depth={depth} was given for ranks that were cut at {cut_at}")
+    return Reach(depth, reach.known or depth is not None)
+
+
+def _num_ranked(num_ranked: int | Tensor | None, rows: int, device: torch.device) -> int | Tensor | None:
+    """Return how many candidates there were, checked."""
+    if isinstance(num_ranked, Tensor):
+        check_ids("num_ranked", num_ranked)
+        if num_ranked.shape != (rows,) or num_ranked.device != device:
+            raise ValueError(f"num_ranked must be a number or [{rows}] on {device}, got {describe(num_ranked)}")
+    elif num_ranked is not None and num_ranked != 0:
+        num_ranked = check_k(num_ranked, "num_ranked")
+    return num_ranked
+
+
+def _no_places(ranks: Tensor, placed: Tensor, last: float, reach: Reach) -> tuple[Tensor, Tensor | None]:
+    """Return which entries show that a row holds no places; and, at an unknown depth, which stand where another does.
+
+    `placed` are the ranks in order, as far as they are looked at; `last` stands for none.
+    """
+    if ranks.is_floating_point():  # places among equal scores may be averages; i of them add up to 1 + ... + i
+        wrong = ranks.isnan() | ((ranks > 0) & (ranks < 1))
+        number = torch.arange(1, placed.shape[1] + 1, dtype=placed.dtype, device=ranks.device)
+        return wrong | (running_sums(placed) < number * (number + 1) / 2 * (1 - 1e-9)), None
+    wrong = ranks == INVALID_RANK
+    again = placed[:, 1:] == placed[:, :-1]
+    again &= placed[:, 1:] <= reach.depth if reach.depth is not None else placed[:, 1:] < last
+    if reach.known:
+        wrong[:, 1 : placed.shape[1]] |= again
+        return wrong, None
+    return wrong, again if ranks.shape[1] > 1 else None

@@ -1,0 +1,114 @@
+"""What is settled before a batch comes: the user's `Rules` for all of them, and what the readers of each `Needs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.checks import Validation, check_choice, check_k, check_padding_idx
+from torchrecmetrics.kernels import KernelChoice
+
+Ties: TypeAlias = Literal["optimistic", "realistic", "pessimistic"]
+Overlap: TypeAlias = Literal["error", "keep", "miss"]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a user wants rankings to be made; None = not said.
+
+    Raises:
+        TypeError: for a `padding_idx` or `max_relevant` that is no whole number.
+        ValueError: for a word that is not accepted.
+    """
+
+    ties: Ties | None = None
+    padding_idx: int | None = None
+    overlap: Overlap | None = None
+    max_relevant: int | None = None
+    validate_args: Validation = True
+    kernels: KernelChoice = "auto"
+
+    def __post_init__(self) -> None:
+        check_choice("ties", self.place_ties, get_args(Ties))
+        check_choice("overlap", self.take_overlap, get_args(Overlap))
+        check_choice("kernels", self.kernels, get_args(KernelChoice))
+        if not isinstance(self.validate_args, bool) and self.validate_args != "deferred":
+            raise ValueError(f"validate_args must be True, False or 'deferred', got {self.validate_args!r}")
+        if self.max_relevant is not None:
+            object.__setattr__(self, "max_relevant", check_k(self.max_relevant, "max_relevant"))
+        object.__setattr__(self, "padding_idx", check_padding_idx(self.padding_idx))
+
+    @property
+    def place_ties(self) -> Ties:
+        """Where an item among equal scores stands."""
+        return "realistic" if self.ties is None else self.ties
+
+    @property
+    def take_overlap(self) -> Overlap:
+        """What a relevant item that is also excluded means."""
+        return "error" if self.overlap is None else self.overlap
+
+    def shaping(self, *names: str) -> dict[str, object]:
+        """Return those of the rules that decide about places, by name: all of them, or some."""
+        every = {"ties": self.place_ties, "padding_idx": self.padding_idx, "overlap": self.take_overlap}
+        return {name: every[name] for name in names or every}
+
+    def check_agree(self, label: str, made_with: Mapping[str, object]) -> None:
+        """Refuse a ranking made with other rules than those that were given."""
+        for name, made in made_with.items():
+            asked = getattr(self, name)
+            if asked is not None and asked != made:
+                raise ValueError(f"{label} has {name}={asked!r}, but the ranking was made with {name}={made!r}")
+
+
+RULES = tuple(Rules.__dataclass_fields__)
+
+
+class Needs(NamedTuple):
+    """What a metric, or several, read of a batch: it is ranked as deep as they need, and counted what they count."""
+
+    depth: int | None = None
+    """Places; None = the whole list."""
+    each_relevant: bool = False
+    """As many places as a row has relevant items, too."""
+    num_ranked: bool = False
+    """How many items were candidates: a read of the scores of its own, unless the whole list is ranked."""
+    score_threshold: float | None = None
+    """How many of them reach this score."""
+
+    @classmethod
+    def union(cls, several: Iterable[Needs]) -> Needs:
+        """Return what serves all of them.
+
+        Raises:
+            ValueError: for different score thresholds: a batch can be counted against one only.
+        """
+        needs = list(several)
+        depths = [each.depth for each in needs]
+        thresholds = {each.score_threshold for each in needs} - {None}
+        if len(thresholds) > 1:
+            raise ValueError(f"metrics with different score_thresholds {_listed(thresholds)} need a collection each")
+        return cls(
+            None if None in depths else max((depth for depth in depths if depth is not None), default=0),
+            any(each.each_relevant for each in needs),
+            any(each.num_ranked for each in needs),
+            next(iter(thresholds), None),
+        )
+
+    def within(self, target: Any, rules: Rules) -> Needs:
+        """Say `each_relevant` as a depth: that of the widest row which this target can hold."""
+        if not self.each_relevant or self.depth is None or not isinstance(target, Tensor):
+            return self
+        if target.dtype == torch.bool or target.is_floating_point():
+            widest = rules.max_relevant
+        else:
+            widest = max(1, target.shape[1]) if target.dim() == 2 else 1
+        return self._replace(depth=None if widest is None else max(self.depth, widest))
+
+
+def _listed(thresholds: Iterable[float | None]) -> list[float]:
+    return sorted(threshold for threshold in thresholds if threshold is not None)

@@ -1,0 +1,262 @@
+"""From scores to places: every item is compared with the relevant ones, none is sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics import kernels
+from torchrecmetrics.arrays import count_above, count_at_least
+from torchrecmetrics.checks import (
+    Checks,
+    Validation,
+    check_integer_target,
+    check_k,
+    check_score_threshold,
+    check_scores,
+)
+from torchrecmetrics.kernels import KernelChoice, Products, Question
+from torchrecmetrics.ranking.excluded import Exclude
+from torchrecmetrics.ranking.places import cut
+from torchrecmetrics.ranking.rules import Needs, Overlap, Rules, Ties
+from torchrecmetrics.ranking.targets import Targets
+from torchrecmetrics.ranking.ties import FromLocated, Located, place
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: `get_topk_ranks` writes this where a row is invalid and its device cannot raise without waiting.
+INVALID_RANK = torch.iinfo(torch.int64).min
+
+
+class ScoreRows(NamedTuple):
+    """Scores [B, I] made for some rows at a time, in memory that the kernel may overwrite: the cheapest exclusion."""
+
+    shape: tuple[int, int]
+    dtype: torch.dtype
+    device: torch.device
+    parts: Callable[[], Iterable[Tensor]]  # consecutive rows; each part is valid until the next
+
+
+class FromScores(FromLocated):
+    """The way from scores to a ranking."""
+
+    @classmethod
+    @torch.no_grad()
+    def from_scores(
+        cls,
+        scores: Tensor,
+        target: Tensor,
+        *,
+        gains: Tensor | None = None,
+        exclude: Exclude | None = None,
+        depth: int | None = None,
+        ties: Ties = "realistic",
+        padding_idx: int | None = None,
+        overlap: Overlap = "error",
+        score_threshold: float | None = None,
+        max_relevant: int | None = None,
+        validate_args: Validation = True,
+        kernels: KernelChoice = "auto",
+    ) -> Self:
+        """Rank every item by its score and look up the relevant ones.
+
+        Args:
+            scores: float64, float32, float16 or bfloat16 [B, I], higher is better. `-inf` = not a candidate; NaN and
+                `+inf` are errors (unchecked, NaN is worse than every number and never a hit). Never modified.
+            target: relevant items. Integers [B] or [B, T] are item ids, negative = padding; bool [B, I] is dense;
+                floats [B, I] are graded: > 0 relevant, the value is the gain. Dense targets cost one host sync.
+            gains: number [B, T] beside id targets: > 0 relevant, 0 not relevant, < 0 a penalty that only NDCG reads.
+            exclude: items that leave the candidates (history): ids [B] or [B, H], bool [B, I], bool [I] for every row,
+                or a tuple of these. Repeated ids count once.
+            depth: places that will be asked for; relevant items behind them get rank `inf`. None = the whole list.
+            ties: where an item among equal scores stands: "realistic" (its expected place), "optimistic" or
+                "pessimistic".
+            padding_idx: this id is padding in target and exclude, and its column is never a candidate.
+            overlap: a relevant item that is also excluded is an "error", stays a candidate ("keep"), or is a "miss".
+            score_threshold: count the candidates with score >= this in `num_recommended`.
+            max_relevant: width for dense targets, which then need no host sync; a row with more entries other than 0 is
+                an error.
+            validate_args: True = check values at once on the CPU and count violations elsewhere; "deferred" = count
+                everywhere; False = no value checks.
+            kernels: what counts: "eager" (PyTorch, any device), "triton" (CUDA) or "auto" (Triton's on cards where a
+                run is on record, else eager). `Ranking.kernels` says which it was.
+
+        Raises:
+            TypeError: for a dtype that is not accepted.
+            ValueError: for shapes or devices that do not fit, kernels that cannot run there and, on the CPU, for bad
+                values.
+        """
+        rules = Rules(ties, padding_idx, overlap, max_relevant, validate_args, kernels)
+        depth = None if depth is None else check_k(depth, "depth")
+        needs = Needs(depth, num_ranked=True, score_threshold=check_score_threshold(score_threshold))
+        return cls.of_batch(scores, target, gains, exclude, needs, rules)
+
+    @classmethod
+    @torch.no_grad()
+    def of_batch(
+        cls,
+        scores: Tensor | ScoreRows | Products,
+        target: Tensor,
+        gains: Tensor | None,
+        exclude: Exclude | None,
+        needs: Needs,
+        rules: Rules,
+    ) -> Self:
+        """Rank as deep as the readers need, and count what they count; the package may hand over scores in parts."""
+        needs = needs.within(target, rules)
+        shape, device = check_shape(scores, rules)
+        checks = Checks(rules.validate_args, device, shape[0])
+        targets = Targets.read(target, gains, exclude, shape, rules, checks)
+        located = locate(scores, targets, needs, rules, checks)
+        return cls._from_located(
+            located,
+            rules.place_ties,
+            checks,
+            depth=needs.depth,
+            score_threshold=needs.score_threshold,
+            made_with=rules.shaping(),
+        )
+
+
+@torch.no_grad()
+def get_topk_ranks(
+    scores: Tensor,
+    target: Tensor,
+    k: int,
+    *,
+    exclude: Exclude | None = None,
+    ties: Ties = "realistic",
+    padding_idx: int | None = None,
+    overlap: Overlap = "error",
+    validate_args: Validation = True,
+    kernels: KernelChoice = "auto",
+) -> Tensor:
+    """Rank of each target in its row's ranking, as far as the first `k` places.
+
+    Args:
+        scores: float [B, I], higher is better (see `Ranking.from_scores`).
+        target: integer ids [B] or [B, T], negative = padding.
+        k: places looked at, >= 1.
+        exclude: as in `Ranking.from_scores`.
+        ties: as in `Ranking.from_scores`; realistic places are rounded up, which changes no hit at any cut-off.
+        padding_idx: as in `Ranking.from_scores`.
+        overlap: as in `Ranking.from_scores`.
+        validate_args: as in `Ranking.from_scores`.
+        kernels: as in `Ranking.from_scores`.
+
+    Returns:
+        int64 [B, T] beside `target` ([B, 1] for [B]): 1 = first, `k + 1` = not in the top k, 0 = padding. Off the CPU
+        an invalid row holds the smallest int64, which `metric.update` counts. The tensor carries `.depth = k`.
+
+    Raises:
+        TypeError: for a dtype that is not accepted.
+        ValueError: for `k` < 1, shapes or devices that do not fit and, on the CPU, for bad values.
+
+    Example:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> scores = torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]])
+        >>> trm.get_topk_ranks(scores, torch.tensor([[2, 0], [0, -1]]), k=3)
+        tensor([[2, 4],
+                [1, 0]])
+    """
+    k = check_k(k)
+    check_integer_target(target, "get_topk_ranks")
+    rules = Rules(ties, padding_idx, overlap, None, validate_args, kernels)
+    shape, device = check_shape(scores, rules)
+    checks = Checks(validate_args, device, shape[0])
+    targets = Targets.read(target, None, exclude, shape, rules, checks)
+    located = locate(scores, targets, Needs(k), rules, checks)
+    placed = place(located, located.relevant, ties, targets.ids)
+    places = cut(placed.ranks, k).ceil().nan_to_num(posinf=k + 1).to(torch.int64)
+    ranks = torch.empty_like(places).scatter_(1, placed.order, places)
+    ranks = ranks.where(targets.listed, 0)
+    if (rejected := checks.faults.rows) is not None:
+        ranks = ranks.where(~rejected[:, None], INVALID_RANK)
+    if target.dim() == 2:
+        ranks = ranks[:, : target.shape[1]]
+    ranks.depth = k  # type: ignore[attr-defined]
+    return ranks
+
+
+def check_shape(scores: Tensor | ScoreRows | Products, rules: Rules) -> tuple[tuple[int, int], torch.device]:
+    """Return rows and items, and the device; refuse scores that are none, and a padding_idx beyond them."""
+    if not isinstance(scores, (ScoreRows, Products)):
+        check_scores(scores, dims=2)
+    rows, items = scores.shape
+    if rules.padding_idx is not None and rules.padding_idx >= items:
+        raise ValueError(f"padding_idx must be an item id in 0..{items - 1}, got {rules.padding_idx}")
+    return (rows, items), scores.device
+
+
+def locate(
+    scores: Tensor | ScoreRows | Products, targets: Targets, needs: Needs, rules: Rules, checks: Checks
+) -> Located:
+    """Count, for every target, the candidates that score higher and those that score the same."""
+    chosen = kernels.choose(rules.kernels, checks.device)
+    keeps = rules.take_overlap == "keep" and bool(targets.excluded)
+    may_rank = targets.listed & ~targets.outside if targets.excluded else targets.listed
+    if keeps:
+        may_rank = may_rank | targets.overlapping
+    counts_ranked = needs.num_ranked or needs.depth is None  # where the whole list is counted, it costs nothing
+    floors = [] if needs.score_threshold is None else [_round_up(needs.score_threshold, scores.dtype)]
+    if counts_ranked:
+        floors.append(torch.finfo(scores.dtype).min)
+
+    found = []
+    start = 0
+    for part in scores.parts() if isinstance(scores, ScoreRows) else (scores,):
+        rows = slice(start, start + part.shape[0])
+        start += part.shape[0]
+        own = kernels.look_up(part, targets.ids[rows])
+        takes_part = may_rank[rows] & (own > -torch.inf)
+        overwritten = removed = None
+        if isinstance(scores, ScoreRows):
+            assert isinstance(part, Tensor)
+            overwritten = targets.excluded.overwrite(part, rows)
+        else:
+            removed = targets.excluded.subtracted(partial(kernels.look_up, part))
+        masks = [mask[rows] if mask.dim() == 2 else mask for mask in targets.excluded.masks]
+        question = Question(own.where(takes_part, torch.nan), needs.depth, floors, masks, removed)
+        counts = kernels.count(part, question, chosen)
+        highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
+        found.append((own, takes_part, *counts[:3], highest))
+    own, candidate, better, equal, reached, highest = (
+        found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
+    )
+    if checks.enabled:
+        checks.reject("scores", ~(highest < torch.inf), lambda row: f"the highest of row {row} is {highest[row]}")
+    at_least = list(reached.unbind(1))
+    if keeps:  # excluded items were left out: put those back that compete all the same
+        kept = own.where(targets.overlapping, -torch.inf).sort(dim=1).values
+        above = count_above(kept, own)
+        better, equal = better + above, equal + count_at_least(kept, own) - above
+        at_least = [number + (kept >= floor).sum(1) for number, floor in zip(at_least, floors, strict=True)]
+    if needs.depth is not None:
+        # there `equal` may be anything; no place that is made from this is within reach
+        better = better.masked_fill(better >= needs.depth, 2**40)
+    return Located(
+        relevant=checks.without_rejected(targets.relevant),
+        unwanted=None if (unwanted := targets.unwanted) is None else checks.without_rejected(unwanted),
+        gains=targets.gains,
+        candidate=candidate,
+        scores=own,
+        better=better,
+        group_size=equal,
+        num_ranked=at_least.pop() if counts_ranked else None,
+        num_recommended=at_least.pop() if at_least else None,
+        kernels=chosen,
+    )
+
+
+def _round_up(threshold: float, dtype: torch.dtype) -> float:
+    """Return the smallest number of `dtype` >= `threshold`: comparing with it is comparing with `threshold`."""
+    near = torch.tensor(threshold, dtype=dtype, device="cpu")
+    if float(near) < threshold:
+        near = torch.nextafter(near, torch.tensor(torch.inf, dtype=dtype, device="cpu"))
+    return float(near)

@@ -1,0 +1,177 @@
+"""What is known of a batch's target before anything is ranked."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import float_dtype, tiles
+from torchrecmetrics.checks import (
+    ID_DTYPES,
+    Checks,
+    check_device,
+    check_ids,
+    check_strided,
+    describe,
+    shown,
+)
+from torchrecmetrics.ranking.excluded import Exclude, Excluded
+from torchrecmetrics.ranking.rules import Rules
+
+
+class Targets(NamedTuple):
+    """Relevant and unwanted items, and what leaves the candidates; tensors [B, T] stand side by side."""
+
+    ids: Tensor  # int64, clamped into the catalogue
+    listed: Tensor  # bool, not padding
+    gains: Tensor | None  # float, None = 1 for all
+    relevant: Tensor  # bool
+    outside: Tensor  # bool, excluded
+    excluded: Excluded
+
+    @classmethod
+    def read(
+        cls,
+        target: Tensor,
+        gains: Tensor | None,
+        exclude: Exclude | None,
+        shape: tuple[int, int | None],
+        rules: Rules,
+        checks: Checks,
+    ) -> Targets:
+        """Read target, gains and exclude for scores of this shape, or lists (items None)."""
+        ids, listed, gains = _entries(target, gains, shape, rules, checks)
+        excluded = Excluded(exclude, shape, rules, checks)
+        relevant = listed if gains is None else listed & (gains > 0)
+        outside = excluded.contains(ids, listed) if excluded else torch.zeros_like(listed)
+        targets = cls(ids, listed, gains, relevant, outside, excluded)
+        if excluded and rules.take_overlap == "error" and checks.enabled:
+            both = targets.overlapping
+            checks.reject("overlap", both, lambda row: _overlap_detail(row, ids, both))
+        return targets
+
+    @property
+    def overlapping(self) -> Tensor:
+        """Relevant items that are excluded, bool [B, T]."""
+        return self.relevant & self.outside
+
+    @property
+    def unwanted(self) -> Tensor | None:
+        """Items with a negative gain, bool [B, T]; None where there can be none."""
+        return None if self.gains is None else self.listed & (self.gains < 0)
+
+
+def _entries(
+    target: Tensor, gains: Tensor | None, shape: tuple[int, int | None], rules: Rules, checks: Checks
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Bring target to ids [B, T] inside the catalogue, `listed` (not padding) and gains beside them."""
+    rows, items = shape
+    device, padding_idx = checks.device, rules.padding_idx
+    if not isinstance(target, Tensor):
+        check_ids("target", target)
+    check_strided("target", target)
+    check_device("target", target, device)
+    gain: Tensor | None = None
+    if target.dtype == torch.bool or target.is_floating_point():
+        if target.shape != (rows, items):
+            raise ValueError(
+                f"a {target.dtype} target is dense and must have the scores' shape {[rows, items]}, "
+                f"got {list(target.shape)}; item ids are integers (target.long())"
+            )
+        if gains is not None:
+            raise ValueError("gains belong beside id targets; a dense float target holds its own gains")
+        ids = _columns(target, rules.max_relevant, checks)
+        if target.is_floating_point():
+            gain = target.gather(1, ids.clamp(min=0)).to(float_dtype(device))
+    else:
+        if target.shape == (rows, items) and target.dtype not in ID_DTYPES:
+            raise TypeError(
+                f"target is {describe(target)}: pass target.bool(), target.float() for grades, or int64 ids"
+            )
+        check_ids("target", target)
+        ids = (target[:, None] if target.dim() == 1 else target).long()
+        if ids.dim() != 2 or len(ids) != rows:
+            raise ValueError(f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}")
+        if gains is not None:
+            if (
+                not isinstance(gains, Tensor)
+                or gains.shape != target.shape
+                or gains.dtype in (torch.bool, torch.complex64)
+            ):
+                raise ValueError(
+                    f"gains must be numbers in the shape of target {list(target.shape)}, got {describe(gains)}"
+                )
+            check_device("gains", gains, device)
+            gain = (gains[:, None] if gains.dim() == 1 else gains).to(float_dtype(device))
+        if ids.shape[1] == 0:
+            ids = ids.new_full((rows, 1), -1)
+            gain = None if gain is None else gain.new_zeros((rows, 1))
+    listed = ids >= 0
+    if padding_idx is not None:
+        listed &= ids != padding_idx
+    if checks.enabled:
+        ordered = ids.where(listed, -1).sort(dim=1).values
+        twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+        checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
+        if items is not None:
+            beyond = ordered[:, -1] >= items
+            checks.reject("target_range", beyond, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items")
+        if gain is not None:
+            odd = (listed & ~gain.isfinite()).any(1)
+            checks.reject("gains", odd, lambda row: f"row {row} is {shown(gain[row])}")
+    if items is not None:
+        listed &= ids < items
+        ids = ids.clamp(0, items - 1)
+    return ids, listed, gain
+
+
+def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
+    """Column numbers of each row's non-zero entries, padded with -1: int64 [B, T]."""
+    rows = len(dense)
+    if max_relevant is None:
+        found = [
+            torch.stack([row + here[0].start, column + here[1].start])
+            for here, tile in tiles(dense, 1)
+            for row, column in [tile.nonzero(as_tuple=True)]
+        ]
+        row, column = torch.cat(found, 1) if found else dense.new_empty((2, 0), dtype=torch.int64)
+        size = torch.bincount(row, minlength=rows)
+        width = max(1, int(size.max())) if rows else 1
+        ids = torch.full((rows, width), -1, dtype=torch.int64, device=dense.device)
+        ids[row, torch.arange(len(row), device=row.device) - (size.cumsum(0) - size)[row]] = column
+        return ids
+    width = max_relevant
+    size = torch.zeros((rows, 1), dtype=torch.int64, device=dense.device)
+    # one slot more than asked for: what does not fit, and every zero, lands there
+    ids = torch.full((rows, width + 1), -1, dtype=torch.int64, device=dense.device)
+    for (row, columns), tile in tiles(dense, 4):
+        nonzero = tile != 0
+        slot = nonzero.cumsum(1) + size[row]
+        number = torch.arange(columns.start, columns.start + tile.shape[1], device=dense.device).expand(slot.shape)
+        ids[row] = ids[row].scatter(1, (slot - 1).where(nonzero & (slot <= width), width), number)
+        size[row] = slot[:, -1:]
+    if checks.enabled:
+        checks.reject("target_width", size[:, 0] > width, lambda row: f"row {row} has {int(size[row])} > {width}")
+    return ids[:, :width]
+
+
+def _repeat_detail(row: int, ids: Tensor, target: Tensor, items: int | None) -> str:
+    held = ids[row][ids[row] >= 0]
+    if target.dim() == 2 and target.shape[1] == items and bool((held <= 1).all()):
+        return f"target of shape {list(target.shape)} looks like a 0/1 matrix: pass target.bool()"
+    values, counts = torch.unique(held, return_counts=True)
+    hint = ""
+    if target.dim() == 2 and target.shape[1] == items:
+        hint = " (integers are item ids; for grades in the scores' shape pass target.float())"
+    return f"row {row} holds item {int(values[counts > 1][0])} more than once{hint}"
+
+
+def _overlap_detail(row: int, ids: Tensor, both: Tensor) -> str:
+    """Say how many relevant items are excluded, and what can be done."""
+    return (
+        f"{int(both.sum())} pairs, in row {row} item {int(ids[row][both[row]][0])}. Unless ids are shifted, or the "
+        "history holds the targets themselves: take them out of the target, or say what they mean: overlap='keep' "
+        "(they stay candidates: repeat consumption), overlap='miss' (they cannot be hit) or overlap='error' (this)"
+    )

@@ -1,0 +1,125 @@
+"""From a recommender's lists to places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import float_dtype, search
+from torchrecmetrics.checks import Checks, Validation, check_ids, check_integer_target, shown
+from torchrecmetrics.ranking.excluded import Exclude
+from torchrecmetrics.ranking.places import Graded, Places, Reach
+from torchrecmetrics.ranking.rules import Overlap, Rules
+from torchrecmetrics.ranking.targets import Targets
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class FromTopk(Places):
+    """The way from lists to a ranking."""
+
+    @classmethod
+    @torch.no_grad()
+    def from_topk(
+        cls,
+        item_ids: Tensor,
+        target: Tensor,
+        *,
+        gains: Tensor | None = None,
+        exclude: Exclude | None = None,
+        complete: bool = False,
+        padding_idx: int | None = None,
+        overlap: Overlap = "error",
+        validate_args: Validation = True,
+    ) -> Self:
+        """Read a recommender's lists: `LightGCN.recommend`, FAISS, a two-stage retriever.
+
+        Args:
+            item_ids: integer [B, K], best first. A negative id = the recommender had no more items; it takes no
+                place. An item listed twice is an error.
+            target: integer ids [B] or [B, T], negative = padding.
+            gains: as in `from_scores`.
+            exclude: ids [B, H], bool [B, I], bool [I] or a tuple: these items leave the list and those behind move up.
+                A row left with fewer places than a metric's k is an error unless its recommender had no more items
+                (a negative id): fetch k + history.
+            complete: the lists are all that is recommended; an item that is not listed is a miss at every k.
+            padding_idx: this id is padding in target and exclude, and leaves the list like an excluded item.
+            overlap: as in `from_scores`.
+            validate_args: as in `from_scores`.
+
+        Example:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> lists = torch.tensor([[7, 3, 9], [4, 8, -1]])
+            >>> trm.Ranking.from_topk(lists, torch.tensor([[9, 1], [4, -1]])).ranks
+            tensor([[3., inf],
+                    [1., inf]], dtype=torch.float64)
+        """
+        rules = Rules(padding_idx=padding_idx, overlap=overlap, validate_args=validate_args)
+        _check_lists(item_ids, target)
+        rows, depth = item_ids.shape
+        device = item_ids.device
+        checks = Checks(validate_args, device, rows)
+        targets = Targets.read(target, gains, exclude, (rows, None), rules, checks)
+
+        # where each target stands in its list, if it does
+        item_ids = item_ids.long()
+        given = item_ids >= 0
+        by_id, slot = item_ids.where(given, -1).sort(dim=1)
+        if checks.enabled:
+            again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
+            if padding_idx is not None:
+                again &= by_id[:, 1:] != padding_idx
+            checks.reject("list_repeat", again, lambda row: f"row {row} is {shown(item_ids[row])}")
+        nearest = search(by_id, targets.ids).clamp(max=depth - 1)
+        at = slot.gather(1, nearest)
+        present = targets.listed & (by_id.gather(1, nearest) == targets.ids)
+
+        # what leaves the list makes those behind it move up
+        removed = targets.excluded.contains(item_ids, given)
+        if padding_idx is not None:
+            removed |= given & (item_ids == padding_idx)
+        if rules.take_overlap == "keep":
+            kept = (targets.overlapping & present).to(torch.int64)
+            removed &= torch.zeros_like(item_ids).scatter_add_(1, at, kept) == 0
+        stays = given & ~removed
+        length = stays.sum(1)
+        placed = present & stays.gather(1, at)
+        places = stays.cumsum(1).gather(1, at).to(float_dtype(device))
+
+        relevant = checks.without_rejected(targets.relevant)
+        ranks, order = places.where(placed & relevant, torch.inf).sort(dim=1, stable=True)
+        found, penalties = Graded(ranks), None
+        if targets.gains is not None and (unwanted := targets.unwanted) is not None:
+            found = Graded(ranks, targets.gains.where(relevant, 0).gather(1, order))
+            unwanted = placed & unwanted
+            penalties = Graded(places.where(unwanted, torch.inf), targets.gains.where(unwanted, 0))
+        cut = (exclude is not None or padding_idx is not None) and not complete and checks.enabled
+        none = torch.zeros(rows, dtype=torch.bool, device=device)
+        return cls(
+            found=found,
+            num_relevant=relevant.sum(1),
+            tied=none,
+            unreachable=targets.overlapping.any(1) if overlap == "miss" else none,
+            penalties=penalties,
+            num_recommended=length,
+            reach=Reach(None if complete else depth, rows=length.where(given.all(1), depth) if cut else None),
+            faults=checks.faults,
+            made_with=rules.shaping("padding_idx", "overlap"),
+        )
+
+
+def _check_lists(item_ids: Tensor, target: Tensor) -> None:
+    check_ids("item_ids", item_ids)
+    if item_ids.dim() != 2 or item_ids.shape[1] == 0:
+        raise ValueError(f"item_ids must be [rows, places] with at least one place, got {list(item_ids.shape)}")
+    check_integer_target(target, "from_topk")
+    rows = len(item_ids)
+    if target.dim() == 2 and len(target) == 2 != rows:
+        raise ValueError(
+            f"target ids must be [{rows}] or [{rows}, T], got {list(target.shape)}; an edge_index is "
+            "brought to padded ids by Interactions.from_edge_index(...).select(rows).items"
+        )

@@ -1,0 +1,404 @@
+"""Scores of users, from embeddings or a function; their history; as many users at once as memory allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from torchrecmetrics.checks import check_k, describe
+from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.kernels import Products
+from torchrecmetrics.ranking import Exclude, ScoreRows
+
+ScoreFunction: TypeAlias = Callable[[Tensor], Tensor]
+Histories: TypeAlias = Interactions | Tensor | Sequence[Interactions | Tensor]
+"""What `exclude=` takes for a whole catalogue: interactions, masks of items, or a tuple of these."""
+
+Thing = TypeVar("Thing", Tensor, Interactions)
+
+_CPU_BUDGET = 256 * 2**20
+# On the CPU products go through a buffer of this size: fresh memory costs more than what is written to it, and each
+# piece costs some calls (2,000 x 20,000 and 8,000 x 40,981: 8 to 20 MB take 1.1 times as long, 100 MB as long). What
+# does not touch scores is done for many more users at once.
+_BUFFER_BYTES = 64 * 2**20
+_USERS_TOGETHER = 4096
+# bytes that one target or history entry of a row takes on its way through the kernel, generously
+_ENTRY_BYTES = 160
+# products of fewer rows go through another path of the BLAS library, whose last bits differ
+_MIN_ROWS = 16
+
+
+class Place(NamedTuple):
+    """The device on which scores are made."""
+
+    device: torch.device
+    moves: bool
+    """Whether it was asked for: then things are moved there, else they must be there."""
+
+    @classmethod
+    def of(cls, device: str | torch.device | None, users: object, other: Interactions | None = None) -> Place:
+        """Return the device that was asked for, or else that of the embeddings, or of something else."""
+        if device is not None:
+            return cls(torch.device(device), True)
+        if isinstance(users, Tensor):
+            return cls(users.device, False)
+        return cls(torch.device("cpu") if other is None else other.device, False)
+
+    def bring(self, name: str, thing: Thing) -> Thing:
+        """Move to the device asked for, or insist that it is there already."""
+        if thing.device == self.device:
+            return thing
+        if not self.moves:
+            raise ValueError(f"{name} is on {thing.device}, the scores are made on {self.device}: pass device=")
+        return thing.to(self.device)
+
+
+class Terms(NamedTuple):
+    """What scores are made of beside the embeddings, or what a function returns."""
+
+    item_bias: Tensor | None = None
+    """Float [I], added."""
+    similarity: Literal["dot", "cosine"] = "dot"
+    items_allowed: Tensor | None = None
+    """Bool [I]: only these items are candidates."""
+
+    def read(self, num_items: int, place: Place) -> Terms:
+        """Check them, and bring them there."""
+        if self.similarity not in ("dot", "cosine"):
+            raise ValueError(f"similarity must be 'dot' or 'cosine', got {self.similarity!r}")
+        vectors = []
+        for name, vector, kind in (
+            ("item_bias", self.item_bias, "float"),
+            ("items_allowed", self.items_allowed, "bool"),
+        ):
+            if vector is not None:
+                if not isinstance(vector, Tensor):
+                    raise TypeError(f"{name} must be a tensor, got {_weight_hint(vector)}")
+                fits = vector.is_floating_point() if kind == "float" else vector.dtype == torch.bool
+                if vector.shape != (num_items,) or not fits:
+                    raise ValueError(f"{name} must be {kind} [{num_items}], got {vector.dtype} {list(vector.shape)}")
+                vector = place.bring(name, vector)
+            vectors.append(vector)
+        return Terms(vectors[0], self.similarity, vectors[1])
+
+
+class Scorer(Protocol):
+    """What makes scores of users."""
+
+    num_items: int
+    dtype: torch.dtype
+    device: torch.device
+    row_bytes: int
+    """Memory that the scores of a user take."""
+    reuses_memory: bool
+    """Whether it is the same memory for all."""
+
+    def scores(self, ids: Tensor, at_once: int) -> Tensor | ScoreRows | Products:
+        """Scores [b, I] of users on the host's list, made for so many at a time; valid until the next call."""
+
+
+class FunctionScorer:
+    """Scores that a function returns."""
+
+    reuses_memory = False
+    dtype = torch.float32
+    row_bytes: int
+
+    def __init__(self, function: ScoreFunction, num_items: int, terms: Terms, place: Place) -> None:
+        if terms.similarity == "cosine":
+            raise ValueError("similarity is for embeddings; a score function normalises by itself")
+        self.num_items, self.device = num_items, place.device
+        self.row_bytes = 4 * num_items
+        self._function, self._terms = function, terms
+
+    def scores(self, ids: Tensor, at_once: int) -> Tensor:
+        """Return what the function does, with bias."""
+        scores = self._function(ids.to(self.device, copy=True))  # it may do with them as it likes
+        fits = isinstance(scores, Tensor) and scores.is_floating_point()
+        if not fits or scores.shape != (len(ids), self.num_items):
+            wanted = f"float [{len(ids)}, {self.num_items}]"
+            raise ValueError(f"the score function must return {wanted}, got {describe(scores)}")
+        if scores.device != self.device:
+            raise ValueError(f"the score function returned {scores.device}, everything else is on {self.device}")
+        bias, _, allowed = self._terms
+        scores = scores if bias is None else scores + bias
+        return scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
+
+
+class EmbeddingScorer:
+    """Products of embeddings, in a buffer that is used again."""
+
+    reuses_memory = True
+    row_bytes: int
+
+    def __init__(self, users: Tensor, items: Tensor, shape: tuple[int, int], terms: Terms, place: Place) -> None:
+        for name, tensor in (("users", users), ("items", items)):
+            if tensor.dim() != 2 or not tensor.is_floating_point():
+                raise ValueError(f"{name} must be float [n, d], got {tensor.dtype} {list(tensor.shape)}")
+        if users.shape[1] != items.shape[1]:
+            raise ValueError(f"embedding widths differ: users {users.shape[1]}, items {items.shape[1]}")
+        for name, have, want in zip(("users", "items"), (len(users), len(items)), shape, strict=True):
+            if have != want:
+                raise ValueError(f"{have} {name} have embeddings, but target has {want} {name}")
+        self.num_items, self.device = len(items), place.device
+        self.dtype = torch.float64 if torch.float64 in (users.dtype, items.dtype) else torch.float32
+        self.row_bytes = self.num_items * self.dtype.itemsize
+        self._users, self._items = place.bring("users", users), place.bring("items", items)
+        self._terms, self._cosine = terms, terms.similarity == "cosine"
+        self._buffer = torch.empty((0, self.num_items), dtype=self.dtype, device=self.device)
+
+    def scores(self, ids: Tensor, at_once: int) -> ScoreRows:
+        """Multiply for a few users at a time."""
+        parts = torch.split(ids, at_once)
+        return ScoreRows((len(ids), self.num_items), self.dtype, self.device, lambda: map(self._multiply, parts))
+
+    def without_memory(self, ids: Tensor, check: bool) -> ProductScorer | str:
+        """Return a scorer whose scores are counted without being kept; or why there is none for these users.
+
+        To check that the scores will be finite waits for the device, once.
+        """
+        kinds = {self._users.dtype, self._items.dtype}
+        if not kinds <= {torch.float32, torch.bfloat16, torch.float16}:
+            return f"it multiplies float32, bfloat16 and float16, the embeddings are {', '.join(map(str, kinds))}"
+        added = self._added()
+        if check and len(ids):
+            # with a dtype, nothing is converted beforehand
+            norms = (torch.linalg.vector_norm(x, dim=1, dtype=torch.float64) for x in (self._users, self._items))
+            users, items = norms
+            users = users[ids.to(self.device)]
+            if self._terms.items_allowed is not None:
+                items = items.where(self._terms.items_allowed, 0)
+            bound = torch.maximum(users.max(), items.max()) if self._cosine else users.max() * items.max()
+            if added is not None:
+                bound = bound + added.where(added != -torch.inf, 0).abs().max()
+            if not bound <= torch.finfo(torch.float32).max:
+                return (
+                    "embeddings or item_bias hold NaN or infinity, or numbers so large that a score could be infinite"
+                )
+        if self._cosine:
+            return ProductScorer(self._some_users, Products(self._users, self._unit_items, added))
+        return ProductScorer(self._users.__getitem__, Products(self._users, self._items, added))
+
+    def _added(self) -> Tensor | None:
+        """Return what is added to products: float32 [I], -inf where an item is not allowed."""
+        bias, _, allowed = self._terms
+        if allowed is not None:
+            bias = torch.zeros(self.num_items, device=self.device) if bias is None else bias
+            bias = bias.masked_fill(~allowed, -torch.inf)
+        return None if bias is None else bias.float()
+
+    @cached_property
+    def _unit_items(self) -> Tensor:
+        """Item embeddings in the dtype of the scores, normalised if they are to be."""
+        items = self._items.to(self.dtype)
+        return nn.functional.normalize(items, dim=1) if self._cosine else items
+
+    def _some_users(self, at: Tensor) -> Tensor:
+        """User embeddings in the dtype of the scores, normalised if they are to be."""
+        users = self._users[at].to(self.dtype)
+        return nn.functional.normalize(users, dim=1) if self._cosine else users
+
+    def _multiply(self, ids: Tensor) -> Tensor:
+        rows = max(len(ids), _MIN_ROWS)
+        if len(self._buffer) < rows:
+            self._buffer = torch.empty((rows, self.num_items), dtype=self.dtype, device=self.device)
+        out = self._buffer[:rows]
+        batch = torch.zeros((rows, self._users.shape[1]), dtype=self.dtype, device=self.device)
+        batch[: len(ids)] = self._some_users(ids.to(self.device))
+        torch.mm(batch, self._unit_items.T, out=out)  # with out=, autocast keeps its hands off
+        bias, _, allowed = self._terms
+        if bias is not None:
+            out += bias
+        if allowed is not None:
+            out.masked_fill_(~allowed, -torch.inf)
+        return out[: len(ids)]
+
+
+class ProductScorer:
+    """Products of embeddings that are never in memory; embeddings keep their dtype unless they are normalised."""
+
+    reuses_memory = False
+    row_bytes = 0
+
+    def __init__(self, users: Callable[[Tensor], Tensor], products: Products) -> None:
+        self._some_users, self._products = users, products
+        (_, self.num_items), self.dtype, self.device = products.shape, products.dtype, products.device
+
+    def scores(self, ids: Tensor, at_once: int) -> Products:
+        """Hand over the embeddings."""
+        return self._products._replace(users=self._some_users(ids.to(self.device)))
+
+
+def scorer_of(
+    users: Tensor | ScoreFunction, items: Tensor | None, shape: tuple[int, int], terms: Terms, place: Place
+) -> EmbeddingScorer | FunctionScorer:
+    """Return what scores the users of a matrix of this shape, from embeddings or by a function."""
+    if isinstance(users, Tensor):
+        if items is None:
+            raise ValueError(
+                "user embeddings need item embeddings, evaluate(metrics, users, items, ...); a score matrix is "
+                "passed as a function: lambda ids: scores[ids]"
+            )
+        if not isinstance(items, Tensor):
+            raise TypeError(f"items must be a tensor [I, d], got {_weight_hint(items)}")
+        return EmbeddingScorer(users, items, shape, terms.read(shape[1], place), place)
+    if callable(users) and not isinstance(users, nn.Embedding):
+        if items is not None:
+            raise ValueError("a score function scores the items itself: leave items out (k and others go by name)")
+        return FunctionScorer(users, shape[1], terms.read(shape[1], place), place)
+    raise TypeError(f"users must be a tensor [U, d] or a function of user ids, got {_weight_hint(users)}")
+
+
+def _weight_hint(thing: Any) -> str:
+    """Say what was given instead of a tensor, and how to make it one."""
+    cure = "pass its .weight" if isinstance(thing, nn.Embedding) else "torch.as_tensor(...)"
+    return f"{type(thing).__name__}: {cure}"
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Put a module, if it is one, into eval mode, and each of its parts back into its own."""
+    before = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
+    if before:
+        model.eval()
+    try:
+        yield
+    finally:
+        for part, training in before.items():
+            part.training = training
+
+
+# ---------------------------------------------------------------------------------------------------------- history
+
+
+def histories(exclude: Histories | None) -> Sequence[Any]:
+    """Return what was given as one thing, several or none as several."""
+    if exclude is None:
+        return ()
+    return exclude if isinstance(exclude, (tuple, list)) else (exclude,)
+
+
+class History:
+    """What leaves the candidates of each user."""
+
+    def __init__(self, exclude: Histories | None, num_items: int, place: Place) -> None:
+        self.parts: list[Interactions] = []
+        self.masks: list[Tensor] = []
+        for part in histories(exclude):
+            if isinstance(part, Interactions):
+                if part.num_items != num_items:
+                    raise ValueError(f"exclude has {part.num_items} items, the scores have {num_items}")
+                self.parts.append(place.bring("exclude", part))
+            elif isinstance(part, Tensor) and part.dtype == torch.bool and part.shape == (num_items,):
+                self.masks.append(place.bring("exclude", part))
+            else:
+                what = f"{part.dtype} {list(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
+                raise TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")
+
+    def lengths(self, num_users: int) -> Tensor:
+        """Excluded items of each user, on the host."""
+        total = torch.zeros(num_users, dtype=torch.int64, device="cpu")
+        for part in self.parts:
+            if part.num_users != num_users:
+                raise ValueError(f"exclude has {part.num_users} users, expected {num_users}")
+            total += part.host_degree
+        return total
+
+    def select(self, ids: Tensor) -> Exclude | None:
+        """Return what the kernel takes as `exclude` for these users."""
+        chosen = (*(part.select(ids).items for part in self.parts), *self.masks)
+        return chosen or None
+
+    def masked(self, ids: Tensor, scores: Tensor) -> Tensor:
+        """Return the scores with everything excluded at -inf, in a copy if there is any."""
+        for part in self.parts:
+            items = part.select(ids).items
+            # one column more, for padding to fall into
+            extra = torch.cat([scores, scores.new_empty(len(scores), 1)], 1)
+            scores = extra.scatter_(1, items.where(items >= 0, scores.shape[1]), -torch.inf)[:, :-1]
+        for mask in self.masks:
+            scores = scores.masked_fill(mask, -torch.inf)
+        return scores
+
+    def check_overlap(self, target: Interactions, ids: Tensor) -> None:
+        """Raise if items to be found are excluded too: the numbers would depend on what that is taken to mean."""
+        asked = torch.zeros(target.num_users, dtype=torch.bool, device=target.device)
+        asked[ids.to(target.device)] = True
+        both = torch.zeros(len(target), dtype=torch.bool, device=target.device)
+        keys = target.keys
+        for part in self.parts:
+            if len(part):
+                known = part.keys  # ascending
+                both |= known[torch.searchsorted(known, keys).clamp(max=len(known) - 1)] == keys
+        for mask in self.masks:
+            both |= mask[target.items]
+        both &= asked[target.users]
+        if target.values is not None:
+            both &= target.values > 0
+        count = int(both.sum())
+        if count:
+            pairs = torch.stack([target.users[both][:3], target.items[both][:3]], 1).tolist()
+            raise ValueError(
+                f"{count} (user, item) pairs of target are also in exclude, such as {pairs}. "
+                "target.without(exclude) takes them out of the test; overlap='keep' lets them compete all the same "
+                "(repeat consumption); overlap='miss' counts them as not found"
+            )
+
+
+# ---------------------------------------------------------------------------------------------------------- batches
+
+
+class Budget(NamedTuple):
+    """How many users may be scored together."""
+
+    batch_size: int | None = None
+    """At most so many."""
+    memory: int | None = None
+    """Bytes for their scores and what the kernel needs beside them; None = a share of what there is."""
+
+    def bytes_on(self, device: torch.device) -> int:
+        """Return the memory there is to be used."""
+        if self.memory is not None:
+            return self.memory
+        return int(torch.cuda.mem_get_info(device)[0] // 2) if device.type == "cuda" else _CPU_BUDGET
+
+
+def batches(
+    scorer: Scorer, ids: Tensor, sizes: Tensor, use: Callable[[Tensor, int], None], budget: Budget
+) -> Iterator[Tensor]:
+    """Use up users, `ids` in ascending order of `sizes` (listed items), batch by batch; yield each batch when done.
+
+    `use` is told how many of them to score at once.
+    """
+    at_once = len(ids) if budget.batch_size is None else check_k(budget.batch_size, "batch_size")
+    together = at_once
+    if scorer.reuses_memory and scorer.device.type == "cpu":
+        if budget.batch_size is None:
+            at_once = max(_MIN_ROWS, _BUFFER_BYTES // scorer.row_bytes)
+        together = max(at_once, _USERS_TOGETHER)
+    memory = budget.bytes_on(scorer.device)
+    done = 0
+    while done < len(ids):
+        # the largest batch whose scores and padded lists fit: its last user has the longest list
+        low, high = 1, min(together, len(ids) - done)
+        while low < high:
+            middle = (low + high + 1) // 2
+            needed = min(middle, at_once) * scorer.row_bytes + middle * _ENTRY_BYTES * int(sizes[done + middle - 1])
+            low, high = (middle, high) if needed <= memory else (low, middle - 1)
+        batch = ids[done : done + low]
+        try:
+            use(batch, min(low, at_once))
+        except torch.cuda.OutOfMemoryError:
+            if low == 1:
+                raise
+            at_once = together = low // 2
+        else:
+            done += low
+            yield batch
+            continue
+        torch.cuda.empty_cache()  # out here, where the error no longer holds what the batch had made

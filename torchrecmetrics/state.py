@@ -1,0 +1,241 @@
+"""What torchmetrics needs to hear of a metric whose state is sums: add, compute, synchronise, merge, move, load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torchmetrics import Metric
+from torchmetrics.utilities import rank_zero_warn
+from torchmetrics.utilities.distributed import gather_all_tensors
+
+from torchrecmetrics.arrays import float_dtype
+
+
+class Tally(NamedTuple):
+    """A state, or what one batch adds to it."""
+
+    sums: Tensor  # float
+    counts: Tensor  # int64
+
+
+class Summary(NamedTuple):
+    """What one `compute` found."""
+
+    value: Tensor
+    standard_error: Tensor
+    num_users: int
+    num_skipped: int
+    num_unreachable: int
+    num_tied: int
+
+
+class SummedMetric(Metric):
+    """A scalar metric whose state is two vectors of sums: batches, processes and merges reduce by addition.
+
+    A subclass says how long the vectors are (`_keep_sums`) and what they mean (`summaries`).
+    """
+
+    is_differentiable = False
+    full_state_update = False
+
+    _computed: Tensor | None  # type: ignore[assignment]
+    _forward_cache: Tensor | None  # type: ignore[assignment]
+    _summary: Summary | None = None
+    _sums_name: str
+    _counts_name: str
+
+    def _keep_sums(self, name: str, sums: int, counts: int) -> None:
+        """Begin with zeros, under names that say all that the value depends on.
+
+        MetricCollection takes metrics with equal state names and equal first values for one metric.
+        """
+        self._sums_name, self._counts_name = f"{name}-sums", f"{name}-counts"
+        zeros = torch.zeros(sums, dtype=float_dtype(self._device), device=self._device)
+        self.add_state(self._sums_name, zeros, dist_reduce_fx="sum")
+        none = torch.zeros(counts, dtype=torch.int64, device=self._device)
+        self.add_state(self._counts_name, none, dist_reduce_fx="sum")
+
+    @property
+    def label(self) -> str:
+        """Name under which the metric is logged."""
+        raise NotImplementedError
+
+    @classmethod
+    def summaries(cls, metrics: Sequence[Any], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
+        """Turn states, whose `counts` are on the host too, into what was found: all metrics of a kind together.
+
+        Raises:
+            ValueError: for a state that holds bad input.
+        """
+        raise NotImplementedError
+
+    def state(self) -> Tally:
+        """Return the state as it is on this process."""
+        return Tally(getattr(self, self._sums_name), getattr(self, self._counts_name))
+
+    def add(self, tally: Tally) -> None:
+        """Add a tally to the state."""
+        # not in place: torchmetrics lets metrics and checkpoints share one tensor; and past what Module does when a
+        # parameter may be set, which takes longer than the sums
+        state = self.__dict__
+        state[self._sums_name] = state[self._sums_name] + tally.sums
+        state[self._counts_name] = state[self._counts_name] + tally.counts
+        state["_computed"] = state["_summary"] = None
+        state["_update_count"] += 1
+
+    def conclude(self, summary: Summary) -> None:
+        """Keep what `compute` found, past Module like `add`."""
+        self.__dict__["_summary"] = summary
+        self.__dict__["_computed"] = summary.value if self.compute_with_cache else None
+
+    def compute(self) -> Tensor:
+        """Return the value over all processes: a scalar float64 tensor; NaN and a warning if there was nothing.
+
+        Raises:
+            ValueError: if updates held bad values that could not raise at once; says how many rows of what.
+        """
+        collection = self.__dict__.get("_collection")
+        members = [] if collection is None else list(collection.values())
+        compute_together(members if any(member is self for member in members) else [self])
+        return self.last_summary().value.clone()
+
+    def last_summary(self) -> Summary:
+        """Return what the last `compute` found."""
+        if self._summary is None:
+            raise RuntimeError(
+                f"{self.label}: counts and standard errors are those of the last compute(); call it first"
+            )
+        return self._summary
+
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
+        """Add the state of another metric with the same label and options, or such a state as a dict."""
+        # torchmetrics' own asks for the same class, and not for the same options
+        state = incoming_state.metric_state if isinstance(incoming_state, Metric) else incoming_state
+        expected = {name: getattr(self, name).shape for name in (self._sums_name, self._counts_name)}
+        if {name: getattr(value, "shape", None) for name, value in state.items()} != expected:
+            raise ValueError(
+                f"{self.label} merges states named like its own {list(self.metric_state)}, got {list(state)}"
+            )
+        self._reduce_states(state)
+        self._computed = None
+
+    def set_dtype(self, dst_type: str | torch.dtype) -> SummedMetric:
+        """Return the metric as it is: sums stay float64 and counts int64."""
+        return self
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Plot the value, or a sequence of values, as other torchmetrics metrics do (needs matplotlib)."""
+        return self._plot(val, ax)
+
+    def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
+        return update  # counts updates itself, after they succeeded
+
+    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        return compute  # synchronises by itself: packed, and with errors raised when all processes have agreed on them
+
+    def _sync_dist(
+        self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any | None = None
+    ) -> None:
+        """Reduce both states over the processes, for `Metric.sync`: torchmetrics gathers them with a barrier each."""
+        for name in (self._sums_name, self._counts_name):
+            setattr(self, name, _reduce(getattr(self, name), dist_sync_fn, process_group or self.process_group))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], *_: Any, **__: Any) -> Module:
+        """Move to another device; torchmetrics' own would cast the state where `Module.to(dtype)` is called."""
+        Module._apply(self, fn)  # type: ignore[no-untyped-call]
+        self._device = fn(torch.zeros(1, device=self._device)).device
+
+        def moved(state: Tensor) -> Tensor:
+            if state.is_meta and self._device.type != "meta":  # to_empty(): there is nothing to move
+                return torch.zeros(state.shape, dtype=state.dtype, device=self._device)
+            return state.to(self._device, float_dtype(self._device) if state.is_floating_point() else state.dtype)
+
+        for name in (self._sums_name, self._counts_name):
+            default = self._defaults[name]
+            assert isinstance(default, Tensor)
+            self._defaults[name] = moved(default)
+            setattr(self, name, moved(getattr(self, name)))
+        if self._forward_cache is not None:
+            self._forward_cache = moved(self._forward_cache)
+        if self._summary is not None:
+            value, error = moved(self._summary.value), moved(self._summary.standard_error)
+            self._summary = self._summary._replace(value=value, standard_error=error)
+            self._computed = None if self._computed is None else value
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        for name in (self._sums_name, self._counts_name):  # a checkpoint may have been cast
+            default = self._defaults[name]
+            assert isinstance(default, Tensor)
+            setattr(self, name, getattr(self, name).to(default.dtype))
+        self._computed = self._summary = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a copy of the metric alone does not belong to its collection
+        return {key: value for key, value in super().__getstate__().items() if key != "_collection"}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.label})"
+
+
+def compute_together(metrics: Sequence[SummedMetric]) -> None:
+    """Compute metrics with one packed synchronisation and leave each its value; all of them, or none if one fails."""
+    if all(metric._computed is not None for metric in metrics):
+        return
+    summaries = summarize([(metric, metric.state()) for metric in metrics], "sync_on_compute")
+    empty = [m for m, summary in zip(metrics, summaries, strict=True) if summary.num_users == 0]
+    if len(empty) < len(metrics):
+        empty = [m for m in empty if m.update_called]  # a member that was left alone on purpose is no surprise
+    if empty:
+        rank_zero_warn(f"no row to average over, the value is nan: {', '.join(m.label for m in empty)}", UserWarning)
+    for metric, summary in zip(metrics, summaries, strict=True):
+        metric.conclude(summary)
+
+
+def summarize(
+    tallies: Sequence[tuple[SummedMetric, Tally]], when: Literal["sync_on_compute", "dist_sync_on_step"]
+) -> list[Summary]:
+    """Turn tallies into results, after adding those of all processes: two all-reduces however many there are."""
+    reduced = [tally for _, tally in tallies]
+    together: dict[tuple[Any, ...], list[int]] = {}
+    for index, (metric, _) in enumerate(tallies):
+        if getattr(metric, when) and not metric._is_synced and metric.distributed_available_fn():
+            together.setdefault((metric.dist_sync_fn, metric.process_group), []).append(index)
+    for (gather, group), indices in together.items():
+        parts = zip(*(reduced[i] for i in indices), strict=True)  # all sums, then all counts
+        sums, counts = (_reduce_packed(part, gather or gather_all_tensors, group) for part in parts)
+        for i, tally in zip(indices, map(Tally, sums, counts), strict=True):
+            reduced[i] = tally
+    lengths = [len(tally.counts) for tally in reduced]
+    numbers = iter(torch.cat([tally.counts for tally in reduced]).tolist())  # one copy for all of them
+    counts_of = [[next(numbers) for _ in range(length)] for length in lengths]
+
+    kinds: dict[Callable[..., Any], list[int]] = {}
+    for index, (metric, _) in enumerate(tallies):
+        kinds.setdefault(metric.summaries.__func__, []).append(index)  # type: ignore[attr-defined]
+    found: dict[int, Summary] = {}
+    for indices in kinds.values():
+        metrics = [tallies[i][0] for i in indices]
+        some = metrics[0].summaries(metrics, [reduced[i] for i in indices], [counts_of[i] for i in indices])
+        found |= zip(indices, some, strict=True)
+    return [found[index] for index in range(len(tallies))]
+
+
+def _reduce_packed(vectors: Sequence[Tensor], gather: Callable[..., Any], group: Any | None) -> Sequence[Tensor]:
+    """Add up vectors of any lengths over the processes, as one."""
+    packed = _reduce(torch.cat(list(vectors)), gather, group)
+    return torch.split(packed, [len(vector) for vector in vectors])
+
+
+def _reduce(vector: Tensor, gather: Callable[..., Any], group: Any | None) -> Tensor:
+    """Add up one vector over the processes."""
+    if gather is not gather_all_tensors:
+        return torch.stack(gather(vector, group=group)).sum(0)
+    total = vector.clone()
+    torch.distributed.all_reduce(total, group=group)
+    return total
