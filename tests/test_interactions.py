@@ -86,6 +86,24 @@ def test_scipy_matrices_are_copies():
     assert graph.degree.tolist() == [2, 0, 2]
 
 
+def test_scipy_gets_the_class_that_is_asked_for():
+    """An array by default; packages that know nothing but `csr_matrix` (implicit) get one of the same content."""
+    sparse = pytest.importorskip("scipy.sparse")
+    graph = Interactions.from_edge_index(EDGES, 3, 5, torch.arange(4.0))
+    assert type(graph.to_scipy()) is sparse.csr_array
+    assert type(graph.to_scipy(matrix=True)) is sparse.csr_matrix
+    assert graph.to_scipy(matrix=True).toarray().tolist() == [[3, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0, 0, 0, 2, 0]]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # torch: the layout is in beta, invariants are not checked
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+def test_sparse_tensors_are_read_as_scipy_matrices_are(layout):
+    dense = torch.tensor([[0.0, 2.0, 3.0], [4.0, 0.0, 0.0]])
+    graph = Interactions.from_scipy(dense.to_sparse(layout=layout))
+    assert (pairs(graph), graph.values.tolist()) == ([(0, 1), (0, 2), (1, 0)], [2, 3, 4])
+    assert (graph.num_users, graph.num_items) == (2, 3)
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.bool])
 def test_small_integers_do_not_wrap(dtype):
     """Values are summed in int64."""
@@ -302,6 +320,17 @@ BAD = [
     (lambda: Interactions.from_columns([b"a"], [0], user_ids=["a"]), TypeError, "they cannot be compared"),
     (lambda: Interactions.from_text(), ValueError, "at least one path"),
     (lambda: Interactions.from_dense(torch.ones(2, 2)), TypeError, "bool"),
+    (lambda: Interactions.from_scipy(torch.eye(3)), TypeError, r"matrix must be .*, got Tensor; .* from_dense\("),
+    (
+        lambda: Interactions.from_scipy(torch.eye(3).numpy()),
+        TypeError,
+        r"matrix must be a scipy sparse matrix or a sparse tensor, got ndarray; .* from_scipy\(scipy.sparse.csr_array",
+    ),
+    (
+        lambda: Interactions.from_scipy(torch.ones(2, 2, 2).to_sparse()),
+        ValueError,
+        r"matrix must be \[users, items\], got \[2, 2, 2\]",
+    ),
     (lambda: GRAPH.select([3]), ValueError, "users hold ids 3..3, expected 0..2"),
     (lambda: GRAPH.select([[1]]), ValueError, r"users must be whole numbers \[B\]"),
     (lambda: GRAPH.union(Interactions.from_edge_index(EDGES, 3, 6)), ValueError, "shapes and devices must be equal"),

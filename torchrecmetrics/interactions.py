@@ -250,10 +250,23 @@ class Interactions:
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Interactions:
-        """Build from a scipy sparse matrix [users, items]; stored entries are edges, their data are the values."""
-        coo = matrix.tocoo()
-        edges = torch.stack([torch.as_tensor(coo.row).long(), torch.as_tensor(coo.col).long()])
-        return cls.from_edge_index(edges, int(coo.shape[0]), int(coo.shape[1]), torch.as_tensor(coo.data))
+        """Build from a sparse matrix [users, items] of scipy or torch: stored entries are edges, data values."""
+        sparse = isinstance(matrix, Tensor) and matrix.layout != torch.strided and not matrix.is_nested
+        if not sparse and not hasattr(matrix, "tocoo"):
+            raise TypeError(
+                f"matrix must be a scipy sparse matrix or a sparse tensor, got {type(matrix).__name__}; dense ones: "
+                "from_dense(torch.as_tensor(matrix) != 0), or with values from_scipy(scipy.sparse.csr_array(matrix))"
+            )
+        if len(matrix.shape) != 2:
+            raise ValueError(f"matrix must be [users, items], got {list(matrix.shape)}")
+        if sparse:
+            coo = matrix.to_sparse(layout=torch.sparse_coo).coalesce()
+            edges, values = coo.indices(), coo.values()
+        else:
+            coo = matrix.tocoo()
+            edges = torch.stack([torch.as_tensor(coo.row).long(), torch.as_tensor(coo.col).long()])
+            values = torch.as_tensor(coo.data)
+        return cls.from_edge_index(edges, int(matrix.shape[0]), int(matrix.shape[1]), values)
 
     @classmethod
     def from_padded(cls, ids: Tensor, num_items: int) -> Interactions:
@@ -383,14 +396,15 @@ class Interactions:
         edges = torch.stack([self.users, self.items + item_offset])
         return torch.cat([edges, edges.flip(0)], 1) if undirected else edges
 
-    def to_scipy(self) -> Any:
-        """Return a scipy.sparse.csr_array [users, items]; 1.0 where there are no values."""
-        from scipy.sparse import csr_array
+    def to_scipy(self, *, matrix: bool = False) -> Any:
+        """Return a scipy.sparse.csr_array [users, items], 1.0 where there are no values; `matrix`: a csr_matrix."""
+        from scipy.sparse import csr_array, csr_matrix
 
         values = torch.ones(len(self), device="cpu") if self.values is None else self.values.cpu()
         values = values.float() if values.dtype == torch.bfloat16 else values  # numpy has none
         parts = (values.numpy(), self.items.cpu().numpy(), self._host_offsets.numpy())
-        return csr_array(parts, shape=(self.num_users, self.num_items), copy=True)
+        shape = (self.num_users, self.num_items)
+        return csr_matrix(parts, shape=shape, copy=True) if matrix else csr_array(parts, shape=shape, copy=True)
 
     def select(self, users: Any, *, max_items: int | None = None) -> Batch:
         """Return the items (and values) of some users, padded with -1.
