@@ -104,6 +104,58 @@ def test_sparse_tensors_are_read_as_scipy_matrices_are(layout):
     assert (graph.num_users, graph.num_items) == (2, 3)
 
 
+def ragged():
+    return torch.nested.nested_tensor([torch.tensor([1, 2]), torch.tensor([3])], layout=torch.jagged)
+
+
+def scipy_matrix():
+    return pytest.importorskip("scipy.sparse").csr_matrix([[0, 1]])
+
+
+def frame():
+    return pytest.importorskip("pandas").DataFrame({"user": [0], "item": [1]})
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: torch.eye(2).to_sparse(), r"sparse tensor \(torch.sparse_coo\): Interactions.from_scipy takes"),
+        (lambda: torch.eye(2).to_sparse_csr(), r"sparse tensor \(torch.sparse_csr\): Interactions.from_scipy takes"),
+        (ragged, r"nested tensor: Interactions.from_padded\(torch.nested.to_padded_tensor\(.*, -1\), num_items\)"),
+        (scipy_matrix, r"scipy csr_matrix: Interactions.from_scipy takes users x items"),
+        (frame, r"DataFrame: pass its columns, Interactions.from_columns\(frame\['user'\], frame\['item'\]\)"),
+    ],
+)
+def test_a_matrix_where_a_column_is_expected_is_named_with_its_way_in(make, message):
+    given = make()
+    doors = [
+        ("edge_index", lambda: Interactions.from_edge_index(given, 3, 5)),
+        ("values", lambda: Interactions.from_edge_index(EDGES, 3, 5, given)),
+        ("ids", lambda: Interactions.from_padded(given, 5)),
+        ("dense", lambda: Interactions.from_dense(given)),
+        ("users", lambda: Interactions.from_columns(given, [0])),
+        ("users", lambda: Interactions.from_columns(given, [0], user_ids=[0])),
+        ("items", lambda: Interactions.from_columns([0], given)),
+        ("values", lambda: Interactions.from_columns([0], [0], given)),
+        ("item_ids", lambda: Interactions.from_columns([0], [0], item_ids=given)),
+        ("times", lambda: Interactions.leave_last_out([0], [0], given)),
+        ("users", lambda: GRAPH.select(given)),
+    ]
+    for name, door in doors:
+        with pytest.raises(TypeError, match=f"^{name} is a {message}"):
+            door()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+def test_the_ways_in_that_messages_name_are_open():
+    """Nested tensors by way of padding; the edges of a sparse one by its indices."""
+    padded = torch.nested.to_padded_tensor(ragged(), -1)
+    assert pairs(Interactions.from_padded(padded, 4)) == [(0, 1), (0, 2), (1, 3)]
+    edges = torch.eye(2).to_sparse_csr().to_sparse_coo().coalesce().indices()
+    assert pairs(Interactions.from_edge_index(edges, 2, 2)) == [(0, 0), (1, 1)]
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.bool])
 def test_small_integers_do_not_wrap(dtype):
     """Values are summed in int64."""

@@ -102,6 +102,7 @@ class Interactions:
             if isinstance(size, bool) or not hasattr(size, "__index__") or size < 0:
                 raise ValueError(f"{name} must be a whole number >= 0, got {size!r}")
         num_users, num_items = operator.index(num_users), operator.index(num_items)
+        _check_container("values", values)
         if values is not None and not isinstance(values, Tensor):
             raise TypeError(f"values must be a tensor, got {type(values).__name__}")
         if num_users * num_items >= 2**63:
@@ -215,6 +216,7 @@ class Interactions:
                 f"{dropped} of {len(known)} rows hold an id that is not in its vocabulary, the first in row {at}: "
                 f"{which} {_listed(users if which == 'user' else items, at)!r}; unknown='drop' leaves them out"
             )
+        _check_container("values", values)
         weights = None if values is None else _tensor(values)
         if weights is not None and weights.shape != rows.shape:
             raise ValueError(f"values must be as long as users ({len(rows)}), got {list(weights.shape)}")
@@ -280,6 +282,7 @@ class Interactions:
     @classmethod
     def from_dense(cls, dense: Tensor) -> Interactions:
         """Build from a bool matrix [U, I]."""
+        _check_container("dense", dense)
         if not isinstance(dense, Tensor) or dense.dtype != torch.bool or dense.dim() != 2:
             raise TypeError(f"dense must be a bool tensor [users, items], got {describe(dense)}")
         return cls.from_edge_index(dense.nonzero().T, *dense.shape)
@@ -414,6 +417,7 @@ class Interactions:
                 width is looked up with one host sync, unless `max_items` is at least the largest degree of all users.
             max_items: width; a user who has more is an error.
         """
+        _check_container("users", users)
         ids = users if isinstance(users, Tensor) else torch.as_tensor(users, device="cpu")
         if ids.dim() != 1 or (len(ids) and ids.dtype not in _ID_DTYPES):
             raise ValueError(f"users must be whole numbers [B], got a {ids.dtype} tensor of shape {list(ids.shape)}")
@@ -503,6 +507,22 @@ def _read_lines(path: Path) -> tuple[Tensor, int]:
     return torch.stack([columns[0].repeat_interleave(columns[1]), columns[2]]), max(users, default=-1) + 1
 
 
+def _check_container(name: str, value: Any) -> None:
+    """Refuse what holds a matrix or a table where a column or edges are expected, and say which way in takes it."""
+    matrix = "Interactions.from_scipy takes users x items whole"
+    if isinstance(value, Tensor) and value.is_nested:
+        what = f"nested tensor: Interactions.from_padded(torch.nested.to_padded_tensor({name}, -1), num_items) takes it"
+    elif isinstance(value, Tensor) and value.layout != torch.strided:
+        what = f"sparse tensor ({value.layout}): {matrix}; its edges are .to_sparse_coo().coalesce().indices()"
+    elif hasattr(value, "tocoo"):
+        what = f"scipy {type(value).__name__}: {matrix}"
+    elif hasattr(value, "columns") and len(getattr(value, "shape", ())) == 2:
+        what = f"{type(value).__name__}: pass its columns, Interactions.from_columns(frame['user'], frame['item'])"
+    else:
+        return
+    raise TypeError(f"{name} is a {what}")
+
+
 def _tensor(column: Any) -> Tensor:
     """Bring a column of numbers to a CPU tensor; pandas and polars go through numpy."""
     if isinstance(column, Tensor):
@@ -517,6 +537,7 @@ def _tensor(column: Any) -> Tensor:
 def _codes(name: str, column: Any, vocabulary: Any, size: int | None) -> tuple[Tensor, Tensor, int]:
     """Row numbers of a column, which of them are known, and how many rows there are."""
     if vocabulary is None:
+        _check_container(name, column)
         try:
             codes = _tensor(column)
         except (TypeError, ValueError):
@@ -532,12 +553,13 @@ def _codes(name: str, column: Any, vocabulary: Any, size: int | None) -> tuple[T
         return codes, torch.ones_like(codes, dtype=torch.bool), size
     if size is not None:
         raise ValueError(f"num_{name} follows from {name[:-1]}_ids: give one of the two")
+    _check_container(f"{name[:-1]}_ids", vocabulary)
     if isinstance(vocabulary, (dict, set, frozenset, str)) or not hasattr(vocabulary, "__len__"):
         raise TypeError(f"{name[:-1]}_ids must be a list or an array, got {type(vocabulary).__name__}: list(...)")
     import numpy as np
 
-    words, missing = _words(column)
-    entries, empty = _words(vocabulary)
+    words, missing = _words(name, column)
+    entries, empty = _words(f"{name[:-1]}_ids", vocabulary)
     if empty.any():
         raise ValueError(f"{name[:-1]}_ids holds a missing value")
     kinds = {"i": "whole", "u": "whole"}
@@ -560,10 +582,11 @@ def _codes(name: str, column: Any, vocabulary: Any, size: int | None) -> tuple[T
     return torch.from_numpy(rows), torch.from_numpy(known), len(entries)
 
 
-def _words(column: Any) -> tuple[Any, Any]:
+def _words(name: str, column: Any) -> tuple[Any, Any]:
     """Return the values that are there, as a numpy array of one type, and which are missing (None, NaN)."""
     import numpy as np
 
+    _check_container(name, column)
     values = np.asarray(column.cpu() if isinstance(column, Tensor) else column)
     if values.ndim != 1:
         raise ValueError(f"a column must be one-dimensional, got shape {list(values.shape)}")
@@ -592,6 +615,7 @@ def _times(column: Any, rows: int) -> tuple[Tensor, Callable[[Any], Any]]:
     """Return times as numbers [E] (datetimes: nanoseconds), and the function that makes a bound such a number."""
     import numpy as np
 
+    _check_container("times", column)
     values = np.asarray(column.cpu() if isinstance(column, Tensor) else column)
     bound: Callable[[Any], Any] = float if values.dtype.kind == "f" else math.ceil  # of whole numbers, >= 2.5 is >= 3
     if values.dtype.kind in "OMU":
@@ -632,6 +656,7 @@ def _events(
 
 
 def _check_integers(name: str, ids: Any) -> None:
+    _check_container(name, ids)
     if not isinstance(ids, Tensor) or ids.dtype not in _ID_DTYPES:
         what = f"a {ids.dtype} tensor" if isinstance(ids, Tensor) else type(ids).__name__
         raise TypeError(f"{name} must be a tensor of signed integers, got {what}")
