@@ -220,6 +220,63 @@ def test_columns_with_vocabularies():
         Interactions.from_columns(users, items, user_ids=["al", "bo", "al"])
 
 
+def test_vocabularies_beyond_float64_are_exact():
+    """int64 beside uint64, lists that numpy would make floats of: neighbours stay apart, and nothing is dropped."""
+    np = pytest.importorskip("numpy")
+    big = 2**53
+    signed, unsigned = np.array([big, big + 1]), np.array([big + 1, big + 2, 2**63 + 1], dtype=np.uint64)
+    graph = Interactions.from_columns(signed, [0, 1], user_ids=unsigned, unknown="drop")
+    assert (pairs(graph), graph.num_dropped) == ([(0, 1)], 1)
+    graph = Interactions.from_columns(unsigned, [0, 1, 2], user_ids=signed, unknown="drop")
+    assert (pairs(graph), graph.num_dropped) == ([(1, 0)], 2)
+    hashes = [2**63 + 1, 2**64 + 5, -3, 2**63]
+    graph = Interactions.from_columns(hashes, range(4), user_ids=hashes[::-1])
+    assert pairs(graph) == [(0, 3), (1, 2), (2, 1), (3, 0)]
+    graph = Interactions.from_columns(np.array([-1]), [0], user_ids=np.array([2**64 - 1], "u8"), unknown="drop")
+    assert graph.num_dropped == 1
+
+
+def test_missing_entries_do_not_round_the_others():
+    """Nullable columns of pandas stay whole numbers, and NA is a missing id, beside numbers and beside text."""
+    pd = pytest.importorskip("pandas")
+    users = pd.Series([2**53 + 1, None, 2**53], dtype="Int64")
+    graph = Interactions.from_columns(users, [0, 1, 2], user_ids=[2**53, 2**53 + 1], unknown="drop")
+    assert (pairs(graph), graph.num_dropped) == ([(0, 2), (1, 0)], 1)
+    users = pd.Series(["b", pd.NA, "a"], dtype="object")
+    graph = Interactions.from_columns(users, [0, 1, 2], user_ids=["a", "b"], unknown="drop")
+    assert (pairs(graph), graph.num_dropped) == ([(0, 2), (1, 0)], 1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(lambda np, ids, kind=kind: np.array(ids, dtype=kind) for kind in ("u1", "u2", "u4", "u8", ">i8", ">u2", "O")),
+        *(
+            lambda np, ids, kind=kind: torch.tensor(ids, dtype=kind)
+            for kind in (torch.uint8, torch.uint16, torch.uint64)
+        ),
+        lambda np, ids: np.array(ids[::-1])[::-1],
+        lambda np, ids: np.array([ids, ids]).T[:, 0],
+        lambda np, ids: [np.uint64(i) for i in ids],
+        lambda np, ids: [torch.tensor(i) for i in ids],
+        lambda np, ids: tuple(ids),
+    ],
+)
+def test_whole_numbers_are_ids_whatever_holds_them(make):
+    """Unsigned, big-endian, objects, views from behind: with a vocabulary, without one, as times and as values."""
+    np = pytest.importorskip("numpy")
+    ids = make(np, [2, 0, 1])
+    expected = [(0, 0), (1, 1), (2, 2)]
+    assert pairs(Interactions.from_columns(ids, ids)) == expected
+    assert pairs(Interactions.from_columns(ids, ids, user_ids=ids, item_ids=[2, 0, 1])) == expected
+    assert pairs(Interactions.from_columns([2, 0, 1], ids, user_ids=ids)) == [(0, 2), (1, 0), (2, 1)]
+    assert Interactions.from_columns([0, 1, 2], [0, 1, 2], ids).values.tolist() == [2, 0, 1]
+    split = Interactions.leave_last_out([0, 0, 0], [0, 1, 2], ids)
+    assert [pairs(part) for part in split[:3]] == [[(0, 1)], [(0, 2)], [(0, 0)]]
+    if not isinstance(ids, torch.Tensor):
+        assert GRAPH.select(ids).items.tolist() == [[1, 3], [0, 4], [-1, -1]]
+
+
 def test_columns_of_data_frames():
     """pandas columns, of numbers or of strings."""
     pd = pytest.importorskip("pandas")
@@ -359,7 +416,43 @@ BAD = [
         TypeError,
         "user_ids must be a list or an array, got set",
     ),
-    (lambda: Interactions.from_columns(["5"], [1], user_ids=[5]), TypeError, "they cannot be compared"),
+    (
+        lambda: Interactions.from_columns(["5"], [1], user_ids=[5]),
+        TypeError,
+        r"users are text \('5'\), user_ids are whole numbers \(5\): they cannot be compared; convert one",
+    ),
+    (
+        lambda: Interactions.from_columns([0], [5], item_ids=["5"]),
+        TypeError,
+        r"items are whole numbers \(5\), item_ids are text \('5'\): they cannot be compared; convert one",
+    ),
+    (
+        lambda: Interactions.from_columns([0, 0], [5, "6"], item_ids=["5", "6"]),
+        TypeError,
+        "items are text and whole numbers mixed: make them all one kind",
+    ),
+    (
+        lambda: Interactions.from_columns([0], [5], item_ids=[5, "6"]),
+        TypeError,
+        "item_ids are text and whole numbers mixed",
+    ),
+    (
+        lambda: Interactions.from_columns([2**63], [0]),
+        ValueError,
+        r"users must be below 2\^63, .*; got 9223372036854775808",
+    ),
+    (
+        lambda: Interactions.from_columns([0, None], [0, 0]),
+        ValueError,
+        r"users must be whole numbers \[E\], or come with a vocabulary .*; row 1 is missing",
+    ),
+    (
+        lambda: Interactions.from_columns({0: 1}.keys(), [0]),
+        ValueError,
+        r"users must be one column \[E\], a list or an array, got dict_keys: pass list\(users\)",
+    ),
+    (lambda: Interactions.from_columns([0], [0], ["5"]), TypeError, r"values must be numbers \[E\], got list"),
+    (lambda: Interactions.from_columns([0], [0], [None]), TypeError, r"values must be numbers \[E\], got list"),
     (lambda: Interactions.from_columns([1, 2], [1, 2], num_users=2), ValueError, "ids seem to start at 1; subtract 1"),
     (lambda: Interactions.from_edge_index(torch.ones(5, 2).long(), 3, 5), ValueError, "pass edges.T"),
     (lambda: Interactions.from_dense([[0, 1]]), TypeError, "dense must be a bool tensor"),
@@ -384,7 +477,7 @@ BAD = [
         r"matrix must be \[users, items\], got \[2, 2, 2\]",
     ),
     (lambda: GRAPH.select([3]), ValueError, "users hold ids 3..3, expected 0..2"),
-    (lambda: GRAPH.select([[1]]), ValueError, r"users must be whole numbers \[B\]"),
+    (lambda: GRAPH.select([[1]]), ValueError, r"users must be one column \[E\], .* \[1, 1\]"),
     (lambda: GRAPH.union(Interactions.from_edge_index(EDGES, 3, 6)), ValueError, "shapes and devices must be equal"),
     (lambda: GRAPH.without(EDGES), TypeError, "expected Interactions, got Tensor"),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -191,10 +192,10 @@ class Interactions:
         """Build from two columns of any array-likes: lists, numpy, pandas, polars, tensors.
 
         Args:
-            users: [E], whole numbers from 0, or anything that `user_ids` lists.
+            users: [E], whole numbers from 0 (of any type), or anything that `user_ids` lists.
             items: [E], whole numbers from 0, or anything that `item_ids` lists.
             values: [E], such as ratings.
-            user_ids: vocabulary: user `user_ids[u]` becomes row u.
+            user_ids: vocabulary: user `user_ids[u]` becomes row u; of the kind of the ids (text is no number).
             item_ids: vocabulary: item `item_ids[i]` becomes column i.
             num_users: users without a vocabulary; default: the largest one + 1.
             num_items: items without a vocabulary; default: the largest one + 1.
@@ -216,8 +217,7 @@ class Interactions:
                 f"{dropped} of {len(known)} rows hold an id that is not in its vocabulary, the first in row {at}: "
                 f"{which} {_listed(users if which == 'user' else items, at)!r}; unknown='drop' leaves them out"
             )
-        _check_container("values", values)
-        weights = None if values is None else _tensor(values)
+        weights = None if values is None else _values(values)
         if weights is not None and weights.shape != rows.shape:
             raise ValueError(f"values must be as long as users ({len(rows)}), got {list(weights.shape)}")
         edges = torch.stack([rows[known], columns[known]])
@@ -267,7 +267,7 @@ class Interactions:
         else:
             coo = matrix.tocoo()
             edges = torch.stack([torch.as_tensor(coo.row).long(), torch.as_tensor(coo.col).long()])
-            values = torch.as_tensor(coo.data)
+            values = _values(coo.data)
         return cls.from_edge_index(edges, int(matrix.shape[0]), int(matrix.shape[1]), values)
 
     @classmethod
@@ -418,7 +418,7 @@ class Interactions:
             max_items: width; a user who has more is an error.
         """
         _check_container("users", users)
-        ids = users if isinstance(users, Tensor) else torch.as_tensor(users, device="cpu")
+        ids = users if isinstance(users, Tensor) else _ids("users", users)
         if ids.dim() != 1 or (len(ids) and ids.dtype not in _ID_DTYPES):
             raise ValueError(f"users must be whole numbers [B], got a {ids.dtype} tensor of shape {list(ids.shape)}")
         ids = ids.long()
@@ -523,92 +523,160 @@ def _check_container(name: str, value: Any) -> None:
     raise TypeError(f"{name} is a {what}")
 
 
-def _tensor(column: Any) -> Tensor:
-    """Bring a column of numbers to a CPU tensor; pandas and polars go through numpy."""
+def _array(name: str, column: Any) -> Any:
+    """Bring a column to a one-dimensional numpy array; what numpy would round or turn to text stays objects."""
+    import numpy as np
+
+    _check_container(name, column)
     if isinstance(column, Tensor):
-        return column.cpu()
-    if hasattr(column, "to_numpy"):
-        column = column.to_numpy()
-    if hasattr(column, "flags") and not column.flags.writeable:  # a view into a data frame
-        column = column.copy()
-    return torch.as_tensor(column, device="cpu")
+        column = column.detach().cpu()
+        column = (column.double() if column.is_floating_point() else column).numpy()
+    values = np.asarray(column) if hasattr(column, "__array__") else np.asarray(column, dtype=object)
+    if values.dtype.kind == "T":
+        values = values.astype(object)
+    if values.ndim != 1:
+        shape = f" of shape {list(values.shape)}" if values.ndim else f": pass list({name})"
+        raise ValueError(f"{name} must be one column [E], a list or an array, got {type(column).__name__}{shape}")
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def _words(name: str, column: Any) -> tuple[Any, Any, str]:
+    """Return the values that are there, as a numpy array of one type, which are missing (None, NaN), and their kind."""
+    import numpy as np
+
+    values = _array(name, column)
+    if values.dtype.kind == "f" and not isinstance(getattr(column, "dtype", None), (np.dtype, torch.dtype)):
+        values = np.asarray(column, dtype=object)  # nullable whole numbers of pandas and polars are no floats
+    missing = np.zeros(len(values), dtype=bool)
+    if values.dtype.kind in "fM":
+        missing = np.isnan(values) if values.dtype.kind == "f" else np.isnat(values)
+    elif values.dtype.kind == "O":
+        plain = (value.item() if isinstance(value, Tensor) and not value.dim() else value for value in values)
+        values = np.fromiter(plain, object, len(values))
+        missing[:] = [
+            type(value).__name__ in ("NoneType", "NAType", "NaTType")
+            or (isinstance(value, (float, np.floating, np.datetime64)) and value != value)
+            for value in values
+        ]
+    values = values[~missing]
+    kind = _KINDS.get(values.dtype.kind, str(values.dtype))
+    if values.dtype.kind == "O":
+        kinds = sorted({_kind(each) for each in set(map(type, values))}) or ["missing"]
+        if kinds == ["numbers", "whole numbers"] and (np.abs(values) < 2**53).all():
+            kinds = ["numbers"]
+        if len(kinds) > 1:
+            raise TypeError(f"{name} are {' and '.join(kinds)} mixed: make them all one kind")
+        (kind,) = kinds
+        if kind == "whole numbers":
+            (values,) = _exact(values)
+        elif kind in ("numbers", "text", "bytes"):
+            values = values.astype({"numbers": "f8", "text": "U", "bytes": "S"}[kind])
+    return values, missing, kind
+
+
+_KINDS = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "U": "text", "S": "bytes", "M": "datetimes"}
+
+
+def _kind(of: type) -> str:
+    import numpy as np
+
+    kinds: dict[str, tuple[type, ...]] = {
+        "whole numbers": (int, np.integer),
+        "numbers": (float, np.floating),
+        "text": (str,),
+        "bytes": (bytes,),
+        "datetimes": (date, np.datetime64),
+    }
+    return next((kind for kind, types in kinds.items() if issubclass(of, types) and of is not bool), of.__name__)
+
+
+def _exact(*arrays: Any) -> list[Any]:
+    """Bring whole numbers to the first type that holds all of them: int64, uint64 or Python's."""
+    import numpy as np
+
+    lowest = min((int(array.min()) for array in arrays if len(array)), default=0)
+    highest = max((int(array.max()) for array in arrays if len(array)), default=0)
+    signed, unsigned = lowest >= -(2**63) and highest < 2**63, lowest >= 0 and highest < 2**64
+    return [array.astype(np.int64 if signed else np.uint64 if unsigned else object) for array in arrays]
+
+
+def _ids(name: str, column: Any, otherwise: str = "") -> Tensor:
+    """Bring a column of row numbers to int64."""
+    words, missing, kind = _words(name, column)
+    if len(words) and kind != "whole numbers":
+        raise TypeError(f"{name} must be whole numbers [E]{otherwise}; got {kind}")
+    if missing.any():
+        raise ValueError(f"{name} must be whole numbers [E]{otherwise}; row {int(missing.argmax())} is missing")
+    (words,) = _exact(words) if len(words) else (words.astype("i8"),)
+    if words.dtype.kind != "i":
+        raise ValueError(f"{name} must be below 2^63{otherwise}; got {words.max()}")
+    return torch.from_numpy(words)
 
 
 def _codes(name: str, column: Any, vocabulary: Any, size: int | None) -> tuple[Tensor, Tensor, int]:
     """Row numbers of a column, which of them are known, and how many rows there are."""
     if vocabulary is None:
-        _check_container(name, column)
-        try:
-            codes = _tensor(column)
-        except (TypeError, ValueError):
-            codes = torch.zeros(1, dtype=torch.bool, device="cpu")  # strings and the like
-        if codes.dim() != 1 or (len(codes) and codes.dtype not in _ID_DTYPES):
-            raise TypeError(
-                f"{name} must be whole numbers [E], or come with a vocabulary such as "
-                f"{name[:-1]}_ids=sorted(set({name}))"
-            )
-        codes = codes.long()
+        codes = _ids(name, column, f", or come with a vocabulary such as {name[:-1]}_ids=sorted(set({name}))")
         size = (int(codes.max()) + 1 if len(codes) else 0) if size is None else size
         _check_range(name, codes, 0, size, "")
         return codes, torch.ones_like(codes, dtype=torch.bool), size
     if size is not None:
         raise ValueError(f"num_{name} follows from {name[:-1]}_ids: give one of the two")
-    _check_container(f"{name[:-1]}_ids", vocabulary)
     if isinstance(vocabulary, (dict, set, frozenset, str)) or not hasattr(vocabulary, "__len__"):
         raise TypeError(f"{name[:-1]}_ids must be a list or an array, got {type(vocabulary).__name__}: list(...)")
     import numpy as np
 
-    words, missing = _words(name, column)
-    entries, empty = _words(f"{name[:-1]}_ids", vocabulary)
+    words, missing, kind = _words(name, column)
+    entries, empty, expected = _words(f"{name[:-1]}_ids", vocabulary)
     if empty.any():
         raise ValueError(f"{name[:-1]}_ids holds a missing value")
-    kinds = {"i": "whole", "u": "whole"}
-    kind, expected = (kinds.get(array.dtype.kind, array.dtype.kind) for array in (words, entries))
-    if kind == "f" and expected == "whole" and (np.abs(words) < 2**53).all() and (words % 1 == 0).all():
+    if (kind, expected) == ("numbers", "whole numbers") and (np.abs(words) < 2**53).all() and (words % 1 == 0).all():
         words, kind = words.astype(np.int64), expected  # pandas makes floats of whole numbers where some are missing
     if len(words) and len(entries) and kind != expected:
-        raise TypeError(f"{name} are {words.dtype}, {name[:-1]}_ids are {entries.dtype}: they cannot be compared")
+        raise TypeError(
+            f"{name} are {kind} ({_plain(words[0])!r}), {name[:-1]}_ids are {expected} ({_plain(entries[0])!r}): they "
+            "cannot be compared; convert one of the two"
+        )
+    if kind == expected == "whole numbers":
+        words, entries = _exact(words, entries)
     order = np.argsort(entries, kind="stable")
     ascending = entries[order]
     twice = ascending[1:][ascending[1:] == ascending[:-1]]
     if len(twice):
-        raise ValueError(f"{name[:-1]}_ids lists {twice[0].item()!r} twice")
+        raise ValueError(f"{name[:-1]}_ids lists {_plain(twice[0])!r} twice")
     known = np.zeros(len(missing), dtype=bool)
     rows = np.zeros(len(missing), dtype=np.int64)
-    if len(entries):
+    if len(words) and len(entries):
         at = np.minimum(np.searchsorted(ascending, words), len(entries) - 1)
         known[~missing] = ascending[at] == words
         rows[~missing] = order[at]
     return torch.from_numpy(rows), torch.from_numpy(known), len(entries)
 
 
-def _words(name: str, column: Any) -> tuple[Any, Any]:
-    """Return the values that are there, as a numpy array of one type, and which are missing (None, NaN)."""
+def _values(column: Any) -> Tensor:
+    """Bring a column of numbers to a CPU tensor."""
     import numpy as np
 
-    _check_container(name, column)
-    values = np.asarray(column.cpu() if isinstance(column, Tensor) else column)
-    if values.ndim != 1:
-        raise ValueError(f"a column must be one-dimensional, got shape {list(values.shape)}")
+    if isinstance(column, Tensor):
+        _check_container("values", column)
+        return column.cpu()
+    values = _array("values", column)
     if values.dtype.kind == "O":
-        missing = ((values == np.array(None, dtype=object)) | (values != values)).astype(bool)
-        return np.asarray(values[~missing].tolist()), missing
-    missing = _not_a_number(values)
-    return values[~missing], missing
+        values = [int(value) if isinstance(value, np.integer) else value for value in values]
+    else:
+        values = np.require(values, requirements=["C", "W"])  # a view into a data frame is neither
+    try:
+        return torch.as_tensor(values, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"values must be numbers [E], got {type(column).__name__}: {error}") from error
 
 
-def _not_a_number(values: Any) -> Any:
-    """Return which numbers of an array are NaN; whole numbers and text are none."""
-    import numpy as np
-
-    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
 
 
 def _listed(column: Any, row: int) -> Any:
-    import numpy as np
-
-    value = np.asarray(column)[row]
-    return value.item() if hasattr(value, "item") else value
+    return _plain(_array("column", column)[row])
 
 
 def _times(column: Any, rows: int) -> tuple[Tensor, Callable[[Any], Any]]:
@@ -629,7 +697,7 @@ def _times(column: Any, rows: int) -> tuple[Tensor, Callable[[Any], Any]]:
             return int(np.datetime64(value, "ns").astype(np.int64))
 
     elif values.dtype.kind in "iuf":
-        missing = _not_a_number(values)
+        missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
     else:
         raise TypeError(f"times must be numbers or datetimes, got {values.dtype}")
     if values.shape != (rows,):
