@@ -1,6 +1,7 @@
 """Interactions against Python sets: in, out, splits, set operations, and what they refuse."""
 
 import math
+from datetime import date, datetime, timedelta, timezone
 
 import hypothesis.strategies as st
 import pytest
@@ -335,6 +336,102 @@ def test_large_whole_times_are_not_rounded():
     assert [pairs(part) for part in halves[:3]] == [[(0, 0)], [(0, 1)], [(0, 2)]]
 
 
+def in_order(times):
+    """Events 0, 1, 2 of one user by time, as `leave_last_out` has them."""
+    split = Interactions.leave_last_out([0, 0, 0], [0, 1, 2], times)
+    return [part.items.tolist()[0] for part in split[:3]]
+
+
+def parts(times, valid_from, test_from):
+    split = Interactions.split_by_time([0, 0, 0], [0, 1, 2], times, valid_from, test_from)
+    return [part.items.tolist() for part in split[:3]]
+
+
+NEW_YEAR = datetime(2024, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("times", "expected", "bounds"),
+    [
+        (torch.tensor([16777218.0, 16777214.0, 16777216.0]), [1, 2, 0], (16777215, 16777217)),
+        (["1337922397", "1072575677", "1042233828"], [2, 1, 0], ("1072575677", "1337922397")),
+        (["1337922397", "1072575677", "1042233828"], [2, 1, 0], (1072575677, 1337922396.5)),
+        (["+20", " -3", "100"], [1, 0, 2], (20, "1e2")),
+        (["1.5", "-2e1", ".25"], [1, 2, 0], ("0.25", 1.5)),
+        (["20240301", "20231231", "20240101"], [1, 2, 0], (20240101, "20240201")),
+        ([str(2**63 + 1), str(2**63), "5"], [2, 1, 0], (2**63, str(2**63 + 1))),
+        ([2**53 + 2, 2**53 + 1, 2**53], [2, 1, 0], (2**53 + 1, 2**53 + 2)),
+        ([2**64 + 2, -1, 7], [1, 2, 0], (7, 8)),
+        ([datetime.max, NEW_YEAR, datetime.min], [2, 1, 0], (NEW_YEAR, "2024-01-02")),
+        (["9999-12-31", "2024-01-01", "0001-01-01T00:00:00.123456"], [2, 1, 0], ("2024", "2024-01-01T00:00:00.000001")),
+        (
+            [date(2024, 1, 3), date(2024, 1, 2), date(2024, 1, 1)],
+            [2, 1, 0],
+            ("2024-01-01T12:00", "2024-01-02T00:00:00.1"),
+        ),
+        (
+            ["2024-01-01T01:00:00", "2024-01-01T01:30:00+02:00", "2023-12-31T23:00Z"],
+            [2, 1, 0],
+            ("2023-12-31T23:30Z", NEW_YEAR),
+        ),
+        (
+            [
+                NEW_YEAR,
+                NEW_YEAR.replace(tzinfo=timezone(timedelta(hours=1))),
+                NEW_YEAR.replace(tzinfo=timezone(timedelta(hours=2))),
+            ],
+            [2, 1, 0],
+            (NEW_YEAR.replace(tzinfo=timezone(timedelta(hours=1))), NEW_YEAR),
+        ),
+    ],
+)
+def test_times_are_ordered_whatever_they_are_written_in(times, expected, bounds):
+    """Text of numbers and dates, numbers beyond float64 and int64, dates beyond nanoseconds, time zones."""
+    assert in_order(times) == expected
+    assert parts(times, *bounds) == [[item] for item in expected]
+
+
+def test_uint64_times_are_exact():
+    np = pytest.importorskip("numpy")
+    times = np.array([2**63 + 1, 2**63, 5], dtype=np.uint64)
+    for column in (times, torch.from_numpy(times), times.astype(">u8")):
+        assert in_order(column) == [2, 1, 0]
+        assert parts(column, 2**63, 2**63 + 1) == [[2], [1], [0]]
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
+def test_datetimes_of_numpy_keep_their_unit(unit):
+    """A bound of a finer unit counts from the next step on, one that the unit cannot hold from the end of time on."""
+    np = pytest.importorskip("numpy")
+    times = np.array(["2024-01-03", "2024-01-02", "2024-01-01"], dtype=f"M8[{unit}]")
+    assert in_order(times) == [2, 1, 0]
+    assert parts(times, np.datetime64("2024-01-01T00:00:00.000000001"), date(2024, 1, 3)) == [[2], [1], [0]]
+    with pytest.raises(
+        ValueError, match=r"no event is left for test, from test_from=9999-12-31 on; .* from 2024-01-01"
+    ):
+        parts(times, "2024-01-02", "9999-12-31")
+
+
+@pytest.mark.parametrize("zone", ["Europe/Paris", "America/New_York", "UTC"])
+@pytest.mark.parametrize("unit", ["ns", "us", "s"])
+def test_time_zones_of_pandas_are_brought_to_utc(zone, unit):
+    """As a column, an index or objects, without a warning; a bound may be in another zone."""
+    pd = pytest.importorskip("pandas")
+    naive = pd.to_datetime(["2024-01-03", "2024-01-02", "2024-01-01"]).as_unit(unit)
+    column = pd.Series(naive.tz_localize(zone))
+    bounds = pd.Timestamp("2024-01-02", tz=zone), pd.Timestamp("2024-01-03", tz=zone).tz_convert("Asia/Tokyo")
+    for times in (column, pd.DatetimeIndex(column), column.astype(object), list(column)):
+        assert in_order(times) == [2, 1, 0]
+        assert parts(times, *bounds) == [[2], [1], [0]]
+
+
+def test_nanoseconds_of_pandas_objects_count():
+    pd = pytest.importorskip("pandas")
+    times = [pd.Timestamp("2024-01-01") + pd.Timedelta(n, unit="ns") for n in (2, 1, 0)]
+    assert in_order(pd.Series(times, dtype=object)) == [2, 1, 0]
+    assert parts(times, times[1], times[0]) == [[2], [1], [0]]
+
+
 def test_missing_ids_are_unknown():
     """None and NaN are in no vocabulary."""
     graph = Interactions.from_columns(["a", None, "b"], [0, 1, 2], user_ids=["a", "b"], unknown="drop")
@@ -456,6 +553,26 @@ BAD = [
     (lambda: Interactions.from_columns([1, 2], [1, 2], num_users=2), ValueError, "ids seem to start at 1; subtract 1"),
     (lambda: Interactions.from_edge_index(torch.ones(5, 2).long(), 3, 5), ValueError, "pass edges.T"),
     (lambda: Interactions.from_dense([[0, 1]]), TypeError, "dense must be a bool tensor"),
+    (
+        lambda: parts(["2001-01-01T00:00:00.123456789", "9999-12-31", "2024-01-01"], "2024", "2025"),
+        ValueError,
+        r"times hold 9999-12-31T00:00:00, which datetime64\[ns\] cannot hold: round them to a coarser unit",
+    ),
+    (lambda: in_order(["7", "2024-01-01", "9"]), TypeError, r"times are numbers \('7'\) and other text mixed"),
+    (
+        lambda: in_order(["1337922397.123456788", "1337922397.123456789", "1"]),
+        ValueError,
+        "times have more digits than float64 holds",
+    ),
+    (lambda: in_order(["1", "nan", "2.5"]), ValueError, "1 of 3 times are missing, the first in row 1"),
+    (lambda: in_order(["2024-01-01", "", None]), ValueError, "2 of 3 times are missing, the first in row 1"),
+    (lambda: in_order([1, 2, 3j]), TypeError, "times are complex and whole numbers mixed"),
+    (lambda: parts([1, 2, 3], math.nan, 3), ValueError, "valid_from must be a time, got nan"),
+    (lambda: parts([1.5, 2, 3], 2, math.nan), ValueError, "test_from must be a time, got nan"),
+    (lambda: parts(["2024", "2025", "2026"], None, 3), ValueError, "valid_from must be a time, got None"),
+    (lambda: parts([1, 2, 3], "2024-01-01", 3), TypeError, "valid_from is '2024-01-01', but times are numbers"),
+    (lambda: parts([NEW_YEAR] * 3, NEW_YEAR, 3), TypeError, "test_from is 3, but times are datetimes"),
+    (lambda: parts([1, 2, 3], 2, math.inf), ValueError, "no event is left for test, from test_from=inf on"),
     (lambda: Interactions.leave_last_out([0], [0], ["noon"]), TypeError, "times must be numbers or datetimes"),
     (lambda: Interactions.leave_last_out([0, 1], [0, 1], [1]), ValueError, "equally long, got 2 users"),
     (lambda: Interactions.leave_last_out([-1, 1], [0, 1]), ValueError, "users hold ids -1..1"),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from collections.abc import Callable
-from datetime import date
+from datetime import date, timezone
+from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -306,7 +309,9 @@ class Interactions:
         Args:
             users: [E], whole numbers from 0, or anything that `user_ids` lists.
             items: [E], whole numbers from 0, or anything that `item_ids` lists.
-            times: [E], numbers or datetimes; None = events are in order. Equal times keep the order of the input.
+            times: [E], numbers or datetimes, both also as text, of any range and resolution; datetimes with a time zone
+                are brought to UTC, those without count as UTC. None = events are in order. Equal times keep the order
+                of the input.
             user_ids: vocabulary, as in `from_columns`.
             item_ids: vocabulary, as in `from_columns`.
             num_users: without a vocabulary; default: the largest user + 1.
@@ -317,7 +322,7 @@ class Interactions:
         rows, columns, shape = _events(users, items, user_ids, item_ids, num_users, num_items)
         order = torch.arange(len(rows), device="cpu")
         if times is not None:
-            order = _times(times, len(rows))[0].argsort(stable=True)
+            order = torch.from_numpy(_times(times, len(rows))[0].argsort(kind="stable"))
         order = order[rows[order].argsort(stable=True)]
         count = torch.bincount(rows, minlength=shape[0])
         place_from_end = count.cumsum(0)[rows[order]] - torch.arange(len(order), device="cpu")
@@ -341,7 +346,7 @@ class Interactions:
     ) -> Split:
         """Put events before `valid_from` into train, those before `test_from` into validation, the rest into test.
 
-        The other arguments are those of `leave_last_out`; the bounds are numbers, or what numpy takes for a datetime.
+        The other arguments are those of `leave_last_out`; the bounds are what the times are, numbers or datetimes.
         The result counts the users and items of validation and test that train has never seen.
 
         Raises:
@@ -349,13 +354,15 @@ class Interactions:
         """
         rows, columns, shape = _events(users, items, user_ids, item_ids, num_users, num_items)
         when, bound = _times(times, len(rows))
-        first, second = bound(valid_from), bound(test_from)
+        first, second = bound("valid_from", valid_from), bound("test_from", test_from)
         if not first <= second:
             raise ValueError(f"valid_from must not be later than test_from, got {valid_from} and {test_from}")
-        part = (when >= first).long() + (when >= second).long()
+        part = torch.from_numpy((when >= first).astype("i8") + (when >= second))
         for which, name in ((0, f"train, before valid_from={valid_from}"), (2, f"test, from test_from={test_from} on")):
             if len(rows) and not (part == which).any():
-                raise ValueError(f"no event is left for {name}; times run from {when.min()} to {when.max()}")
+                given = _array("times", times)
+                ends = f"{given[when.argmin()]} to {given[when.argmax()]}"
+                raise ValueError(f"no event is left for {name}; times run from {ends}")
         return cls._split(rows, columns, part, shape)
 
     @classmethod
@@ -531,6 +538,8 @@ def _array(name: str, column: Any) -> Any:
     if isinstance(column, Tensor):
         column = column.detach().cpu()
         column = (column.double() if column.is_floating_point() else column).numpy()
+    if getattr(getattr(column, "dtype", None), "tz", None) is not None:  # pandas' datetimes with a time zone, to UTC
+        column = getattr(column, "dt", column).tz_convert(None)
     values = np.asarray(column) if hasattr(column, "__array__") else np.asarray(column, dtype=object)
     if values.dtype.kind == "T":
         values = values.astype(object)
@@ -562,7 +571,7 @@ def _words(name: str, column: Any) -> tuple[Any, Any, str]:
     kind = _KINDS.get(values.dtype.kind, str(values.dtype))
     if values.dtype.kind == "O":
         kinds = sorted({_kind(each) for each in set(map(type, values))}) or ["missing"]
-        if kinds == ["numbers", "whole numbers"] and (np.abs(values) < 2**53).all():
+        if kinds == ["numbers", "whole numbers"] and all(isinstance(v, float) or abs(v) <= 2**53 for v in values):
             kinds = ["numbers"]
         if len(kinds) > 1:
             raise TypeError(f"{name} are {' and '.join(kinds)} mixed: make them all one kind")
@@ -679,34 +688,107 @@ def _listed(column: Any, row: int) -> Any:
     return _plain(_array("column", column)[row])
 
 
-def _times(column: Any, rows: int) -> tuple[Tensor, Callable[[Any], Any]]:
-    """Return times as numbers [E] (datetimes: nanoseconds), and the function that makes a bound such a number."""
+def _times(column: Any, rows: int) -> tuple[Any, Callable[[str, Any], Any]]:
+    """Return times as numbers [E] that are in order, and the function that makes a bound such a number."""
     import numpy as np
 
-    _check_container("times", column)
-    values = np.asarray(column.cpu() if isinstance(column, Tensor) else column)
-    bound: Callable[[Any], Any] = float if values.dtype.kind == "f" else math.ceil  # of whole numbers, >= 2.5 is >= 3
-    if values.dtype.kind in "OMU":
-        try:
-            values = values.astype("datetime64[ns]")
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"times must be numbers or datetimes without a time zone, got {values.dtype}") from error
-        missing, values = np.isnat(values), values.astype(np.int64)
-
-        def bound(value: Any) -> Any:
-            return int(np.datetime64(value, "ns").astype(np.int64))
-
-    elif values.dtype.kind in "iuf":
-        missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
-    else:
-        raise TypeError(f"times must be numbers or datetimes, got {values.dtype}")
-    if values.shape != (rows,):
-        raise ValueError(
-            f"users, items and times must be equally long, got {rows} users and times {list(values.shape)}"
-        )
+    when, missing, second = _moments("times", column)
+    if missing.shape != (rows,):
+        raise ValueError(f"users, items and times must be equally long, got {rows} users and times {[len(missing)]}")
     if missing.any():
         raise ValueError(f"{int(missing.sum())} of {rows} times are missing, the first in row {int(missing.argmax())}")
-    return torch.from_numpy(values.astype(np.float64 if values.dtype.kind == "f" else np.int64)), bound
+
+    def bound(name: str, value: Any) -> Any:
+        given, absent, unit = _moments(name, np.fromiter([value], object, 1), dates=bool(second))
+        if absent.any():
+            raise ValueError(f"{name} must be a time, got {value!r}")
+        if bool(unit) != bool(second) and rows:
+            raise TypeError(
+                f"{name} is {value!r}, but times are {'datetimes' if second else 'numbers'}: bounds are what times are"
+            )
+        at = given.tolist()[0]
+        if second and unit:
+            at = Fraction(at) / unit * second
+        return math.ceil(at) if when.dtype.kind != "f" and math.isfinite(at) else at  # of whole times, >= 2.5 is >= 3
+
+    return when, bound
+
+
+def _moments(name: str, column: Any, dates: bool | None = None) -> tuple[Any, Any, Fraction | None]:
+    """Return times as numbers, which are missing, and how many a second has: None for what is no datetime.
+
+    Text is read as numbers if all of it is (`dates=True`: never), as ISO dates otherwise.
+    """
+    import numpy as np
+
+    values, missing, kind = _words(name, column)
+    if kind == "text":
+        numbers = None if dates else _numbers(name, values)
+        values, kind = (values, "datetimes") if numbers is None else (numbers, "numbers")
+    if values.dtype.kind == "f":
+        values = values.astype(np.float64)  # bounds are not to be rounded to float32
+        missing[~missing] = np.isnan(values)  # text too
+    if kind in ("whole numbers", "numbers", "missing"):
+        return values, missing, None
+    if kind != "datetimes":
+        raise TypeError(f"{name} must be numbers or datetimes, got {kind}")
+    values = _datetimes(name, values)
+    missing[~missing] = np.isnat(values)
+    unit, step = np.datetime_data(values.dtype)
+    return values.astype(np.int64), missing, Fraction(1000 ** _UNITS.index(unit), step)
+
+
+_UNITS = ("s", "ms", "us", "ns", "ps", "fs", "as")
+
+
+def _numbers(name: str, words: Any) -> Any:
+    """Read text as whole numbers, or else as floats; None if it is neither."""
+    import numpy as np
+
+    texts = words.tolist()
+    try:
+        return _exact(np.fromiter(map(int, texts), object, len(texts)))[0]
+    except ValueError:
+        pass
+    try:
+        values = np.fromiter(map(float, texts), float, len(texts))
+    except ValueError:
+        number = next((text for text in texts if text.strip().lstrip("+-").isdecimal()), None)
+        if number is None:
+            return None
+        raise TypeError(f"{name} are numbers ({number!r}) and other text mixed: make them all one kind") from None
+    if not np.isnan(values).any() and len(np.unique(values)) < len(set(map(Decimal, set(texts)))):
+        raise ValueError(f"{name} have more digits than float64 holds: pass whole numbers of a smaller unit")
+    return values
+
+
+def _datetimes(name: str, values: Any) -> Any:
+    """Bring datetimes, in UTC where they have a time zone, to the finest unit that occurs, seconds at least."""
+    import numpy as np
+
+    try:
+        if values.dtype.kind == "O":
+            values = np.fromiter(map(_without_zone, values), object, len(values))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # numpy warns that it brings time zones to UTC
+            moments, seconds = values.astype("M8"), values.astype("M8[s]")
+    except (ValueError, OverflowError) as error:
+        raise TypeError(f"{name} must be numbers or datetimes: {error}") from error
+    if np.datetime_data(moments.dtype)[0] not in _UNITS:
+        return seconds
+    far = (moments.astype("M8[s]") != seconds) & ~np.isnat(seconds)
+    if far.any():
+        raise ValueError(
+            f"{name} hold {seconds[far][0]}, which {moments.dtype} cannot hold: round them to a coarser unit"
+        )
+    return moments
+
+
+def _without_zone(value: Any) -> Any:
+    """Return a datetime that numpy takes: of pandas with its nanoseconds, and in UTC."""
+    if hasattr(value, "to_datetime64"):
+        return value.to_datetime64()
+    return value.astimezone(timezone.utc).replace(tzinfo=None) if getattr(value, "tzinfo", None) else value
 
 
 def _events(
