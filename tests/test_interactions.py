@@ -1,6 +1,7 @@
 """Interactions against Python sets: in, out, splits, set operations, and what they refuse."""
 
 import math
+import re
 from datetime import date, datetime, timedelta, timezone
 
 import hypothesis.strategies as st
@@ -466,6 +467,48 @@ def test_a_million_edges():
     assert n - 100 < len(graph) <= n
 
 
+@pytest.mark.parametrize("value", ["9", True, math.nan, 9.0, 1j, torch.tensor(True), [9]])
+def test_sizes_are_whole_numbers(value):
+    """What is none is refused by name, type and value at every door."""
+    doors = [
+        ("num_users", lambda: Interactions.from_edge_index(EDGES, value, 5)),
+        ("num_items", lambda: Interactions.from_edge_index(EDGES, 3, value)),
+        ("item_offset", lambda: Interactions.from_edge_index(EDGES, 3, 5, item_offset=value)),
+        ("num_users", lambda: Interactions.from_columns([0], [0], num_users=value)),
+        ("num_items", lambda: Interactions.leave_last_out([0], [0], num_items=value)),
+        ("num_items", lambda: Interactions.from_padded(torch.tensor([[0]]), value)),
+        ("item_offset", lambda: GRAPH.to_edge_index(value)),
+        ("max_items", lambda: GRAPH.select([0], max_items=value)),
+    ]
+    given = re.escape(f"{type(value).__name__}: {value!r}")
+    for name, door in doors:
+        with pytest.raises(TypeError, match=f"^{name} must be a whole number >= 0, an int, got {given}$"):
+            door()
+
+
+def test_sizes_of_numpy_and_torch_are_whole_numbers():
+    np = pytest.importorskip("numpy")
+    graph = Interactions.from_edge_index(EDGES, np.int32(3), torch.tensor(5), item_offset=np.uint8(0))
+    assert (type(graph.num_users), graph.num_users, type(graph.num_items), graph.num_items) == (int, 3, int, 5)
+
+
+@pytest.mark.parametrize("column", [[1j], torch.tensor([1j]), [1j, 2], torch.tensor([1j]).numpy()])
+def test_complex_numbers_are_refused_at_every_door(column):
+    """Also where a vocabulary is complex like the ids."""
+    doors = [
+        lambda: Interactions.from_columns(column, [0] * len(column)),
+        lambda: Interactions.from_columns(column, [0] * len(column), user_ids=column),
+        lambda: Interactions.from_columns([0], [0], item_ids=column),
+        lambda: Interactions.from_columns([0] * len(column), [0] * len(column), column),
+        lambda: Interactions.leave_last_out([0] * len(column), [0] * len(column), column),
+        lambda: Interactions.split_by_time([0, 0, 0], [0, 1, 2], [0, 1, 2], column[0], 2),
+        lambda: GRAPH.select(column),
+    ]
+    for door in doors:
+        with pytest.raises((TypeError, ValueError), match="complex"):
+            door()
+
+
 GRAPH = Interactions.from_edge_index(EDGES, 3, 5)
 BAD = [
     (lambda: Interactions.from_edge_index(EDGES.float(), 3, 5), TypeError, "signed integers, got a torch.float32"),
@@ -491,6 +534,18 @@ BAD = [
         "behind the users; pass item_offset=3",
     ),
     (lambda: Interactions.from_edge_index(EDGES, -1, 5), ValueError, "num_users must be a whole number >= 0"),
+    (
+        lambda: Interactions.from_edge_index(EDGES, 3, 5, item_offset=-1),
+        ValueError,
+        "item_offset must be a whole number >= 0, got -1",
+    ),
+    (lambda: GRAPH.to_edge_index(-1), ValueError, "item_offset must be a whole number >= 0, got -1"),
+    (lambda: GRAPH.select([0], max_items=-1), ValueError, "max_items must be a whole number >= 0, got -1"),
+    (
+        lambda: Interactions.from_edge_index(EDGES[:, :1], 3, 5, torch.tensor([2**63], dtype=torch.uint64)),
+        ValueError,
+        r"values must be below 2\^63",
+    ),
     (lambda: Interactions.from_edge_index(EDGES, 3, 5, torch.ones(2)), ValueError, r"values must be \[4\]"),
     (
         lambda: Interactions.from_edge_index(EDGES.repeat(1, 2), 3, 5, duplicates="error"),

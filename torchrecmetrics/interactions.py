@@ -95,17 +95,15 @@ class Interactions:
             values_reduce: value of merged edges: "sum", "max" or the "last" one given.
 
         Raises:
-            TypeError: if edge_index holds no signed integers.
+            TypeError: if edge_index holds no signed integers, or a size is no whole number.
             ValueError: for shapes that do not fit, ids out of range (says which side and the range), or duplicates.
         """
         _check_integers("edge_index", edge_index)
         if edge_index.dim() != 2 or len(edge_index) != 2:
             hint = "; pass edges.T" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
             raise ValueError(f"edge_index must be [2, E], users above items, got {list(edge_index.shape)}{hint}")
-        for name, size in (("num_users", num_users), ("num_items", num_items)):
-            if isinstance(size, bool) or not hasattr(size, "__index__") or size < 0:
-                raise ValueError(f"{name} must be a whole number >= 0, got {size!r}")
-        num_users, num_items = operator.index(num_users), operator.index(num_items)
+        num_users, num_items = _size("num_users", num_users), _size("num_items", num_items)
+        item_offset = _size("item_offset", item_offset)
         _check_container("values", values)
         if values is not None and not isinstance(values, Tensor):
             raise TypeError(f"values must be a tensor, got {type(values).__name__}")
@@ -151,6 +149,8 @@ class Interactions:
         if values is not None:
             if values.is_complex():
                 raise TypeError(f"values must be real numbers, got {values.dtype}")
+            if values.dtype == torch.uint64 and bool((values.long() < 0).any()):
+                raise ValueError("values must be below 2^63 where they are whole: pass values.double()")
             values = values.detach() if values.is_floating_point() else values.long()
         keys, order = keys.sort(stable=True)
         values = None if values is None else values[order]
@@ -403,7 +403,7 @@ class Interactions:
 
     def to_edge_index(self, item_offset: int = 0, *, undirected: bool = False) -> Tensor:
         """Return edges [2, E], users above items + item_offset; `undirected` appends the mirror image of each."""
-        edges = torch.stack([self.users, self.items + item_offset])
+        edges = torch.stack([self.users, self.items + _size("item_offset", item_offset)])
         return torch.cat([edges, edges.flip(0)], 1) if undirected else edges
 
     def to_scipy(self, *, matrix: bool = False) -> Any:
@@ -429,6 +429,7 @@ class Interactions:
         if ids.dim() != 1 or (len(ids) and ids.dtype not in _ID_DTYPES):
             raise ValueError(f"users must be whole numbers [B], got a {ids.dtype} tensor of shape {list(ids.shape)}")
         ids = ids.long()
+        max_items = None if max_items is None else _size("max_items", max_items)
         if ids.device.type == "cpu":
             _check_range("users", ids, 0, self.num_users, "")
             degree = self._host_offsets[ids + 1] - self._host_offsets[ids]
@@ -580,6 +581,8 @@ def _words(name: str, column: Any) -> tuple[Any, Any, str]:
             (values,) = _exact(values)
         elif kind in ("numbers", "text", "bytes"):
             values = values.astype({"numbers": "f8", "text": "U", "bytes": "S"}[kind])
+    if "complex" in kind:
+        raise TypeError(f"{name} must not be complex, got {kind}: pass their real part")
     return values, missing, kind
 
 
@@ -626,7 +629,7 @@ def _codes(name: str, column: Any, vocabulary: Any, size: int | None) -> tuple[T
     """Row numbers of a column, which of them are known, and how many rows there are."""
     if vocabulary is None:
         codes = _ids(name, column, f", or come with a vocabulary such as {name[:-1]}_ids=sorted(set({name}))")
-        size = (int(codes.max()) + 1 if len(codes) else 0) if size is None else size
+        size = (int(codes.max()) + 1 if len(codes) else 0) if size is None else _size(f"num_{name}", size)
         _check_range(name, codes, 0, size, "")
         return codes, torch.ones_like(codes, dtype=torch.bool), size
     if size is not None:
@@ -810,6 +813,19 @@ def _check_integers(name: str, ids: Any) -> None:
     if not isinstance(ids, Tensor) or ids.dtype not in _ID_DTYPES:
         what = f"a {ids.dtype} tensor" if isinstance(ids, Tensor) else type(ids).__name__
         raise TypeError(f"{name} must be a tensor of signed integers, got {what}")
+
+
+def _size(name: str, value: Any) -> int:
+    """Bring a whole number >= 0 of any type to int."""
+    try:
+        size = operator.index(value)
+    except TypeError:
+        size = None
+    if size is None or isinstance(value, bool) or getattr(value, "dtype", None) == torch.bool:
+        raise TypeError(f"{name} must be a whole number >= 0, an int, got {type(value).__name__}: {value!r}")
+    if size < 0:
+        raise ValueError(f"{name} must be a whole number >= 0, got {value!r}")
+    return size
 
 
 def _check_range(name: str, ids: Tensor, first: int, size: int, hint: str) -> None:
