@@ -3,6 +3,7 @@
 import math
 import re
 from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -206,6 +207,68 @@ def test_text_files_share_one_shape(tmp_path):
     (tmp_path / "bad.txt").write_text("0 1\n0 x\n")
     with pytest.raises(ValueError, match=r"bad.txt, line 2: expected whole numbers .*'0 x'"):
         Interactions.from_text(tmp_path / "bad.txt")
+
+
+EDGE_FILES = {
+    "u.data": "196\t242\t3\t881250949\n186\t302\t3\t891717742\n196\t377\t1\t878887116\n",
+    "rated.txt": "0 1 5\n0 2 4\n1 1 3\n",
+    "header.tsv": "user item rating\n0 1 5\n",
+    "ratings.dat": "1::1193::5::978300760\n1::661::3::978302109\n",
+    "ratings.csv": "userId,movieId,rating,timestamp\n1,2,3.5,1112486027\n",
+    "fractions.txt": "0 1 3.5\n0 2 4.0\n",
+    "titles.latin1": "1|Am\u00e9lie\n",
+}
+
+
+@pytest.mark.parametrize("name", EDGE_FILES)
+def test_files_of_edges_are_refused_with_the_reader_to_use(name, tmp_path):
+    """Ratings and times are not to become items; a header, a separator or a fraction gives a file away too."""
+    path = tmp_path / name
+    path.write_text(EDGE_FILES[name], encoding="latin-1")
+    cure = r"column by column.*Interactions.from_columns\(user, item, rating\).*leave_last_out\(user, item, time\)"
+    with pytest.raises(ValueError, match=f"{name}.*{cure}"):
+        Interactions.from_text(path)
+    (tmp_path / "good.txt").write_text("0 1 2\n")
+    with pytest.raises(ValueError, match=f"{name}.*{cure}"):
+        Interactions.from_text(tmp_path / "good.txt", path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0 1 2\n1 3 4\n", [(0, 1), (0, 2), (1, 3), (1, 4)]),  # two items each, each user once
+        ("0 1 2 3\n1 3 4 5\n", [(0, 1), (0, 2), (0, 3), (1, 3), (1, 4), (1, 5)]),
+        ("0 1\n0 2\n1 1\n", [(0, 1), (0, 2), (1, 1)]),  # pairs
+        ("0 1 2\n0 3\n1 4 5\n", [(0, 1), (0, 2), (0, 3), (1, 4), (1, 5)]),  # a user goes on in the next line
+        ("0 1 2 3 4\n0 5 6 7 8\n", [(0, item) for item in range(1, 9)]),
+        ("0\n0\n", []),
+    ],
+)
+def test_short_lines_of_items_are_no_edges(text, expected, tmp_path):
+    (tmp_path / "train.txt").write_text(text)
+    assert pairs(Interactions.from_text(tmp_path / "train.txt")) == expected
+
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
+def test_real_files_are_read_or_refused():
+    """Sizes as their sources have them; MovieLens is a file of edges, whose columns go into a split."""
+    beauty = Interactions.from_text(DATA / "beauty" / "Beauty.txt")  # ids from 1
+    assert (beauty.num_users, beauty.num_items, len(beauty)) == (22364, 12102, 198502)
+    train, test = Interactions.from_text(DATA / "gowalla" / "train.txt", DATA / "gowalla" / "test.txt")
+    assert (test.num_users, test.num_items, len(train), len(test)) == (29858, 40981, 810128, 217242)
+    with pytest.raises(ValueError, match=r"u.data has 4 columns in every line and user \d+ in several: .* edges"):
+        Interactions.from_text(DATA / "ml-100k" / "u.data")
+    rows = [line.split("\t") for line in (DATA / "ml-100k" / "u.data").read_text().splitlines()]
+    users, items, times = ([int(row[at]) for row in rows] for at in (0, 1, 3))
+    split = Interactions.leave_last_out(users, items, [row[3] for row in rows])  # as text
+    last = {}
+    for user, item, time in zip(users, items, times, strict=True):
+        if user not in last or time >= last[user][0]:
+            last[user] = time, item
+    assert pairs(split.test) == sorted((user, item) for user, (_, item) in last.items())
 
 
 def test_columns_with_vocabularies():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from datetime import date, timezone
 from decimal import Decimal
@@ -244,6 +245,10 @@ class Interactions:
 
         Returns:
             Interactions for one path, a tuple of them for several.
+
+        Raises:
+            ValueError: for lines of anything but whole numbers, and for files of edges such as `user item rating time`:
+                three or four columns in every line, and a user in several lines.
         """
         if not paths:
             raise ValueError("from_text needs at least one path")
@@ -498,19 +503,34 @@ class Interactions:
 # ---------------------------------------------------------------------------------------------------------- columns
 
 
+_EDGE_FILES = (
+    "a file of edges, such as 'user item rating time', is read column by column, for instance with pandas.read_csv or "
+    "numpy.loadtxt, and built with Interactions.from_columns(user, item, rating), or split with "
+    "Interactions.leave_last_out(user, item, time)"
+)
+
+
 def _read_lines(path: Path) -> tuple[Tensor, int]:
     """Read the edges [2, E] of a file of `user item item ...` lines, and how many users its lines name."""
     users, counts, items = [], [], []
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig", errors="replace").splitlines(), start=1):
         words = line.split()
         if not words:
             continue
         if not all(word.isdecimal() and len(word) < 19 for word in words):
-            raise ValueError(f"{path}, line {number}: expected whole numbers 'user item item ...', got {line[:60]!r}")
+            raise ValueError(
+                f"{path}, line {number}: expected whole numbers 'user item item ...', got {line[:60]!r}; {_EDGE_FILES}"
+            )
         user, *rest = map(int, words)
         users.append(user)
         counts.append(len(rest))
         items += rest
+    if set(counts) in ({2}, {3}) and len(set(users)) < len(users):
+        user = next(user for user, times in Counter(users).items() if times > 1)
+        raise ValueError(
+            f"{path} has {1 + counts[0]} columns in every line and user {user} in several: these seem to be edges, not "
+            f"'user item item ...'; {_EDGE_FILES}"
+        )
     columns = tuple(torch.tensor(x, dtype=torch.int64, device="cpu") for x in (users, counts, items))
     return torch.stack([columns[0].repeat_interleave(columns[1]), columns[2]]), max(users, default=-1) + 1
 
