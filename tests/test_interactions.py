@@ -2,6 +2,7 @@
 
 import math
 import re
+import typing
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -269,6 +270,16 @@ def test_real_files_are_read_or_refused():
         if user not in last or time >= last[user][0]:
             last[user] = time, item
     assert pairs(split.test) == sorted((user, item) for user, (_, item) in last.items())
+
+
+@pytest.mark.skipif(not hasattr(typing, "get_overloads"), reason="typing.get_overloads is of Python 3.11")
+def test_type_checkers_know_what_from_text_returns():
+    """Interactions for one path, a tuple of them for several."""
+    signatures = [each.__func__.__annotations__ for each in typing.get_overloads(Interactions.from_text)]
+    assert [(len(names) - 1, names["return"]) for names in signatures] == [
+        (1, "Interactions"),
+        (3, "tuple[Interactions, ...]"),
+    ]
 
 
 def test_columns_with_vocabularies():

@@ -12,7 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -239,8 +239,16 @@ class Interactions:
     num_dropped = 0
     """Rows that `from_columns(unknown="drop")` left out."""
 
+    @overload
     @classmethod
-    def from_text(cls, *paths: str | Path) -> Any:
+    def from_text(cls, path: str | Path, /) -> Interactions: ...
+
+    @overload
+    @classmethod
+    def from_text(cls, path: str | Path, other: str | Path, /, *more: str | Path) -> tuple[Interactions, ...]: ...
+
+    @classmethod
+    def from_text(cls, *paths: str | Path) -> Interactions | tuple[Interactions, ...]:
         """Read files of `user item item ...` lines (LightGCN's format); several files share one shape.
 
         Returns:
