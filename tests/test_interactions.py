@@ -282,6 +282,32 @@ def test_type_checkers_know_what_from_text_returns():
     ]
 
 
+def test_ids_far_beyond_their_number_are_warned_of(tmp_path):
+    """Hashes want a vocabulary; the warning points at the caller; a vocabulary or a given size quiets it."""
+    (tmp_path / "train.txt").write_text("0 1 2\n1 2 999\n")
+    doors = {
+        "items": lambda: Interactions.from_text(tmp_path / "train.txt"),
+        "users": lambda: Interactions.from_columns([0, 7, 300], [0, 1, 2]),
+        " items": lambda: Interactions.from_columns([0, 1, 2], [0, 7, 300]),
+        " users": lambda: Interactions.leave_last_out([0, 7, 300], [0, 1, 2]),
+        "  users": lambda: Interactions.split_by_time([0, 7, 300], [0, 1, 2], [0, 1, 2], 1, 2),
+    }
+    for name, door in doors.items():
+        cure = rf"Interactions.from_columns\(..., {name.strip()[:-1]}_ids=sorted\(set\({name.strip()}\)\)\)"
+        with pytest.warns(
+            UserWarning, match=f"{name.strip()} hold 3 distinct ids up to .*; a vocabulary .*: {cure}"
+        ) as got:
+            door()
+        assert [warning.filename for warning in got] == [__file__]
+    with pytest.warns(UserWarning, match="or num_users=301 where there are so many"):
+        Interactions.from_columns([0, 7, 300], [0, 1, 2])
+    assert len(Interactions.from_columns([0, 7, 300], [0, 1, 2], num_users=301)) == 3
+    assert len(Interactions.from_columns([0, 7, 300], [0, 1, 2], user_ids=[0, 7, 300])) == 3
+    assert len(Interactions.from_columns([0, 7, 299], [0, 1, 2])) == 3  # 100 times as many
+    (tmp_path / "test.txt").write_text("".join(f"{user}\n" for user in range(500)) + "500 1\n")  # 1 of 501 has an item
+    assert Interactions.from_text(tmp_path / "test.txt").num_users == 501
+
+
 def test_columns_with_vocabularies():
     """Strings and hashes become rows of their vocabulary; unknown ones are an error, or counted and dropped."""
     users, items = ["bo", "al", "bo", "eve"], [10**12, 7, 7, 7]

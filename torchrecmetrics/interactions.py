@@ -206,10 +206,13 @@ class Interactions:
             unknown: an id that is not in its vocabulary is an "error", or its row is "drop"ped (`num_dropped`).
             duplicates: as in `from_edge_index`.
             values_reduce: as in `from_edge_index`.
+
+        Warns:
+            UserWarning: if ids without vocabulary or number run to 100 times as many as there are.
         """
         check_choice("unknown", unknown, ("error", "drop"))
-        rows, users_known, num_users = _codes("users", users, user_ids, num_users)
-        columns, items_known, num_items = _codes("items", items, item_ids, num_items)
+        rows, users_known, num_users = _codes("users", users, user_ids, num_users, 3)
+        columns, items_known, num_items = _codes("items", items, item_ids, num_items, 3)
         if rows.shape != columns.shape:
             raise ValueError(f"users and items must be equally long, got {len(rows)} and {len(columns)}")
         known = users_known & items_known
@@ -254,6 +257,9 @@ class Interactions:
         Returns:
             Interactions for one path, a tuple of them for several.
 
+        Warns:
+            UserWarning: if ids run to 100 times as many as there are (`from_columns` has vocabularies for such).
+
         Raises:
             ValueError: for lines of anything but whole numbers, and for files of edges such as `user item rating time`:
                 three or four columns in every line, and a user in several lines.
@@ -261,8 +267,10 @@ class Interactions:
         if not paths:
             raise ValueError("from_text needs at least one path")
         read = [_read_lines(Path(path)) for path in paths]
-        num_users = max(users for _, users in read)
-        num_items = max((int(edges[1].max()) + 1 for edges, _ in read if edges.shape[1]), default=0)
+        users, items = torch.cat([users for _, users in read]), torch.cat([edges[1] for edges, _ in read])
+        for name, ids in (("users", users), ("items", items)):
+            _check_spread(name, ids, "", 3)
+        num_users, num_items = (int(ids.max()) + 1 if len(ids) else 0 for ids in (users, items))
         built = tuple(cls.from_edge_index(edges, num_users, num_items) for edges, _ in read)
         return built[0] if len(built) == 1 else built
 
@@ -518,8 +526,8 @@ _EDGE_FILES = (
 )
 
 
-def _read_lines(path: Path) -> tuple[Tensor, int]:
-    """Read the edges [2, E] of a file of `user item item ...` lines, and how many users its lines name."""
+def _read_lines(path: Path) -> tuple[Tensor, Tensor]:
+    """Read the edges [2, E] of a file of `user item item ...` lines, and the user of each line."""
     users, counts, items = [], [], []
     for number, line in enumerate(path.read_text(encoding="utf-8-sig", errors="replace").splitlines(), start=1):
         words = line.split()
@@ -540,7 +548,7 @@ def _read_lines(path: Path) -> tuple[Tensor, int]:
             f"'user item item ...'; {_EDGE_FILES}"
         )
     columns = tuple(torch.tensor(x, dtype=torch.int64, device="cpu") for x in (users, counts, items))
-    return torch.stack([columns[0].repeat_interleave(columns[1]), columns[2]]), max(users, default=-1) + 1
+    return torch.stack([columns[0].repeat_interleave(columns[1]), columns[2]]), columns[0]
 
 
 def _check_container(name: str, value: Any) -> None:
@@ -653,11 +661,14 @@ def _ids(name: str, column: Any, otherwise: str = "") -> Tensor:
     return torch.from_numpy(words)
 
 
-def _codes(name: str, column: Any, vocabulary: Any, size: int | None) -> tuple[Tensor, Tensor, int]:
+def _codes(name: str, column: Any, vocabulary: Any, size: int | None, stacklevel: int) -> tuple[Tensor, Tensor, int]:
     """Row numbers of a column, which of them are known, and how many rows there are."""
     if vocabulary is None:
         codes = _ids(name, column, f", or come with a vocabulary such as {name[:-1]}_ids=sorted(set({name}))")
-        size = (int(codes.max()) + 1 if len(codes) else 0) if size is None else _size(f"num_{name}", size)
+        if size is None:
+            size = int(codes.max()) + 1 if len(codes) else 0
+            _check_spread(name, codes, f", or num_{name}={size} where there are so many", stacklevel + 1)
+        size = _size(f"num_{name}", size)
         _check_range(name, codes, 0, size, "")
         return codes, torch.ones_like(codes, dtype=torch.bool), size
     if size is not None:
@@ -691,6 +702,19 @@ def _codes(name: str, column: Any, vocabulary: Any, size: int | None) -> tuple[T
         known[~missing] = ascending[at] == words
         rows[~missing] = order[at]
     return torch.from_numpy(rows), torch.from_numpy(known), len(entries)
+
+
+def _check_spread(name: str, ids: Tensor, otherwise: str, stacklevel: int) -> None:
+    """Warn of ids such as hashes, between which far more rows would be empty than there are."""
+    distinct = int((ids.sort().values.diff() != 0).sum()) + 1 if len(ids) else 0
+    if distinct and int(ids.max()) >= 100 * distinct:
+        cure = f"Interactions.from_columns(..., {name[:-1]}_ids=sorted(set({name}))){otherwise}"
+        warnings.warn(
+            f"{name} hold {distinct} distinct ids up to {int(ids.max())}, and all numbers between count as {name} too; "
+            f"a vocabulary leaves them out: {cure}",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def _values(column: Any) -> Tensor:
@@ -825,8 +849,8 @@ def _without_zone(value: Any) -> Any:
 def _events(
     users: Any, items: Any, user_ids: Any, item_ids: Any, num_users: int | None, num_items: int | None
 ) -> tuple[Tensor, Tensor, tuple[int, int]]:
-    rows, users_known, num_users = _codes("users", users, user_ids, num_users)
-    columns, items_known, num_items = _codes("items", items, item_ids, num_items)
+    rows, users_known, num_users = _codes("users", users, user_ids, num_users, 4)
+    columns, items_known, num_items = _codes("items", items, item_ids, num_items, 4)
     if rows.shape != columns.shape:
         raise ValueError(f"users and items must be equally long, got {len(rows)} and {len(columns)}")
     for name, known, column in (("users", users_known, users), ("items", items_known, items)):
