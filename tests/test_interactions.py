@@ -349,6 +349,18 @@ def test_missing_entries_do_not_round_the_others():
     assert (pairs(graph), graph.num_dropped) == ([(0, 2), (1, 0)], 1)
 
 
+def test_masked_entries_are_missing():
+    """What lies behind a mask of numpy is no id and no time."""
+    np = pytest.importorskip("numpy")
+    masked = np.ma.array([2, 9, 1], mask=[False, True, False])
+    graph = Interactions.from_columns(masked, [0, 1, 2], user_ids=[1, 2, 9], unknown="drop")
+    assert (pairs(graph), graph.num_dropped) == ([(0, 2), (1, 0)], 1)
+    with pytest.raises(ValueError, match="1 of 3 times are missing, the first in row 1"):
+        in_order(masked)
+    with pytest.raises(TypeError, match="values must be numbers"):
+        Interactions.from_columns([0, 1, 2], [0, 1, 2], masked)
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -572,6 +572,8 @@ def _array(name: str, column: Any) -> Any:
     import numpy as np
 
     _check_container(name, column)
+    if isinstance(column, np.ma.MaskedArray):
+        column = column.tolist()  # None where masked
     if isinstance(column, Tensor):
         column = column.detach().cpu()
         column = (column.double() if column.is_floating_point() else column).numpy()
