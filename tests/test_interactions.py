@@ -623,6 +623,17 @@ def test_complex_numbers_are_refused_at_every_door(column):
 
 GRAPH = Interactions.from_edge_index(EDGES, 3, 5)
 BAD = [
+    (
+        lambda: Interactions.from_edge_index(EDGES.tolist(), 3, 5),
+        TypeError,
+        r"signed integers, got list: pass torch.as_tensor\(edge_index\)",
+    ),
+    (
+        lambda: Interactions.from_edge_index(EDGES.byte(), 3, 5),
+        TypeError,
+        r"a torch.uint8 tensor: pass edge_index.long\(",
+    ),
+    (lambda: GRAPH.select([0.0]), TypeError, r"users must be whole numbers \[E\]; got floats"),
     (lambda: Interactions.from_edge_index(EDGES.float(), 3, 5), TypeError, "signed integers, got a torch.float32"),
     (lambda: Interactions.from_edge_index(EDGES.T, 3, 5), ValueError, r"edge_index must be \[2, E\].*got \[4, 2\]"),
     (

@@ -610,21 +610,21 @@ def _words(name: str, column: Any) -> tuple[Any, Any, str]:
     kind = _KINDS.get(values.dtype.kind, str(values.dtype))
     if values.dtype.kind == "O":
         kinds = sorted({_kind(each) for each in set(map(type, values))}) or ["missing"]
-        if kinds == ["numbers", "whole numbers"] and all(isinstance(v, float) or abs(v) <= 2**53 for v in values):
-            kinds = ["numbers"]
+        if kinds == ["floats", "whole numbers"] and all(isinstance(v, float) or abs(v) <= 2**53 for v in values):
+            kinds = ["floats"]
         if len(kinds) > 1:
             raise TypeError(f"{name} are {' and '.join(kinds)} mixed: make them all one kind")
         (kind,) = kinds
         if kind == "whole numbers":
             (values,) = _exact(values)
-        elif kind in ("numbers", "text", "bytes"):
-            values = values.astype({"numbers": "f8", "text": "U", "bytes": "S"}[kind])
+        elif kind in ("floats", "text", "bytes"):
+            values = values.astype({"floats": "f8", "text": "U", "bytes": "S"}[kind])
     if "complex" in kind:
         raise TypeError(f"{name} must not be complex, got {kind}: pass their real part")
     return values, missing, kind
 
 
-_KINDS = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "U": "text", "S": "bytes", "M": "datetimes"}
+_KINDS = {"i": "whole numbers", "u": "whole numbers", "f": "floats", "U": "text", "S": "bytes", "M": "datetimes"}
 
 
 def _kind(of: type) -> str:
@@ -632,7 +632,7 @@ def _kind(of: type) -> str:
 
     kinds: dict[str, tuple[type, ...]] = {
         "whole numbers": (int, np.integer),
-        "numbers": (float, np.floating),
+        "floats": (float, np.floating),
         "text": (str,),
         "bytes": (bytes,),
         "datetimes": (date, np.datetime64),
@@ -683,7 +683,7 @@ def _codes(name: str, column: Any, vocabulary: Any, size: int | None, stacklevel
     entries, empty, expected = _words(f"{name[:-1]}_ids", vocabulary)
     if empty.any():
         raise ValueError(f"{name[:-1]}_ids holds a missing value")
-    if (kind, expected) == ("numbers", "whole numbers") and (np.abs(words) < 2**53).all() and (words % 1 == 0).all():
+    if (kind, expected) == ("floats", "whole numbers") and (np.abs(words) < 2**53).all() and (words % 1 == 0).all():
         words, kind = words.astype(np.int64), expected  # pandas makes floats of whole numbers where some are missing
     if len(words) and len(entries) and kind != expected:
         raise TypeError(
@@ -781,11 +781,11 @@ def _moments(name: str, column: Any, dates: bool | None = None) -> tuple[Any, An
     values, missing, kind = _words(name, column)
     if kind == "text":
         numbers = None if dates else _numbers(name, values)
-        values, kind = (values, "datetimes") if numbers is None else (numbers, "numbers")
+        values, kind = (values, "datetimes") if numbers is None else (numbers, "floats")
     if values.dtype.kind == "f":
         values = values.astype(np.float64)  # bounds are not to be rounded to float32
         missing[~missing] = np.isnan(values)  # text too
-    if kind in ("whole numbers", "numbers", "missing"):
+    if kind in ("whole numbers", "floats", "missing"):
         return values, missing, None
     if kind != "datetimes":
         raise TypeError(f"{name} must be numbers or datetimes, got {kind}")
@@ -866,7 +866,8 @@ def _check_integers(name: str, ids: Any) -> None:
     _check_container(name, ids)
     if not isinstance(ids, Tensor) or ids.dtype not in _ID_DTYPES:
         what = f"a {ids.dtype} tensor" if isinstance(ids, Tensor) else type(ids).__name__
-        raise TypeError(f"{name} must be a tensor of signed integers, got {what}")
+        cure = f"{name}.long()" if isinstance(ids, Tensor) else f"torch.as_tensor({name})"
+        raise TypeError(f"{name} must be a tensor of signed integers, got {what}: pass {cure}")
 
 
 def _size(name: str, value: Any) -> int:
