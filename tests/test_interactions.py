@@ -1,6 +1,10 @@
 """Interactions against Python sets: in, out, splits, set operations, and what they refuse."""
 
 import math
+import re
+import typing
+from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -86,6 +90,76 @@ def test_scipy_matrices_are_copies():
     assert graph.degree.tolist() == [2, 0, 2]
 
 
+def test_scipy_gets_the_class_that_is_asked_for():
+    """An array by default; packages that know nothing but `csr_matrix` (implicit) get one of the same content."""
+    sparse = pytest.importorskip("scipy.sparse")
+    graph = Interactions.from_edge_index(EDGES, 3, 5, torch.arange(4.0))
+    assert type(graph.to_scipy()) is sparse.csr_array
+    assert type(graph.to_scipy(matrix=True)) is sparse.csr_matrix
+    assert graph.to_scipy(matrix=True).toarray().tolist() == [[3, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0, 0, 0, 2, 0]]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # torch: the layout is in beta, invariants are not checked
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+def test_sparse_tensors_are_read_as_scipy_matrices_are(layout):
+    dense = torch.tensor([[0.0, 2.0, 3.0], [4.0, 0.0, 0.0]])
+    graph = Interactions.from_scipy(dense.to_sparse(layout=layout))
+    assert (pairs(graph), graph.values.tolist()) == ([(0, 1), (0, 2), (1, 0)], [2, 3, 4])
+    assert (graph.num_users, graph.num_items) == (2, 3)
+
+
+def ragged():
+    return torch.nested.nested_tensor([torch.tensor([1, 2]), torch.tensor([3])], layout=torch.jagged)
+
+
+def scipy_matrix():
+    return pytest.importorskip("scipy.sparse").csr_matrix([[0, 1]])
+
+
+def frame():
+    return pytest.importorskip("pandas").DataFrame({"user": [0], "item": [1]})
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: torch.eye(2).to_sparse(), r"sparse tensor \(torch.sparse_coo\): Interactions.from_scipy takes"),
+        (lambda: torch.eye(2).to_sparse_csr(), r"sparse tensor \(torch.sparse_csr\): Interactions.from_scipy takes"),
+        (ragged, r"nested tensor: Interactions.from_padded\(torch.nested.to_padded_tensor\(.*, -1\), num_items\)"),
+        (scipy_matrix, r"scipy csr_matrix: Interactions.from_scipy takes users x items"),
+        (frame, r"DataFrame: pass its columns, Interactions.from_columns\(frame\['user'\], frame\['item'\]\)"),
+    ],
+)
+def test_a_matrix_where_a_column_is_expected_is_named_with_its_way_in(make, message):
+    given = make()
+    doors = [
+        ("edge_index", lambda: Interactions.from_edge_index(given, 3, 5)),
+        ("values", lambda: Interactions.from_edge_index(EDGES, 3, 5, given)),
+        ("ids", lambda: Interactions.from_padded(given, 5)),
+        ("dense", lambda: Interactions.from_dense(given)),
+        ("users", lambda: Interactions.from_columns(given, [0])),
+        ("users", lambda: Interactions.from_columns(given, [0], user_ids=[0])),
+        ("items", lambda: Interactions.from_columns([0], given)),
+        ("values", lambda: Interactions.from_columns([0], [0], given)),
+        ("item_ids", lambda: Interactions.from_columns([0], [0], item_ids=given)),
+        ("times", lambda: Interactions.leave_last_out([0], [0], given)),
+        ("users", lambda: GRAPH.select(given)),
+    ]
+    for name, door in doors:
+        with pytest.raises(TypeError, match=f"^{name} is a {message}"):
+            door()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+def test_the_ways_in_that_messages_name_are_open():
+    """Nested tensors by way of padding; the edges of a sparse one by its indices."""
+    padded = torch.nested.to_padded_tensor(ragged(), -1)
+    assert pairs(Interactions.from_padded(padded, 4)) == [(0, 1), (0, 2), (1, 3)]
+    edges = torch.eye(2).to_sparse_csr().to_sparse_coo().coalesce().indices()
+    assert pairs(Interactions.from_edge_index(edges, 2, 2)) == [(0, 0), (1, 1)]
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.bool])
 def test_small_integers_do_not_wrap(dtype):
     """Values are summed in int64."""
@@ -136,6 +210,104 @@ def test_text_files_share_one_shape(tmp_path):
         Interactions.from_text(tmp_path / "bad.txt")
 
 
+EDGE_FILES = {
+    "u.data": "196\t242\t3\t881250949\n186\t302\t3\t891717742\n196\t377\t1\t878887116\n",
+    "rated.txt": "0 1 5\n0 2 4\n1 1 3\n",
+    "header.tsv": "user item rating\n0 1 5\n",
+    "ratings.dat": "1::1193::5::978300760\n1::661::3::978302109\n",
+    "ratings.csv": "userId,movieId,rating,timestamp\n1,2,3.5,1112486027\n",
+    "fractions.txt": "0 1 3.5\n0 2 4.0\n",
+    "titles.latin1": "1|Am\u00e9lie\n",
+}
+
+
+@pytest.mark.parametrize("name", EDGE_FILES)
+def test_files_of_edges_are_refused_with_the_reader_to_use(name, tmp_path):
+    """Ratings and times are not to become items; a header, a separator or a fraction gives a file away too."""
+    path = tmp_path / name
+    path.write_text(EDGE_FILES[name], encoding="latin-1")
+    cure = r"column by column.*Interactions.from_columns\(user, item, rating\).*leave_last_out\(user, item, time\)"
+    with pytest.raises(ValueError, match=f"{name}.*{cure}"):
+        Interactions.from_text(path)
+    (tmp_path / "good.txt").write_text("0 1 2\n")
+    with pytest.raises(ValueError, match=f"{name}.*{cure}"):
+        Interactions.from_text(tmp_path / "good.txt", path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0 1 2\n1 3 4\n", [(0, 1), (0, 2), (1, 3), (1, 4)]),  # two items each, each user once
+        ("0 1 2 3\n1 3 4 5\n", [(0, 1), (0, 2), (0, 3), (1, 3), (1, 4), (1, 5)]),
+        ("0 1\n0 2\n1 1\n", [(0, 1), (0, 2), (1, 1)]),  # pairs
+        ("0 1 2\n0 3\n1 4 5\n", [(0, 1), (0, 2), (0, 3), (1, 4), (1, 5)]),  # a user goes on in the next line
+        ("0 1 2 3 4\n0 5 6 7 8\n", [(0, item) for item in range(1, 9)]),
+        ("0\n0\n", []),
+    ],
+)
+def test_short_lines_of_items_are_no_edges(text, expected, tmp_path):
+    (tmp_path / "train.txt").write_text(text)
+    assert pairs(Interactions.from_text(tmp_path / "train.txt")) == expected
+
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
+def test_real_files_are_read_or_refused():
+    """Sizes as their sources have them; MovieLens is a file of edges, whose columns go into a split."""
+    beauty = Interactions.from_text(DATA / "beauty" / "Beauty.txt")  # ids from 1
+    assert (beauty.num_users, beauty.num_items, len(beauty)) == (22364, 12102, 198502)
+    train, test = Interactions.from_text(DATA / "gowalla" / "train.txt", DATA / "gowalla" / "test.txt")
+    assert (test.num_users, test.num_items, len(train), len(test)) == (29858, 40981, 810128, 217242)
+    with pytest.raises(ValueError, match=r"u.data has 4 columns in every line and user \d+ in several: .* edges"):
+        Interactions.from_text(DATA / "ml-100k" / "u.data")
+    rows = [line.split("\t") for line in (DATA / "ml-100k" / "u.data").read_text().splitlines()]
+    users, items, times = ([int(row[at]) for row in rows] for at in (0, 1, 3))
+    split = Interactions.leave_last_out(users, items, [row[3] for row in rows])  # as text
+    last = {}
+    for user, item, time in zip(users, items, times, strict=True):
+        if user not in last or time >= last[user][0]:
+            last[user] = time, item
+    assert pairs(split.test) == sorted((user, item) for user, (_, item) in last.items())
+
+
+@pytest.mark.skipif(not hasattr(typing, "get_overloads"), reason="typing.get_overloads is of Python 3.11")
+def test_type_checkers_know_what_from_text_returns():
+    """Interactions for one path, a tuple of them for several."""
+    signatures = [each.__func__.__annotations__ for each in typing.get_overloads(Interactions.from_text)]
+    assert [(len(names) - 1, names["return"]) for names in signatures] == [
+        (1, "Interactions"),
+        (3, "tuple[Interactions, ...]"),
+    ]
+
+
+def test_ids_far_beyond_their_number_are_warned_of(tmp_path):
+    """Hashes want a vocabulary; the warning points at the caller; a vocabulary or a given size quiets it."""
+    (tmp_path / "train.txt").write_text("0 1 2\n1 2 999\n")
+    doors = {
+        "items": lambda: Interactions.from_text(tmp_path / "train.txt"),
+        "users": lambda: Interactions.from_columns([0, 7, 300], [0, 1, 2]),
+        " items": lambda: Interactions.from_columns([0, 1, 2], [0, 7, 300]),
+        " users": lambda: Interactions.leave_last_out([0, 7, 300], [0, 1, 2]),
+        "  users": lambda: Interactions.split_by_time([0, 7, 300], [0, 1, 2], [0, 1, 2], 1, 2),
+    }
+    for name, door in doors.items():
+        cure = rf"Interactions.from_columns\(..., {name.strip()[:-1]}_ids=sorted\(set\({name.strip()}\)\)\)"
+        with pytest.warns(
+            UserWarning, match=f"{name.strip()} hold 3 distinct ids up to .*; a vocabulary .*: {cure}"
+        ) as got:
+            door()
+        assert [warning.filename for warning in got] == [__file__]
+    with pytest.warns(UserWarning, match="or num_users=301 where there are so many"):
+        Interactions.from_columns([0, 7, 300], [0, 1, 2])
+    assert len(Interactions.from_columns([0, 7, 300], [0, 1, 2], num_users=301)) == 3
+    assert len(Interactions.from_columns([0, 7, 300], [0, 1, 2], user_ids=[0, 7, 300])) == 3
+    assert len(Interactions.from_columns([0, 7, 299], [0, 1, 2])) == 3  # 100 times as many
+    (tmp_path / "test.txt").write_text("".join(f"{user}\n" for user in range(500)) + "500 1\n")  # 1 of 501 has an item
+    assert Interactions.from_text(tmp_path / "test.txt").num_users == 501
+
+
 def test_columns_with_vocabularies():
     """Strings and hashes become rows of their vocabulary; unknown ones are an error, or counted and dropped."""
     users, items = ["bo", "al", "bo", "eve"], [10**12, 7, 7, 7]
@@ -148,6 +320,75 @@ def test_columns_with_vocabularies():
     assert (graph.num_users, graph.num_items, graph.num_dropped) == (2, 3, 1)
     with pytest.raises(ValueError, match="user_ids lists 'al' twice"):
         Interactions.from_columns(users, items, user_ids=["al", "bo", "al"])
+
+
+def test_vocabularies_beyond_float64_are_exact():
+    """int64 beside uint64, lists that numpy would make floats of: neighbours stay apart, and nothing is dropped."""
+    np = pytest.importorskip("numpy")
+    big = 2**53
+    signed, unsigned = np.array([big, big + 1]), np.array([big + 1, big + 2, 2**63 + 1], dtype=np.uint64)
+    graph = Interactions.from_columns(signed, [0, 1], user_ids=unsigned, unknown="drop")
+    assert (pairs(graph), graph.num_dropped) == ([(0, 1)], 1)
+    graph = Interactions.from_columns(unsigned, [0, 1, 2], user_ids=signed, unknown="drop")
+    assert (pairs(graph), graph.num_dropped) == ([(1, 0)], 2)
+    hashes = [2**63 + 1, 2**64 + 5, -3, 2**63]
+    graph = Interactions.from_columns(hashes, range(4), user_ids=hashes[::-1])
+    assert pairs(graph) == [(0, 3), (1, 2), (2, 1), (3, 0)]
+    graph = Interactions.from_columns(np.array([-1]), [0], user_ids=np.array([2**64 - 1], "u8"), unknown="drop")
+    assert graph.num_dropped == 1
+
+
+def test_missing_entries_do_not_round_the_others():
+    """Nullable columns of pandas stay whole numbers, and NA is a missing id, beside numbers and beside text."""
+    pd = pytest.importorskip("pandas")
+    users = pd.Series([2**53 + 1, None, 2**53], dtype="Int64")
+    graph = Interactions.from_columns(users, [0, 1, 2], user_ids=[2**53, 2**53 + 1], unknown="drop")
+    assert (pairs(graph), graph.num_dropped) == ([(0, 2), (1, 0)], 1)
+    users = pd.Series(["b", pd.NA, "a"], dtype="object")
+    graph = Interactions.from_columns(users, [0, 1, 2], user_ids=["a", "b"], unknown="drop")
+    assert (pairs(graph), graph.num_dropped) == ([(0, 2), (1, 0)], 1)
+
+
+def test_masked_entries_are_missing():
+    """What lies behind a mask of numpy is no id and no time."""
+    np = pytest.importorskip("numpy")
+    masked = np.ma.array([2, 9, 1], mask=[False, True, False])
+    graph = Interactions.from_columns(masked, [0, 1, 2], user_ids=[1, 2, 9], unknown="drop")
+    assert (pairs(graph), graph.num_dropped) == ([(0, 2), (1, 0)], 1)
+    with pytest.raises(ValueError, match="1 of 3 times are missing, the first in row 1"):
+        in_order(masked)
+    with pytest.raises(TypeError, match="values must be numbers"):
+        Interactions.from_columns([0, 1, 2], [0, 1, 2], masked)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(lambda np, ids, kind=kind: np.array(ids, dtype=kind) for kind in ("u1", "u2", "u4", "u8", ">i8", ">u2", "O")),
+        *(
+            lambda np, ids, kind=kind: torch.tensor(ids, dtype=kind)
+            for kind in (torch.uint8, torch.uint16, torch.uint64)
+        ),
+        lambda np, ids: np.array(ids[::-1])[::-1],
+        lambda np, ids: np.array([ids, ids]).T[:, 0],
+        lambda np, ids: [np.uint64(i) for i in ids],
+        lambda np, ids: [torch.tensor(i) for i in ids],
+        lambda np, ids: tuple(ids),
+    ],
+)
+def test_whole_numbers_are_ids_whatever_holds_them(make):
+    """Unsigned, big-endian, objects, views from behind: with a vocabulary, without one, as times and as values."""
+    np = pytest.importorskip("numpy")
+    ids = make(np, [2, 0, 1])
+    expected = [(0, 0), (1, 1), (2, 2)]
+    assert pairs(Interactions.from_columns(ids, ids)) == expected
+    assert pairs(Interactions.from_columns(ids, ids, user_ids=ids, item_ids=[2, 0, 1])) == expected
+    assert pairs(Interactions.from_columns([2, 0, 1], ids, user_ids=ids)) == [(0, 2), (1, 0), (2, 1)]
+    assert Interactions.from_columns([0, 1, 2], [0, 1, 2], ids).values.tolist() == [2, 0, 1]
+    split = Interactions.leave_last_out([0, 0, 0], [0, 1, 2], ids)
+    assert [pairs(part) for part in split[:3]] == [[(0, 1)], [(0, 2)], [(0, 0)]]
+    if not isinstance(ids, torch.Tensor):
+        assert GRAPH.select(ids).items.tolist() == [[1, 3], [0, 4], [-1, -1]]
 
 
 def test_columns_of_data_frames():
@@ -208,6 +449,102 @@ def test_large_whole_times_are_not_rounded():
     assert [pairs(part) for part in halves[:3]] == [[(0, 0)], [(0, 1)], [(0, 2)]]
 
 
+def in_order(times):
+    """Events 0, 1, 2 of one user by time, as `leave_last_out` has them."""
+    split = Interactions.leave_last_out([0, 0, 0], [0, 1, 2], times)
+    return [part.items.tolist()[0] for part in split[:3]]
+
+
+def parts(times, valid_from, test_from):
+    split = Interactions.split_by_time([0, 0, 0], [0, 1, 2], times, valid_from, test_from)
+    return [part.items.tolist() for part in split[:3]]
+
+
+NEW_YEAR = datetime(2024, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("times", "expected", "bounds"),
+    [
+        (torch.tensor([16777218.0, 16777214.0, 16777216.0]), [1, 2, 0], (16777215, 16777217)),
+        (["1337922397", "1072575677", "1042233828"], [2, 1, 0], ("1072575677", "1337922397")),
+        (["1337922397", "1072575677", "1042233828"], [2, 1, 0], (1072575677, 1337922396.5)),
+        (["+20", " -3", "100"], [1, 0, 2], (20, "1e2")),
+        (["1.5", "-2e1", ".25"], [1, 2, 0], ("0.25", 1.5)),
+        (["20240301", "20231231", "20240101"], [1, 2, 0], (20240101, "20240201")),
+        ([str(2**63 + 1), str(2**63), "5"], [2, 1, 0], (2**63, str(2**63 + 1))),
+        ([2**53 + 2, 2**53 + 1, 2**53], [2, 1, 0], (2**53 + 1, 2**53 + 2)),
+        ([2**64 + 2, -1, 7], [1, 2, 0], (7, 8)),
+        ([datetime.max, NEW_YEAR, datetime.min], [2, 1, 0], (NEW_YEAR, "2024-01-02")),
+        (["9999-12-31", "2024-01-01", "0001-01-01T00:00:00.123456"], [2, 1, 0], ("2024", "2024-01-01T00:00:00.000001")),
+        (
+            [date(2024, 1, 3), date(2024, 1, 2), date(2024, 1, 1)],
+            [2, 1, 0],
+            ("2024-01-01T12:00", "2024-01-02T00:00:00.1"),
+        ),
+        (
+            ["2024-01-01T01:00:00", "2024-01-01T01:30:00+02:00", "2023-12-31T23:00Z"],
+            [2, 1, 0],
+            ("2023-12-31T23:30Z", NEW_YEAR),
+        ),
+        (
+            [
+                NEW_YEAR,
+                NEW_YEAR.replace(tzinfo=timezone(timedelta(hours=1))),
+                NEW_YEAR.replace(tzinfo=timezone(timedelta(hours=2))),
+            ],
+            [2, 1, 0],
+            (NEW_YEAR.replace(tzinfo=timezone(timedelta(hours=1))), NEW_YEAR),
+        ),
+    ],
+)
+def test_times_are_ordered_whatever_they_are_written_in(times, expected, bounds):
+    """Text of numbers and dates, numbers beyond float64 and int64, dates beyond nanoseconds, time zones."""
+    assert in_order(times) == expected
+    assert parts(times, *bounds) == [[item] for item in expected]
+
+
+def test_uint64_times_are_exact():
+    np = pytest.importorskip("numpy")
+    times = np.array([2**63 + 1, 2**63, 5], dtype=np.uint64)
+    for column in (times, torch.from_numpy(times), times.astype(">u8")):
+        assert in_order(column) == [2, 1, 0]
+        assert parts(column, 2**63, 2**63 + 1) == [[2], [1], [0]]
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
+def test_datetimes_of_numpy_keep_their_unit(unit):
+    """A bound of a finer unit counts from the next step on, one that the unit cannot hold from the end of time on."""
+    np = pytest.importorskip("numpy")
+    times = np.array(["2024-01-03", "2024-01-02", "2024-01-01"], dtype=f"M8[{unit}]")
+    assert in_order(times) == [2, 1, 0]
+    assert parts(times, np.datetime64("2024-01-01T00:00:00.000000001"), date(2024, 1, 3)) == [[2], [1], [0]]
+    with pytest.raises(
+        ValueError, match=r"no event is left for test, from test_from=9999-12-31 on; .* from 2024-01-01"
+    ):
+        parts(times, "2024-01-02", "9999-12-31")
+
+
+@pytest.mark.parametrize("zone", ["Europe/Paris", "America/New_York", "UTC"])
+@pytest.mark.parametrize("unit", ["ns", "us", "s"])
+def test_time_zones_of_pandas_are_brought_to_utc(zone, unit):
+    """As a column, an index or objects, without a warning; a bound may be in another zone."""
+    pd = pytest.importorskip("pandas")
+    naive = pd.to_datetime(["2024-01-03", "2024-01-02", "2024-01-01"]).as_unit(unit)
+    column = pd.Series(naive.tz_localize(zone))
+    bounds = pd.Timestamp("2024-01-02", tz=zone), pd.Timestamp("2024-01-03", tz=zone).tz_convert("Asia/Tokyo")
+    for times in (column, pd.DatetimeIndex(column), column.astype(object), list(column)):
+        assert in_order(times) == [2, 1, 0]
+        assert parts(times, *bounds) == [[2], [1], [0]]
+
+
+def test_nanoseconds_of_pandas_objects_count():
+    pd = pytest.importorskip("pandas")
+    times = [pd.Timestamp("2024-01-01") + pd.Timedelta(n, unit="ns") for n in (2, 1, 0)]
+    assert in_order(pd.Series(times, dtype=object)) == [2, 1, 0]
+    assert parts(times, times[1], times[0]) == [[2], [1], [0]]
+
+
 def test_missing_ids_are_unknown():
     """None and NaN are in no vocabulary."""
     graph = Interactions.from_columns(["a", None, "b"], [0, 1, 2], user_ids=["a", "b"], unknown="drop")
@@ -242,8 +579,61 @@ def test_a_million_edges():
     assert n - 100 < len(graph) <= n
 
 
+@pytest.mark.parametrize("value", ["9", True, math.nan, 9.0, 1j, torch.tensor(True), [9]])
+def test_sizes_are_whole_numbers(value):
+    """What is none is refused by name, type and value at every door."""
+    doors = [
+        ("num_users", lambda: Interactions.from_edge_index(EDGES, value, 5)),
+        ("num_items", lambda: Interactions.from_edge_index(EDGES, 3, value)),
+        ("item_offset", lambda: Interactions.from_edge_index(EDGES, 3, 5, item_offset=value)),
+        ("num_users", lambda: Interactions.from_columns([0], [0], num_users=value)),
+        ("num_items", lambda: Interactions.leave_last_out([0], [0], num_items=value)),
+        ("num_items", lambda: Interactions.from_padded(torch.tensor([[0]]), value)),
+        ("item_offset", lambda: GRAPH.to_edge_index(value)),
+        ("max_items", lambda: GRAPH.select([0], max_items=value)),
+    ]
+    given = re.escape(f"{type(value).__name__}: {value!r}")
+    for name, door in doors:
+        with pytest.raises(TypeError, match=f"^{name} must be a whole number >= 0, an int, got {given}$"):
+            door()
+
+
+def test_sizes_of_numpy_and_torch_are_whole_numbers():
+    np = pytest.importorskip("numpy")
+    graph = Interactions.from_edge_index(EDGES, np.int32(3), torch.tensor(5), item_offset=np.uint8(0))
+    assert (type(graph.num_users), graph.num_users, type(graph.num_items), graph.num_items) == (int, 3, int, 5)
+
+
+@pytest.mark.parametrize("column", [[1j], torch.tensor([1j]), [1j, 2], torch.tensor([1j]).numpy()])
+def test_complex_numbers_are_refused_at_every_door(column):
+    """Also where a vocabulary is complex like the ids."""
+    doors = [
+        lambda: Interactions.from_columns(column, [0] * len(column)),
+        lambda: Interactions.from_columns(column, [0] * len(column), user_ids=column),
+        lambda: Interactions.from_columns([0], [0], item_ids=column),
+        lambda: Interactions.from_columns([0] * len(column), [0] * len(column), column),
+        lambda: Interactions.leave_last_out([0] * len(column), [0] * len(column), column),
+        lambda: Interactions.split_by_time([0, 0, 0], [0, 1, 2], [0, 1, 2], column[0], 2),
+        lambda: GRAPH.select(column),
+    ]
+    for door in doors:
+        with pytest.raises((TypeError, ValueError), match="complex"):
+            door()
+
+
 GRAPH = Interactions.from_edge_index(EDGES, 3, 5)
 BAD = [
+    (
+        lambda: Interactions.from_edge_index(EDGES.tolist(), 3, 5),
+        TypeError,
+        r"signed integers, got list: pass torch.as_tensor\(edge_index\)",
+    ),
+    (
+        lambda: Interactions.from_edge_index(EDGES.byte(), 3, 5),
+        TypeError,
+        r"a torch.uint8 tensor: pass edge_index.long\(",
+    ),
+    (lambda: GRAPH.select([0.0]), TypeError, r"users must be whole numbers \[E\]; got floats"),
     (lambda: Interactions.from_edge_index(EDGES.float(), 3, 5), TypeError, "signed integers, got a torch.float32"),
     (lambda: Interactions.from_edge_index(EDGES.T, 3, 5), ValueError, r"edge_index must be \[2, E\].*got \[4, 2\]"),
     (
@@ -267,6 +657,18 @@ BAD = [
         "behind the users; pass item_offset=3",
     ),
     (lambda: Interactions.from_edge_index(EDGES, -1, 5), ValueError, "num_users must be a whole number >= 0"),
+    (
+        lambda: Interactions.from_edge_index(EDGES, 3, 5, item_offset=-1),
+        ValueError,
+        "item_offset must be a whole number >= 0, got -1",
+    ),
+    (lambda: GRAPH.to_edge_index(-1), ValueError, "item_offset must be a whole number >= 0, got -1"),
+    (lambda: GRAPH.select([0], max_items=-1), ValueError, "max_items must be a whole number >= 0, got -1"),
+    (
+        lambda: Interactions.from_edge_index(EDGES[:, :1], 3, 5, torch.tensor([2**63], dtype=torch.uint64)),
+        ValueError,
+        r"values must be below 2\^63",
+    ),
     (lambda: Interactions.from_edge_index(EDGES, 3, 5, torch.ones(2)), ValueError, r"values must be \[4\]"),
     (
         lambda: Interactions.from_edge_index(EDGES.repeat(1, 2), 3, 5, duplicates="error"),
@@ -289,10 +691,66 @@ BAD = [
         TypeError,
         "user_ids must be a list or an array, got set",
     ),
-    (lambda: Interactions.from_columns(["5"], [1], user_ids=[5]), TypeError, "they cannot be compared"),
+    (
+        lambda: Interactions.from_columns(["5"], [1], user_ids=[5]),
+        TypeError,
+        r"users are text \('5'\), user_ids are whole numbers \(5\): they cannot be compared; convert one",
+    ),
+    (
+        lambda: Interactions.from_columns([0], [5], item_ids=["5"]),
+        TypeError,
+        r"items are whole numbers \(5\), item_ids are text \('5'\): they cannot be compared; convert one",
+    ),
+    (
+        lambda: Interactions.from_columns([0, 0], [5, "6"], item_ids=["5", "6"]),
+        TypeError,
+        "items are text and whole numbers mixed: make them all one kind",
+    ),
+    (
+        lambda: Interactions.from_columns([0], [5], item_ids=[5, "6"]),
+        TypeError,
+        "item_ids are text and whole numbers mixed",
+    ),
+    (
+        lambda: Interactions.from_columns([2**63], [0]),
+        ValueError,
+        r"users must be below 2\^63, .*; got 9223372036854775808",
+    ),
+    (
+        lambda: Interactions.from_columns([0, None], [0, 0]),
+        ValueError,
+        r"users must be whole numbers \[E\], or come with a vocabulary .*; row 1 is missing",
+    ),
+    (
+        lambda: Interactions.from_columns({0: 1}.keys(), [0]),
+        ValueError,
+        r"users must be one column \[E\], a list or an array, got dict_keys: pass list\(users\)",
+    ),
+    (lambda: Interactions.from_columns([0], [0], ["5"]), TypeError, r"values must be numbers \[E\], got list"),
+    (lambda: Interactions.from_columns([0], [0], [None]), TypeError, r"values must be numbers \[E\], got list"),
     (lambda: Interactions.from_columns([1, 2], [1, 2], num_users=2), ValueError, "ids seem to start at 1; subtract 1"),
     (lambda: Interactions.from_edge_index(torch.ones(5, 2).long(), 3, 5), ValueError, "pass edges.T"),
     (lambda: Interactions.from_dense([[0, 1]]), TypeError, "dense must be a bool tensor"),
+    (
+        lambda: parts(["2001-01-01T00:00:00.123456789", "9999-12-31", "2024-01-01"], "2024", "2025"),
+        ValueError,
+        r"times hold 9999-12-31T00:00:00, which datetime64\[ns\] cannot hold: round them to a coarser unit",
+    ),
+    (lambda: in_order(["7", "2024-01-01", "9"]), TypeError, r"times are numbers \('7'\) and other text mixed"),
+    (
+        lambda: in_order(["1337922397.123456788", "1337922397.123456789", "1"]),
+        ValueError,
+        "times have more digits than float64 holds",
+    ),
+    (lambda: in_order(["1", "nan", "2.5"]), ValueError, "1 of 3 times are missing, the first in row 1"),
+    (lambda: in_order(["2024-01-01", "", None]), ValueError, "2 of 3 times are missing, the first in row 1"),
+    (lambda: in_order([1, 2, 3j]), TypeError, "times are complex and whole numbers mixed"),
+    (lambda: parts([1, 2, 3], math.nan, 3), ValueError, "valid_from must be a time, got nan"),
+    (lambda: parts([1.5, 2, 3], 2, math.nan), ValueError, "test_from must be a time, got nan"),
+    (lambda: parts(["2024", "2025", "2026"], None, 3), ValueError, "valid_from must be a time, got None"),
+    (lambda: parts([1, 2, 3], "2024-01-01", 3), TypeError, "valid_from is '2024-01-01', but times are numbers"),
+    (lambda: parts([NEW_YEAR] * 3, NEW_YEAR, 3), TypeError, "test_from is 3, but times are datetimes"),
+    (lambda: parts([1, 2, 3], 2, math.inf), ValueError, "no event is left for test, from test_from=inf on"),
     (lambda: Interactions.leave_last_out([0], [0], ["noon"]), TypeError, "times must be numbers or datetimes"),
     (lambda: Interactions.leave_last_out([0, 1], [0, 1], [1]), ValueError, "equally long, got 2 users"),
     (lambda: Interactions.leave_last_out([-1, 1], [0, 1]), ValueError, "users hold ids -1..1"),
@@ -302,8 +760,19 @@ BAD = [
     (lambda: Interactions.from_columns([b"a"], [0], user_ids=["a"]), TypeError, "they cannot be compared"),
     (lambda: Interactions.from_text(), ValueError, "at least one path"),
     (lambda: Interactions.from_dense(torch.ones(2, 2)), TypeError, "bool"),
+    (lambda: Interactions.from_scipy(torch.eye(3)), TypeError, r"matrix must be .*, got Tensor; .* from_dense\("),
+    (
+        lambda: Interactions.from_scipy(torch.eye(3).numpy()),
+        TypeError,
+        r"matrix must be a scipy sparse matrix or a sparse tensor, got ndarray; .* from_scipy\(scipy.sparse.csr_array",
+    ),
+    (
+        lambda: Interactions.from_scipy(torch.ones(2, 2, 2).to_sparse()),
+        ValueError,
+        r"matrix must be \[users, items\], got \[2, 2, 2\]",
+    ),
     (lambda: GRAPH.select([3]), ValueError, "users hold ids 3..3, expected 0..2"),
-    (lambda: GRAPH.select([[1]]), ValueError, r"users must be whole numbers \[B\]"),
+    (lambda: GRAPH.select([[1]]), ValueError, r"users must be one column \[E\], .* \[1, 1\]"),
     (lambda: GRAPH.union(Interactions.from_edge_index(EDGES, 3, 6)), ValueError, "shapes and devices must be equal"),
     (lambda: GRAPH.without(EDGES), TypeError, "expected Interactions, got Tensor"),
 ]
