@@ -4,6 +4,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is import
 
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # ranx as plain Python: compiling it takes longer than all the tests
 
+import distributed
 import pytest
 import torch
 
@@ -17,3 +18,19 @@ def device(request):
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def processes():
+    """Processes for all tests that need some."""
+    shared = distributed.Processes()
+    yield shared
+    shared.close()
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
+def pytest_collection_modifyitems(items):
+    """Let one worker run all tests that share processes, so that these are started once."""
+    for item in items:
+        if "processes" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group("processes"))

@@ -3,6 +3,7 @@
 import csv
 import functools
 import importlib
+import inspect
 import os
 import pickle
 import re
@@ -747,7 +748,7 @@ class Stream(torch.utils.data.IterableDataset):
         return iter(self.data[max(0, rank - 1) :: max(1, world_size - 1)])
 
 
-def _values_for_every_remainder(rank, world_size, way):
+def values_for_every_remainder(rank, world_size, way):
     """Return {number of samples: (logged values, num_users, warnings)}."""
     results = {}
     for n in (1, 2, 3, 4, 5, 6, 7, 11, 12, 13):
@@ -800,32 +801,11 @@ WAYS = [
 ]
 
 
-def _everything(rank, world_size):
-    """Do all that the tests below look at: starting processes takes longer than what they do."""
-    done = {"values": {way: _values_for_every_remainder(rank, world_size, way) for way in WAYS}}
-    if world_size < 3:
-        done |= {"fit": _epochs_of_a_fit(rank, world_size), "catalogue": _catalogue(rank, world_size)}
-    if world_size == 2:
-        done |= {
-            "doubts": _doubts(rank, world_size),
-            "collectives": _collectives(rank, world_size),
-            "bad values": _bad_values_on_one_process(rank, world_size),
-        }
-    return done
-
-
-@pytest.fixture(scope="module")
-def on_processes():
-    """Return a function of the world size that returns what all processes did."""
-    return functools.cache(lambda world_size: distributed.run(_everything, world_size, timeout=240))
-
-
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_values_do_not_depend_on_the_number_of_processes(world_size, on_processes):
+def test_values_do_not_depend_on_the_number_of_processes(world_size, processes):
     """Data sets of every remainder, smaller than the number of processes too: the values, counts and errors of one."""
-    everybody = [process["values"] for process in on_processes(world_size)]
-    for n in everybody[0]["in order"]:
+    found = {way: processes.run(values_for_every_remainder, world_size, way) for way in WAYS}
+    for n in found["in order"][0]:
         data = samples(n)
         single = trm.RecMetricCollection([*NAMES, "AUROC", trm.AUROC(weight="relevant")], k=KS, prefix="val/")
         targets = [t if u % 5 < 4 else torch.full_like(t, -1) for _, t, u in data]
@@ -835,14 +815,14 @@ def test_values_do_not_depend_on_the_number_of_processes(world_size, on_processe
         for count in ("num_users", "num_skipped", "num_unreachable", "num_tied"):
             expected[f"val/{count}"] = getattr(single["HR@1"], count)
         error = pytest.approx(single["HR@1"].standard_error().item(), abs=1e-12, nan_ok=True)
-        for process in everybody:
-            for way in WAYS:
-                values, own_error, told = process[way][n]
+        for way, everybody in found.items():
+            for process in everybody:
+                values, own_error, told = process[n]
                 assert (values, own_error) == (expected, error), (n, way)
                 assert not told or (way == "own sampler" and "unless all are seeded alike" in told[0]), (n, way)
 
 
-def _doubts(rank, world_size):
+def doubts(rank, world_size):
     """Return what is said where repeats cannot be known, by loader."""
     data, said = samples(5), {}
     half = lambda scores, target, users: {"scores": scores[::2], "target": target[::2]}  # noqa: E731
@@ -866,10 +846,9 @@ def _doubts(rank, world_size):
     return said
 
 
-@pytest.mark.timeout(300)
-def test_doubts_are_said_once(on_processes):
+def test_doubts_are_said_once(processes):
     """Where repeats cannot be known, one warning points to sample_ids=; where there are none, there is no warning."""
-    said = [process["doubts"] for process in on_processes(2)]
+    said = processes.run(doubts, 2)
     repeated = "so some may count twice. Pass sample_ids="
     for name, message in (
         ("own", "EveryoneReadsAll"),
@@ -889,7 +868,7 @@ def test_doubts_are_said_once(on_processes):
     assert said[0]["even"] == said[1]["even"] == []
 
 
-def _collectives(rank, world_size):
+def collectives(rank, world_size):
     """Return what is communicated while an epoch ends, for 1 and for 30 metrics, and with sample ids."""
     counted = []
     names = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP"]
@@ -898,39 +877,30 @@ def _collectives(rank, world_size):
         (names, [1, 2, 3, 5, 10], {}),
         (names, [1, 2, 3, 5, 10], {"sample_ids": lambda returned, batch: batch[2]}),
     ):
-        callback, calls = RecMetricsCallback(metrics, k=k, log_counts=True, **options), []
+        callback = RecMetricsCallback(metrics, k=k, log_counts=True, **options)
         pl, run = distributed_trainer(world_size, callback, num_sanity_val_steps=0, max_epochs=1)
 
         class Listener(pl.Callback):
-            def on_validation_epoch_end(self, trainer, pl_module, calls=calls):
+            def on_validation_epoch_end(self, trainer, pl_module):
                 calls.clear()
 
-            def on_validation_end(self, trainer, pl_module, calls=calls):
+            def on_validation_end(self, trainer, pl_module):
                 counted.append(list(calls))
 
-        def spy(name, calls=calls):
-            function = getattr(torch.distributed, name)
-            return lambda *args, **kwargs: (calls.append(name), function(*args, **kwargs))[1]
-
         run.callbacks.insert(0, Listener())
-        kinds = ("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "broadcast", "barrier")
-        with pytest.MonkeyPatch.context() as patch:
-            for name in kinds:
-                patch.setattr(torch.distributed, name, spy(name))
+        with distributed.counted_collectives() as calls:
             run.fit(make_module(pl), loader(samples(4)), [loader(samples(5)), loader(samples(6))])
     return counted
 
 
-@pytest.mark.timeout(300)
-def test_two_collectives_an_epoch_and_collection(on_processes):
+def test_two_collectives_an_epoch_and_collection(processes):
     """However many metrics; logging them, and reading them for the progress bar and monitors, adds none."""
-    for process in on_processes(2):
-        one, thirty, by_id = process["collectives"]
+    for one, thirty, by_id in processes.run(collectives, 2):
         assert one == thirty == ["all_reduce"] * 4
         assert by_id == ["all_gather"] * 4
 
 
-def _bad_values_on_one_process(rank, world_size):
+def bad_values_on_one_process(rank, world_size):
     data = samples(6)
     step = lambda s, t, u: {"scores": s, "target": t + ITEMS * (u[:, None] == 5), "index": u}  # noqa: E731
     alone = lambda s, t, u: {"scores": s, "index": u} | ({"target": t} if rank else {})  # noqa: E731
@@ -944,12 +914,11 @@ def _bad_values_on_one_process(rank, world_size):
     return errors
 
 
-@pytest.mark.timeout(300)
-def test_bad_values_on_one_process_raise_in_all(on_processes):
+def test_bad_values_on_one_process_raise_in_all(processes):
     """No process is left waiting for one that raised alone."""
     message = "RecMetricsCallback, loader 'val': HR@1: bad input since the last reset: "
     message += "1 rows with a target id beyond the last item"
-    one, other = (process["bad values"] for process in on_processes(2))
+    one, other = processes.run(bad_values_on_one_process, 2)
     assert one[:2] == other[:2] == [message, message]
     assert one[2] == one[3]
     assert "batch 0: validation_step must return a mapping" in one[2]
@@ -957,7 +926,7 @@ def test_bad_values_on_one_process_raise_in_all(on_processes):
     assert "1 rows in place of a batch that another process could not use (it tells why)" in other[2]
 
 
-def _epochs_of_a_fit(rank, world_size):
+def epochs_of_a_fit(rank, world_size):
     """Return the values of each epoch of a fit, and what EarlyStopping and ModelCheckpoint made of them."""
     data, history = samples(7), []
     pl, _ = distributed_trainer(world_size)
@@ -978,13 +947,12 @@ def _epochs_of_a_fit(rank, world_size):
     return history, keep.best_model_score.item(), run.current_epoch
 
 
-@pytest.mark.timeout(300)
-def test_fit_on_two_processes(on_processes):
+def test_fit_on_two_processes(processes):
     """Every epoch's values, the best checkpoint's and the epoch of stopping are those of one process."""
-    history, best, epochs = on_processes(1)[0]["fit"]
+    history, best, epochs = processes.run(epochs_of_a_fit, 1)[0]
     history = [{key: pytest.approx(value, abs=1e-12) for key, value in values.items()} for values in history]
-    for process in on_processes(2):
-        assert process["fit"] == (history, pytest.approx(best, abs=1e-12), epochs)
+    for process in processes.run(epochs_of_a_fit, 2):
+        assert process == (history, pytest.approx(best, abs=1e-12), epochs)
 
 
 # ------------------------------------------------------------------------------------------------- the whole catalogue
@@ -1210,7 +1178,7 @@ def test_catalogue_progress_in_the_trainers_bar(kind, validates, tmp_path, capsy
         assert re.search(rf"Catalogue, {name}[^\r]* {users}/{users}", shown)
 
 
-def _catalogue(rank, world_size):
+def shared_catalogue(rank, world_size):
     """Return what is logged with the users split over the processes."""
     valid, _, train = catalogue()
     scored = []
@@ -1223,17 +1191,16 @@ def _catalogue(rank, world_size):
     pl, run = distributed_trainer(world_size, callback, max_epochs=1)
     data = DataLoader(torch.arange(4))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trm.lightning, "_SANITY_USERS", 0)
+        patch.setattr(inspect.getmodule(CatalogueEvaluationCallback), "_SANITY_USERS", 0)
         run.fit(make_embedding_module(pl), data, data)
     return logged(run), sum(scored)
 
 
-@pytest.mark.timeout(300)
-def test_catalogue_over_processes(on_processes):
+def test_catalogue_over_processes(processes):
     """The users are split, and all processes log the values of one."""
-    one, scored = on_processes(1)[0]["catalogue"]
+    one, scored = processes.run(shared_catalogue, 1)[0]
     assert one["val/num_users"] == scored < USERS
     expected = {key: pytest.approx(value, abs=1e-12) for key, value in one.items()}
-    shares = [process["catalogue"] for process in on_processes(2)]
+    shares = processes.run(shared_catalogue, 2)
     assert [values for values, _ in shares] == [expected, expected]
     assert sum(share for _, share in shares) == scored > max(share for _, share in shares)

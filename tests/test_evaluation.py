@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import distributed
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -405,9 +404,9 @@ def empty_is_an_error(rank, world_size):
     return True
 
 
-def test_shard_raises_everywhere():
+def test_shard_raises_everywhere(processes):
     """A user without ground truth who is an error is one on every process: none waits for another."""
-    assert distributed.run(empty_is_an_error, 2) == [True, True]
+    assert processes.run(empty_is_an_error, 2) == [True, True]
 
 
 def sharded(rank, world_size):
@@ -420,10 +419,10 @@ def sharded(rank, world_size):
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_shard_by_users(world_size):
+def test_shard_by_users(world_size, processes):
     """Each process takes its share and all get the whole result; without shard nothing is communicated."""
     users, items, train, test = world()
-    for values, num_users, num_skipped, alone in distributed.run(sharded, world_size):
+    for values, num_users, num_skipped, alone in processes.run(sharded, world_size):
         assert values == by_hand(users, items, train, test)
         assert (num_users, num_skipped) == (int((test.degree > 0).sum()), int((test.degree == 0).sum()))
         assert alone == 1
