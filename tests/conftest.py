@@ -1,3 +1,4 @@
+import importlib
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported: its threads then wait without a core
@@ -18,6 +19,12 @@ def device(request):
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def pl(request):
+    """Lightning under its first name, or under each of those that a test is parametrised with."""
+    return importlib.import_module(getattr(request, "param", "pytorch_lightning"))
 
 
 @pytest.fixture(scope="session")
