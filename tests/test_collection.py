@@ -7,6 +7,7 @@ import distributed
 import pytest
 import torch
 from torchmetrics import MeanMetric, MetricCollection, MetricTracker
+from values import numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics import ranking as kernel
@@ -30,10 +31,6 @@ def alone(collection, *batches):
             metric.update(*args)
         out[key] = pytest.approx(metric.compute().item(), abs=1e-12)
     return out
-
-
-def numbers(values):
-    return {key: value.item() for key, value in values.items()}
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
+from values import near, numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions
@@ -39,11 +40,7 @@ def by_hand(users, items, train, test, **options):
     relevant = test.select(everyone)
     history = None if train is None else train.select(everyone).items
     collection.update(users @ items.T, relevant.items, gains=relevant.values, exclude=history)
-    return {key: pytest.approx(value.item(), abs=1e-12) for key, value in collection.compute().items()}
-
-
-def numbers(values):
-    return {key: value.item() for key, value in values.items()}
+    return near(collection.compute())
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 17, None])
@@ -374,7 +371,7 @@ def test_recommend_feeds_from_topk():
     collection = trm.RecMetricCollection(["HR", "NDCG", "Recall"], k=[5, 10])
     collection.update(trm.Ranking.from_topk(lists, test.select(rows).items))
     got = trm.evaluate(["HR", "NDCG", "Recall"], users, items, target=test, exclude=train, k=[5, 10])
-    assert numbers(collection.compute()) == {key: pytest.approx(v.item(), abs=1e-12) for key, v in got.items()}
+    assert numbers(collection.compute()) == near(got)
 
 
 def test_recommend_with_a_function():
