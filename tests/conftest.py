@@ -37,7 +37,8 @@ def processes():
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items):
-    """Let one worker run all tests that share processes, so that these are started once."""
+    """Begin with what takes long, and let one worker run all tests that share processes, which are started once."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
     for item in items:
         if "processes" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("processes"))
