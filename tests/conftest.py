@@ -27,18 +27,32 @@ def pl(request):
     return importlib.import_module(getattr(request, "param", "pytorch_lightning"))
 
 
-@pytest.fixture(scope="session")
-def processes():
-    """Processes for all tests that need some."""
-    shared = distributed.Processes()
+@pytest.fixture(scope="session", params=[distributed.Processes], ids=["processes"])
+def processes(request):
+    """Processes for all tests that need some, whose ids tell it."""
+    shared = request.param()
     yield shared
     shared.close()
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items):
-    """Begin with what takes long, and let one worker run all tests that share processes, which are started once."""
+    """Begin with what takes long."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
-    for item in items:
-        if "processes" in item.fixturenames:
-            item.add_marker(pytest.mark.xdist_group("processes"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give one worker all that share processes, which are started once, and one all that share what is measured.
+
+    `--dist loadgroup` would do, but since pytest 9.2 it sends marked tests anywhere (pytest-xdist issue 1386).
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            path, _, parameters = nodeid.partition("[")
+            if "processes" in parameters.rstrip("]").split("-"):
+                return "processes"
+            return "benchmarks" if "test_benchmarks.py" in path else nodeid
+
+    return Scheduling(config, log)

@@ -15,8 +15,6 @@ from benchmarks import gpu, peers, report, scaling, timing, workloads
 from benchmarks.problem import Problem, expected, expected_in_parts
 from torchrecmetrics import Interactions
 
-pytestmark = pytest.mark.xdist_group("benchmarks")  # in one worker: what several tests look at is measured once
-
 MULTIPLES = {"ours, from lists", "PyG", "RecBole-style", "recometrics", "ranx", "torcheval", "torchmetrics"}
 
 
