@@ -1,9 +1,11 @@
+import importlib
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported: its threads then wait without a core
 
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # ranx as plain Python: compiling it takes longer than all the tests
 
+import distributed
 import pytest
 import torch
 
@@ -17,3 +19,40 @@ def device(request):
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def pl(request):
+    """Lightning under its first name, or under each of those that a test is parametrised with."""
+    return importlib.import_module(getattr(request, "param", "pytorch_lightning"))
+
+
+@pytest.fixture(scope="session", params=[distributed.Processes], ids=["processes"])
+def processes(request):
+    """Processes for all tests that need some, whose ids tell it."""
+    shared = request.param()
+    yield shared
+    shared.close()
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with what takes long."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give one worker all that share processes, which are started once, and one all that share what is measured.
+
+    `--dist loadgroup` would do, but since pytest 9.2 it sends marked tests anywhere (pytest-xdist issue 1386).
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            path, _, parameters = nodeid.partition("[")
+            if "processes" in parameters.rstrip("]").split("-"):
+                return "processes"
+            return "benchmarks" if "test_benchmarks.py" in path else nodeid
+
+    return Scheduling(config, log)

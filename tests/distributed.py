@@ -1,43 +1,125 @@
-"""Run a function on several gloo processes over loopback, bounded by a timeout."""
+"""Functions on several processes that gloo joins over loopback: started once, they wait for the next function."""
 
 import faulthandler
 import os
+import random
 import tempfile
 import time
+import traceback
+import warnings
+from contextlib import contextmanager
+from multiprocessing import connection, get_context
+from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 
-def _child(rank, world_size, path, function, arguments, results):
-    faulthandler.dump_traceback_later(60)  # where it hangs, if it does
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+def _call(folder, rank, world_size, function, arguments):
+    """Call the function as a process newly started would, whatever was called before; leave nothing to the next one.
+
+    Every call has a process group of its own. Lightning's Trainers and Accelerate find it, use it and let it be; what
+    destroys it does no harm to later calls. So nothing here has to start processes for itself.
+    """
+    environment = dict(os.environ)
+    random.seed(0), torch.manual_seed(0)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{path}/store", rank=rank, world_size=world_size)
-    try:
-        results[rank] = function(rank, world_size, *arguments)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
+    with warnings.catch_warnings():
+        result = function(rank, world_size, *arguments)
+    if dist.is_initialized():
         dist.barrier()  # nobody leaves while another still reads from them
-    finally:
         dist.destroy_process_group()
+    os.environ.clear()
+    os.environ.update(environment)
+    return result
 
 
-def run(function, world_size, *arguments, timeout=120):
-    """Return [function(rank, world_size, *arguments)] of all processes; `function` lives at the top of a module."""
-    with tempfile.TemporaryDirectory() as path, mp.get_context("spawn").Manager() as manager:
-        results = manager.dict()
-        context = mp.start_processes(
-            _child,
-            (world_size, path, function, arguments, results),
-            nprocs=world_size,
-            join=False,
-            daemon=True,
-            start_method="spawn",  # a fork of a process that has imported torch, and so has threads, may hang
-        )
+def _serve(calls):
+    """Answer calls with (True, result), or with (False, traceback) and the end, until no more can come."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    try:
+        while True:
+            folder, deadline, rank, *call = calls.recv()
+            with open(f"{folder}/{rank}", "w") as where:
+                faulthandler.dump_traceback_later(max(0.1, deadline - time.monotonic()), file=where)
+                result = _call(folder, rank, *call)
+                faulthandler.cancel_dump_traceback_later()
+            calls.send((True, result))
+    except EOFError:
+        pass
+    except BaseException:
+        calls.send((False, traceback.format_exc()))
+
+
+class Processes:
+    """Processes that are started when first needed, and anew after a call that failed or took too long."""
+
+    def __init__(self):
+        self._context = get_context(
+            "spawn"
+        )  # a fork of a process that has imported torch, and so has threads, may hang
+        self._started = {}
+
+    def _start(self):
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(theirs,), daemon=True)
+        process.start()
+        theirs.close()
+        self._started[ours] = process
+
+    def close(self):
+        """End all processes."""
+        for calls, process in self._started.items():
+            calls.close()
+            process.kill()
+            process.join()
+        self._started = {}
+
+    def run(self, function, world_size, *arguments, timeout=120):
+        """Return [function(rank, world_size, *arguments)] of all processes; `function` lives at the top of a module."""
+        while len(self._started) < world_size:
+            self._start()
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                return self._run(folder, function, world_size, arguments, timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def _run(self, folder, function, world_size, arguments, timeout):
+        name, results = f"{function.__name__} on {world_size} processes", {}
+        waiting = dict(zip(self._started, range(world_size), strict=False))
         deadline = time.monotonic() + timeout
-        while not context.join(1):
-            if time.monotonic() > deadline:
-                for process in context.processes:
-                    process.kill()
-                raise TimeoutError(f"{function.__name__} on {world_size} processes took more than {timeout} s")
+        for calls, rank in waiting.items():
+            calls.send((folder, deadline, rank, world_size, function, arguments))
+        while waiting:
+            answered = connection.wait(waiting, max(0, deadline + 1 - time.monotonic()))  # 1 s to tell where it hangs
+            if not answered:
+                where = "\n".join(file.read_text() for file in Path(folder).glob("[0-9]"))
+                raise TimeoutError(f"{name} took more than {timeout} s\n{where}")
+            for calls in answered:
+                rank = waiting.pop(calls)
+                try:
+                    done, results[rank] = calls.recv()
+                except EOFError:
+                    done, results[rank] = False, "it has died"
+                if not done:
+                    raise RuntimeError(f"{name} failed in process {rank}\n{results[rank]}")
         return [results[rank] for rank in range(world_size)]
+
+
+@contextmanager
+def counted_collectives():
+    """Give a list that holds the name of each collective called inside."""
+    calls = []
+
+    def counted(name):
+        function = getattr(dist, name)
+        return lambda *args, **kwargs: (calls.append(name), function(*args, **kwargs))[1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "broadcast", "barrier"):
+            patch.setattr(dist, name, counted(name))
+        yield calls

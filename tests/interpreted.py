@@ -5,29 +5,18 @@ from functools import partial
 
 import pytest
 import torch
+from counts import same
 from hypothesis import given, settings
 from test_kernels import check, problems, removed
 
 import torchrecmetrics as trm
 from torchrecmetrics.kernels import Question, eager
 from torchrecmetrics.kernels import triton as kernels
+from torchrecmetrics.ranking import Rules
 
 INF, NAN = math.inf, math.nan
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 FP32, FP16, MIXED = (torch.float32,) * 2, (torch.float16,) * 2, (torch.float16, torch.float32)
-
-
-def same(found, expected, thresholds):
-    """Both count the same for what is asked, and say the same of all else."""
-    asked = ~thresholds.isnan()
-    for name in ("better", "equal"):
-        mine, theirs = getattr(found, name), getattr(expected, name)
-        assert mine.dtype == torch.int64
-        assert mine.shape == thresholds.shape
-        assert torch.equal(mine[asked], theirs[asked]), name
-    assert torch.equal(found.at_least, expected.at_least)
-    assert found.highest.dtype == expected.highest.dtype
-    torch.testing.assert_close(found.highest, expected.highest, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("way", ["comparing", "histograms", "atomics"])
@@ -282,7 +271,7 @@ def test_recommended_by_their_score(counts, generator):
     evaluate = partial(trm.evaluate, metrics, users, items, target=target, exclude=history)
     eagerly = evaluate()
     for metric in metrics:
-        metric.kernels = "triton"
+        metric.rules = Rules(kernels="triton")
     found = evaluate()
     assert (eagerly.kernels, found.kernels) == ("eager", "triton")
     assert found == eagerly

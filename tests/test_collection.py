@@ -7,6 +7,7 @@ import distributed
 import pytest
 import torch
 from torchmetrics import MeanMetric, MetricCollection, MetricTracker
+from values import numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics import kernels
@@ -30,10 +31,6 @@ def alone(collection, *batches):
             metric.update(*args)
         out[key] = pytest.approx(metric.compute().item(), abs=1e-12)
     return out
-
-
-def numbers(values):
-    return {key: value.item() for key, value in values.items()}
 
 
 @pytest.fixture
@@ -350,34 +347,26 @@ def collection_of(how_many):
     return trm.RecMetricCollection(NAMES, k=range(1, how_many + 1)) if how_many else trm.RecMetricCollection("HR@1")
 
 
-def counted_collectives(rank, world_size, how_many, order):
+def collectives(rank, world_size, how_many, order):
     """Compute on two processes, one of which has no update; count what goes over the wire."""
     collection = collection_of(how_many)
     if rank == order:
         collection.update(*batch(1))
-    calls = []
-    for name in ("all_reduce", "all_gather", "barrier", "all_gather_into_tensor", "broadcast", "all_gather_object"):
-        function = getattr(torch.distributed, name)
-
-        def counted(*args, name=name, function=function, **kwargs):
-            calls.append(name)
-            return function(*args, **kwargs)
-
-        setattr(torch.distributed, name, counted)
-    values = numbers(collection.compute())
-    once = len(calls)
-    collection.compute()
-    # as log_dict does it: members asked one by one
-    collection.update(*batch(2)) if rank == 0 else collection.update(*batch(3))
-    one_by_one = {key: metric.compute().item() for key, metric in collection.items()}
+    with distributed.counted_collectives() as calls:
+        values = numbers(collection.compute())
+        once = len(calls)
+        collection.compute()
+        # as log_dict does it: members asked one by one
+        collection.update(*batch(2)) if rank == 0 else collection.update(*batch(3))
+        one_by_one = {key: metric.compute().item() for key, metric in collection.items()}
     return values, once, one_by_one, len(calls)
 
 
 @pytest.mark.parametrize("how_many", [0, 1, 5])
 @pytest.mark.parametrize("order", [0, 1])
-def test_two_collectives_for_all_members(how_many, order):
+def test_two_collectives_for_all_members(how_many, order, processes):
     """One float and one integer vector per compute, for 1 metric, 9 or 37, also when members are asked singly."""
-    for values, once, one_by_one, twice in distributed.run(counted_collectives, 2, how_many, order):
+    for values, once, one_by_one, twice in processes.run(collectives, 2, how_many, order):
         collection = collection_of(how_many)
         assert values == alone(collection, batch(1))
         assert one_by_one == alone(collection, batch(1), batch(2), batch(3))

@@ -4,7 +4,6 @@ import copy
 import math
 import pickle
 
-import distributed
 import pytest
 import torch
 from torch import nn
@@ -413,10 +412,10 @@ def synced_values(rank, world_size, split):
 
 
 @pytest.mark.parametrize("split", [((1, 2, 3), (4,)), ((), (1, 2)), ((1, 2), ()), ((1,), (), (2, 3))])
-def test_processes_do_not_show(split):
+def test_processes_do_not_show(split, processes):
     """Uneven processes, one of them (first or later) without an update: the value of all batches, no warning."""
     seeds = sum(split, ())
-    for result in distributed.run(synced_values, len(split), split):
+    for result in processes.run(synced_values, len(split), split):
         for label, (value, error, synced) in result.items():
             assert (value[0], error) == pytest.approx(expected(METRICS[label], *seeds), abs=1e-12)
             assert synced == value
@@ -436,8 +435,8 @@ def deferred_error(rank, world_size):
     return str(e.value)
 
 
-def test_deferred_errors_are_the_same_everywhere():
-    assert len(set(distributed.run(deferred_error, 2))) == 1
+def test_deferred_errors_are_the_same_everywhere(processes):
+    assert len(set(processes.run(deferred_error, 2))) == 1
 
 
 def own_values(rank, world_size):
@@ -458,9 +457,9 @@ def own_values(rank, world_size):
     return mine.compute().item(), step(torch.tensor([rank + 1])).item(), own.compute().item(), len(calls)
 
 
-def test_torchmetrics_sync_keywords():
+def test_torchmetrics_sync_keywords(processes):
     """They mean here what they mean in torchmetrics."""
-    assert distributed.run(own_values, 2) == [(1.0, 0.5, 0.5, 2), (0.0, 0.5, 0.5, 2)]
+    assert processes.run(own_values, 2) == [(1.0, 0.5, 0.5, 2), (0.0, 0.5, 0.5, 2)]
 
 
 def test_plain_metric_collection_merges_nothing():

@@ -5,11 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import distributed
 import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
+from values import near, numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions, scoring
@@ -39,11 +39,7 @@ def by_hand(users, items, train, test, **options):
     relevant = test.select(everyone)
     history = None if train is None else train.select(everyone).items
     collection.update(users @ items.T, relevant.items, gains=relevant.values, exclude=history)
-    return {key: pytest.approx(value.item(), abs=1e-12) for key, value in collection.compute().items()}
-
-
-def numbers(values):
-    return {key: value.item() for key, value in values.items()}
+    return near(collection.compute())
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 17, None])
@@ -376,7 +372,7 @@ def test_recommend_feeds_from_topk():
     collection = trm.RecMetricCollection(["HR", "NDCG", "Recall"], k=[5, 10])
     collection.update(trm.Ranking.from_topk(lists, test.select(rows).items))
     got = trm.evaluate(["HR", "NDCG", "Recall"], users, items, target=test, exclude=train, k=[5, 10])
-    assert numbers(collection.compute()) == {key: pytest.approx(v.item(), abs=1e-12) for key, v in got.items()}
+    assert numbers(collection.compute()) == near(got)
 
 
 def test_recommend_with_a_function():
@@ -406,9 +402,9 @@ def empty_is_an_error(rank, world_size):
     return True
 
 
-def test_shard_raises_everywhere():
+def test_shard_raises_everywhere(processes):
     """A user without ground truth who is an error is one on every process: none waits for another."""
-    assert distributed.run(empty_is_an_error, 2) == [True, True]
+    assert processes.run(empty_is_an_error, 2) == [True, True]
 
 
 def sharded(rank, world_size):
@@ -421,10 +417,10 @@ def sharded(rank, world_size):
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_shard_by_users(world_size):
+def test_shard_by_users(world_size, processes):
     """Each process takes its share and all get the whole result; without shard nothing is communicated."""
     users, items, train, test = world()
-    for values, num_users, num_skipped, alone in distributed.run(sharded, world_size):
+    for values, num_users, num_skipped, alone in processes.run(sharded, world_size):
         assert values == by_hand(users, items, train, test)
         assert (num_users, num_skipped) == (int((test.degree > 0).sum()), int((test.degree == 0).sum()))
         assert alone == 1

@@ -3,17 +3,14 @@
 import pytest
 import torch
 from torch import nn
+from trainers import QUIET, logged, trainer
+from values import near
 
 import torchrecmetrics as trm
 
 pl = pytest.importorskip("pytorch_lightning")
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
-    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.`"),
-    pytest.mark.filterwarnings("ignore:.*is smaller than the logging interval"),
-    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
-]
+pytestmark = QUIET
 
 ITEMS = 50
 
@@ -54,26 +51,19 @@ def loader(data):
     return torch.utils.data.DataLoader(data, batch_size=None)
 
 
-def trainer(tmp_path, **kwargs):
-    options = {"max_epochs": 2, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    return pl.Trainer(
-        **(options | {"accelerator": "cpu", "default_root_dir": tmp_path, "enable_checkpointing": False} | kwargs)
-    )
-
-
 def by_hand(data, prefix, names=("HR", "NDCG", "MRR"), k=(1, 10)):
     collection = trm.RecMetricCollection(names, k=k, prefix=prefix)
     collection.update(torch.cat([s for s, _ in data]), torch.cat([t for _, t in data]))
-    return {key: pytest.approx(value.item(), abs=1e-6) for key, value in collection.compute().items()}
+    return near(collection.compute(), 1e-6)
 
 
 def test_validate_fit_test_validate(tmp_path):
     """One module through all stages: nothing leaks from one into the next, the sanity check included."""
     module, first, second = Recommender(), batches(5), batches(3, seed=1)
-    run = trainer(tmp_path)
+    run = trainer(pl, tmp_path)
     assert run.validate(module, loader(first), verbose=False) == [by_hand(first, "val/")]
     run.fit(module, loader(first), loader(second))
-    assert {k: v.item() for k, v in run.callback_metrics.items()} == by_hand(second, "val/")
+    assert logged(run) == by_hand(second, "val/")
     assert run.test(module, loader(first), verbose=False) == [by_hand(first, "test/")]
     assert run.validate(module, loader(second), verbose=False) == [by_hand(second, "val/")]
 
@@ -87,7 +77,7 @@ def test_checkpoint_and_early_stopping_on_our_keys(tmp_path):
         pl.callbacks.EarlyStopping("val/MRR@10", mode="max", patience=1),
     ]
     module, data = Recommender(), batches(3)
-    run = trainer(tmp_path, max_epochs=5, callbacks=callbacks, enable_checkpointing=True)
+    run = trainer(pl, tmp_path, *callbacks, max_epochs=5, enable_checkpointing=True)
     run.fit(module, loader(data), loader(data))
     assert run.current_epoch == 2
     best = callbacks[0].best_model_score.item()
@@ -110,7 +100,7 @@ def test_two_loaders_with_a_collection_each(tmp_path):
             self.log_dict(self.both[dataloader_idx], add_dataloader_idx=False)
 
     first, second = batches(3), batches(2, seed=1)
-    run = trainer(tmp_path)
+    run = trainer(pl, tmp_path)
     assert run.validate(Two(), [loader(first), loader(second)], verbose=False) == [
         by_hand(first, "valid/"),
         by_hand(second, "cold/"),
@@ -122,13 +112,13 @@ def test_two_loaders_with_a_collection_each(tmp_path):
 def test_every_precision_is_exact(precision, tmp_path):
     """1,000 batches with the collection inside the module: the value does not move, whatever the module is cast to."""
     module, data = Recommender(["HR", "MRR"], k=[1, 10]), batches(20) * 50
-    run = trainer(tmp_path, precision=precision)
+    run = trainer(pl, tmp_path, precision=precision)
     got = run.validate(module, loader(data), verbose=False)[0]
     scores_dtype = {"64-true": torch.float64, "16-true": torch.float16, "bf16-true": torch.bfloat16}.get(precision)
     seen = [(s.to(scores_dtype or s.dtype), t) for s, t in data[:20]]
     exact = trm.RecMetricCollection(["HR", "MRR"], k=[1, 10], prefix="val/")
     exact.update(torch.cat([s for s, _ in seen]), torch.cat([t for _, t in seen]))
-    assert got == {key: pytest.approx(value.item(), abs=1e-12) for key, value in exact.compute().items()}
+    assert got == near(exact.compute())
     assert {s.dtype for m in module.val_metrics.values() for s in m.metric_state.values()} == {
         torch.float64,
         torch.int64,

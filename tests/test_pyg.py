@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from values import near, numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions
@@ -25,10 +26,6 @@ def graph(generator):
     train, test = Interactions.from_dense(cells < 0.2), Interactions.from_dense(cells > 0.85)
     torch.manual_seed(0)
     return train, test, LightGCN(USERS + ITEMS, embedding_dim=8, num_layers=2)
-
-
-def numbers(values):
-    return {key: pytest.approx(value.item(), abs=1e-12) for key, value in values.items()}
 
 
 def adjacency(edges):
@@ -86,14 +83,14 @@ def test_lightgcn(graph):
     assert (passes, model.training) == ([False], True)
     with torch.no_grad():
         users, items = plain(edges).split([USERS, ITEMS])
-    assert dict(got) == numbers(trm.evaluate(names, users, items, target=test, exclude=train, k=[3, 5]))
+    assert dict(got) == near(trm.evaluate(names, users, items, target=test, exclude=train, k=[3, 5]))
     everything = pyg.evaluate(names, model, edges, target=test, k=[3, 5], exclude=None)
-    assert dict(everything) == numbers(trm.evaluate(names, users, items, target=test, k=[3, 5]))
+    assert dict(everything) == near(trm.evaluate(names, users, items, target=test, k=[3, 5]))
     weight = torch.rand(edges.shape[1])
     weighted = pyg.evaluate(names, model, edges, target=test, k=[3, 5], edge_weight=weight)
     with torch.no_grad():
         users, items = plain(edges, weight).split([USERS, ITEMS])
-    assert dict(weighted) == numbers(trm.evaluate(names, users, items, target=test, exclude=train, k=[3, 5]))
+    assert dict(weighted) == near(trm.evaluate(names, users, items, target=test, exclude=train, k=[3, 5]))
 
 
 def test_equals_lightgcn_recommend(graph):
@@ -107,7 +104,7 @@ def test_equals_lightgcn_recommend(graph):
     rows = torch.arange(USERS)
     collection = trm.RecMetricCollection(["Recall", "NDCG"], k=5)
     collection.update(trm.Ranking.from_topk(lists - USERS, test.select(rows).items, exclude=train.select(rows).items))
-    assert dict(pyg.evaluate(["Recall", "NDCG"], model, edges, target=test, k=5)) == numbers(collection.compute())
+    assert dict(pyg.evaluate(["Recall", "NDCG"], model, edges, target=test, k=5)) == near(collection.compute())
 
 
 def test_hetero_data_and_two_towers(graph):
@@ -127,9 +124,9 @@ def test_hetero_data_and_two_towers(graph):
         **options,
     )
     expected = trm.evaluate("HR", towers["user"].weight, towers["movie"].weight, exclude=train, **options)
-    assert dict(got) == numbers(expected)
+    assert dict(got) == near(expected)
     both = lambda m: (m["user"].weight, m["movie"].weight)  # noqa: E731
-    assert dict(pyg.evaluate("HR", towers, data, embed=both, **options)) == numbers(expected)  # the only type there is
+    assert dict(pyg.evaluate("HR", towers, data, embed=both, **options)) == near(expected)  # the only type there is
     with pytest.raises(ValueError, match=r"HeteroData needs edge_type, .*, one of .*'rates'"):
         pyg.evaluate("HR", towers, data, edge_type=("movie", "rated_by", "user"), embed=both, **options)
 
@@ -150,9 +147,7 @@ def test_link_pred_arguments(generator):
         mine = labels[:, (labels[0] >= first) & (labels[0] < last)] - torch.tensor([[first], [0]])
         theirs.update(lists[rows], mine)
         ours.update(lists[rows], (mine[0], mine[1]))
-    assert {k: v.item() for k, v in ours.compute().items()} == {
-        k: pytest.approx(v.item(), abs=1e-6) for k, v in theirs.compute().items()
-    }
+    assert numbers(ours.compute()) == near(theirs.compute(), 1e-6)
     assert ours(lists[2:3], torch.tensor([[0, 0], [lists[2, 0], 99]]))["Recall@6"] == 0.5
     weighted = pyg.LinkPredCollection([trm.Recall(1, weighted=True)])
     weighted.update(torch.tensor([[4, 1]]), torch.tensor([[0, 0], [4, 9]]), torch.tensor([3.0, 1.0]))

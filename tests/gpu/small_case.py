@@ -8,6 +8,7 @@ from torchrecmetrics.kernels import triton as kernels
 
 def main():
     device = torch.device("cpu" if kernels._INTERPRETED else "cuda")
+    rows, items = (5, 130) if kernels._INTERPRETED else (131, 201)
     for width in (1, 17, 40, 1100):
         scores = torch.randn(3, 2500, device=device)[:, 1:]
         masks = [torch.rand(shape, device=device) < 0.1 for shape in ((2499,), (3, 2499))]
@@ -18,10 +19,10 @@ def main():
     for d in (24, 300):
         for dtype in (torch.float32, torch.float16):
             for width in (1, 9):
-                users, items = torch.randn(131, d, device=device), torch.randn(201, d, device=device)
-                products = kernels.Products(users.to(dtype), items.to(dtype), torch.zeros(201, device=device))
-                own = kernels.pair_scores(products, torch.randint(201, (131, width), device=device))
-                found = kernels.count_products(products, Question(own, None, (0.0,)))
+                users, others = (torch.randn(n, d, device=device) for n in (rows, items))
+                products = kernels.Products(users.to(dtype), others.to(dtype), torch.zeros(items, device=device))
+                own = kernels.pair_scores(products, torch.randint(items, (rows, width), device=device))
+                found = kernels.count_products(products, Question(own, floors=(0.0,)))
                 early = kernels.count_products_until(products, Question(own, 10), 64)
                 print("products", d, dtype, width, int(found.equal.sum()), int((early.better < 10).sum()))
     print("done")

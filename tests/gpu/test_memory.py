@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from values import numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics import kernels as counting
@@ -22,7 +23,7 @@ def evaluate(vectors, kernels, **options):
     # overlap: whether an item is on both sides is not looked up, for all users at once, where nothing is repeated
     found = trm.evaluate(["HR", "NDCG", "MAP", "AUROC"], *vectors, kernels=kernels, overlap="miss", **options)
     assert found.kernels == kernels
-    return {key: value.item() for key, value in found.items()}, found.num_users
+    return numbers(found), found.num_users
 
 
 @pytest.mark.parametrize("kernels", KERNELS)

@@ -1,0 +1,62 @@
+"""The processes that other tests share: nothing stays from one call to the next, and none waits for ever."""
+
+import os
+import random
+import time
+import warnings
+
+import distributed
+import pytest
+import torch
+
+
+def found(rank, world_size):
+    """Return what a call finds, and change it."""
+    group = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    seeds = torch.rand(()).item(), random.random()
+    rest = os.environ.get("FOUND"), len(warnings.filters), torch.get_num_threads()
+    os.environ["FOUND"] = "yes"
+    warnings.simplefilter("error")
+    torch.set_num_threads(2)
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+    return os.getpid(), group, seeds, rest
+
+
+def failing(rank, world_size):
+    if rank == 1:
+        raise OSError("on purpose")
+    torch.distributed.barrier()
+
+
+def dying(rank, world_size):
+    os._exit(1)
+
+
+def hanging(rank, world_size):
+    time.sleep(60)
+
+
+def test_calls_share_processes_and_nothing_else(processes):
+    """Seeds, the environment, filters of warnings and the group are those of a new process."""
+    one = processes.run(found, 1)
+    assert processes.run(found, 1) == one
+    two = processes.run(found, 2)
+    assert two[0][0] == one[0][0] != two[1][0]
+    assert [group for _, group, _, _ in two] == [(0, 2), (1, 2)]
+    assert [rest[2:] for rest in two] == [one[0][2:]] * 2
+
+
+def test_a_call_that_fails_ends_the_processes():
+    """It is told where one failed, or hung, and the next call has new ones."""
+    own = distributed.Processes()
+    with pytest.raises(RuntimeError, match=r"failing on 2 processes failed in process 1\n(.|\n)*OSError: on purpose"):
+        own.run(failing, 2)
+    (before,) = own.run(found, 1)
+    with pytest.raises(TimeoutError, match=r"hanging on 1 processes took more than 1 s\n(.|\n)*in hanging"):
+        own.run(hanging, 1, timeout=1)
+    (after,) = own.run(found, 1)
+    assert before[0] != after[0]
+    assert before[1:] == after[1:]
+    with pytest.raises(RuntimeError, match=r"dying on 1 processes failed in process 0\nit has died"):
+        own.run(dying, 1)

@@ -1,0 +1,250 @@
+"""CatalogueEvaluationCallback: all users against all items at the end of an epoch, over processes too."""
+
+import csv
+import inspect
+import re
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from trainers import ITEMS, KS, NAMES, QUIET, USERS, both_packages, catalogue, distributed_trainer, logged, trainer
+from values import near
+
+import torchrecmetrics as trm
+from torchrecmetrics.lightning import CatalogueEvaluationCallback
+
+pytestmark = QUIET
+
+
+def make_embedding_module(pl, validates=True):
+    """Make a module whose embeddings turn round every epoch; training moves nothing."""
+
+    class TwoTowers(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            generator = torch.Generator().manual_seed(7)
+            self.users = nn.Parameter(torch.randn(USERS, 8, generator=generator))
+            self.items = nn.Parameter(torch.randn(ITEMS, 8, generator=generator))
+            self.dropout = nn.Dropout(0.5)
+            self.calls = 0
+
+        def embed(self):
+            self.calls += 1
+            assert not torch.is_grad_enabled()
+            return self.dropout(self.users) * (-1) ** self.current_epoch, self.items
+
+        def training_step(self, batch, batch_idx):
+            return (self.users.sum() + self.items.sum()) * 0
+
+        def test_step(self, batch, batch_idx):
+            pass
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    if validates:
+        TwoTowers.validation_step = lambda self, batch, batch_idx: None
+    return TwoTowers()
+
+
+def expected_of(module, target, exclude, prefix, sign=1):
+    result = trm.evaluate(
+        NAMES, module.users.detach() * sign, module.items.detach(), target=target, exclude=exclude, k=KS
+    )
+    return {prefix + key: value for key, value in near(result).items()}
+
+
+@both_packages
+def test_catalogue_in_validation_and_test(pl, tmp_path):
+    """A plain target is logged as val/ in fit and validate and as test/ in test, one embedding pass each."""
+    valid, _, train = catalogue()
+    callback = CatalogueEvaluationCallback(
+        NAMES, k=KS, embed=lambda m: m.embed(), target=valid, exclude={"val": train, "test": None}, log_counts=True
+    )
+    module, data = make_embedding_module(pl), DataLoader(torch.arange(4))
+    run = trainer(pl, tmp_path, callback, max_epochs=2)
+    run.fit(module, data, data)
+    counts = {"num_users": len(valid.users.unique()), "num_unreachable": 0, "num_tied": 0}
+    counts["num_skipped"] = USERS - counts["num_users"]
+    after = {f"val/{name}": value for name, value in counts.items()}
+    assert logged(run) == expected_of(module, valid, train, "val/", -1) | after
+    assert module.calls == 3  # the sanity check embeds too
+    assert callback.results["val"].num_users == counts["num_users"]
+    assert run.validate(module, data, verbose=False) == [expected_of(module, valid, train, "val/") | after]
+    after = {f"test/{name}": value for name, value in counts.items()}
+    assert run.test(module, data, verbose=False) == [expected_of(module, valid, None, "test/") | after]
+    assert module.training
+
+
+def test_catalogue_with_several_targets(pl, tmp_path):
+    """Each has its name in the keys and its own exclusion; they share one embedding pass."""
+    valid, test, train = catalogue()
+    callback = CatalogueEvaluationCallback(
+        trm.RecMetricCollection(NAMES, k=KS, prefix="mine/"),
+        embed=lambda m: m.embed(),
+        target={"valid": valid, "test": test},
+        exclude={"valid": train, "test": train.union(valid)},
+        prefix="{name}/full_",
+    )
+    module, data = make_embedding_module(pl), DataLoader(torch.arange(4))
+    run = trainer(pl, tmp_path, callback)
+    expected = expected_of(module, valid, train, "valid/full_")
+    expected |= expected_of(module, test, train.union(valid), "test/full_")
+    assert run.validate(module, data, verbose=False) == [expected]
+    assert run.test(module, data, verbose=False) == [expected]
+    assert module.calls == 2
+
+
+@both_packages
+def test_catalogue_without_validation_loaders(pl, tmp_path):
+    """Then it runs when a training epoch ends, where monitors see it; every_n_epochs leaves epochs out."""
+    valid, _, train = catalogue()
+    keep = pl.callbacks.ModelCheckpoint(tmp_path, monitor="val/HR@10", mode="max", every_n_epochs=2)
+    stop = pl.callbacks.EarlyStopping("val/HR@10", mode="max", patience=1)
+    options = {"embed": lambda m: m.embed(), "target": valid, "exclude": train}
+    logger = pl.loggers.CSVLogger(tmp_path)
+    module, data = make_embedding_module(pl, validates=False), DataLoader(torch.arange(4))
+    callback = CatalogueEvaluationCallback(NAMES, k=KS, every_n_epochs=2, **options)
+    run = trainer(pl, tmp_path, callback, keep, logger=logger, max_epochs=5, enable_checkpointing=True)
+    run.fit(module, data)
+    with open(f"{logger.log_dir}/metrics.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "3"]
+    odd = expected_of(module, valid, train, "val/", -1)
+    assert {key: float(rows[0][key]) for key in odd} == {
+        key: pytest.approx(value.expected, abs=1e-6) for key, value in odd.items()
+    }
+    assert keep.best_model_score.item() == odd["val/HR@10"]
+    assert module.calls == 2
+    assert module.training
+
+    module = make_embedding_module(pl, validates=False)
+    run = trainer(pl, tmp_path, CatalogueEvaluationCallback(NAMES, k=KS, **options), stop, max_epochs=9)
+    run.fit(module, data)
+    assert run.current_epoch < 9
+
+
+def test_catalogue_from_a_score_function(pl, tmp_path):
+    """Where there are no embeddings, embed returns a function of user ids and None."""
+    valid, _, train = catalogue()
+    module, data = make_embedding_module(pl), DataLoader(torch.arange(4))
+    callback = CatalogueEvaluationCallback(
+        NAMES, k=KS, embed=lambda m: (lambda ids: m.users[ids] @ m.items.T, None), target=valid, exclude=train
+    )
+    got = trainer(pl, tmp_path, callback).validate(module, data, verbose=False)
+    assert got == [expected_of(module, valid, train, "val/")]
+
+
+def test_catalogue_sanity_check(pl, tmp_path):
+    """Embeddings that do not fit stop the run before its first epoch; nothing is logged there."""
+    valid, _, _ = catalogue()
+    module, data = make_embedding_module(pl), DataLoader(torch.arange(4))
+    callback = CatalogueEvaluationCallback("HR", k=1, embed=lambda m: (m.items, m.users), target=valid)
+    run = trainer(pl, tmp_path, callback)
+    with pytest.raises(ValueError, match="40 users have embeddings, but target has 30 users"):
+        run.fit(module, data, data)
+    assert run.fit_loop.epoch_progress.current.ready == 0
+    seen = []
+
+    class Listener(pl.Callback):
+        def on_sanity_check_end(self, trainer, pl_module):
+            seen.append((dict(trainer.callback_metrics), dict(callback.results)))
+
+    callback = CatalogueEvaluationCallback("HR", k=1, embed=lambda m: m.embed(), target=valid)
+    trainer(pl, tmp_path, callback, Listener()).fit(make_embedding_module(pl), data, data)
+    assert seen == [({}, {})]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"target": [1]}, TypeError, "target must be Interactions"),
+        ({"target": {"valid": None}}, TypeError, "target must be Interactions"),
+        ({"exclude": {"valid": None}}, ValueError, "exclude holds valid, expected val, test"),
+        ({"every_n_epochs": 0}, ValueError, "every_n_epochs must be at least 1"),
+        ({"stages": "fit"}, ValueError, "stages must be one of"),
+        ({"embed": None}, TypeError, "embed must be a function of .the module."),
+        ({"embed": lambda a, b: None}, TypeError, "embed must be a function of .the module."),
+    ],
+)
+def test_catalogue_bad_arguments(options, error, message):
+    with pytest.raises(error, match=message):
+        CatalogueEvaluationCallback("HR", k=1, **({"embed": lambda m: None, "target": catalogue()[0]} | options))
+
+
+def test_catalogue_every_n_epochs_and_early_stopping(pl, tmp_path):
+    """EarlyStopping would end the run after the first epoch, with an error that does not tell why."""
+    stop, data = pl.callbacks.EarlyStopping("val/HR@1", mode="max"), DataLoader(torch.arange(4))
+    options = {"k": 1, "embed": lambda m: m.embed(), "target": catalogue()[0]}
+    run = trainer(pl, tmp_path, CatalogueEvaluationCallback("HR", every_n_epochs=2, **options), stop)
+    with pytest.raises(
+        ValueError, match=r"every_n_epochs=2 does not log: leave that out and pass Trainer\(check_val_every_n_epoch=2\)"
+    ):
+        run.fit(make_embedding_module(pl), data, data)
+    lenient = pl.callbacks.EarlyStopping("val/HR@1", mode="max", strict=False)
+    for callback, stopping, every in (
+        (CatalogueEvaluationCallback("HR", **options), stop, 2),
+        (CatalogueEvaluationCallback("HR", every_n_epochs=2, **options), stop, 2),
+        (CatalogueEvaluationCallback("HR", every_n_epochs=2, **options), lenient, 1),
+    ):
+        run = trainer(pl, tmp_path, callback, stopping, check_val_every_n_epoch=every, max_epochs=4)
+        run.fit(make_embedding_module(pl), data, data)
+
+
+def test_catalogue_embed_returns_something_else(pl, tmp_path):
+    callback = CatalogueEvaluationCallback("HR", k=1, embed=lambda m: m.users @ m.items.T, target=catalogue()[0])
+    with pytest.raises(TypeError, match=r"embed must return .users, items., got .*float32"):
+        trainer(pl, tmp_path, callback).validate(make_embedding_module(pl), DataLoader(torch.arange(4)))
+
+
+@pytest.mark.parametrize("kind", ["TQDMProgressBar", "RichProgressBar"])
+@pytest.mark.parametrize("validates", [True, False])
+def test_catalogue_progress_in_the_trainers_bar(kind, validates, pl, tmp_path, capsys):
+    """The trainer's own bar counts users while the catalogue is evaluated."""
+    if kind == "RichProgressBar":
+        pytest.importorskip("rich")
+    valid, _, _ = catalogue()
+    module, data = make_embedding_module(pl, validates), DataLoader(torch.arange(4))
+    callback = CatalogueEvaluationCallback("HR", k=1, embed=lambda m: m.embed(), target=valid, batch_size=7)
+    bar = getattr(pl.callbacks, kind)()
+    run = trainer(pl, tmp_path, callback, bar, enable_progress_bar=True, max_epochs=1)
+    users, shown = len(valid.users.unique()), []
+    for go in (
+        lambda: run.fit(module, data, *([data] if validates else [])),
+        lambda: run.test(module, data, verbose=False),
+    ):
+        go()
+        if kind == "RichProgressBar":  # a live display that is not on a terminal prints its last state only
+            shown += [f"{t.description} {t.completed}/{t.total}" for t in bar.progress.tasks]
+    shown = " ".join(shown) + capsys.readouterr().out
+    for name in ("val", "test"):
+        assert re.search(rf"Catalogue, {name}[^\r]* {users}/{users}", shown)
+
+
+def shared_catalogue(rank, world_size):
+    """Return what is logged with the users split over the processes."""
+    valid, _, train = catalogue()
+    scored = []
+
+    def embed(module):
+        users, items = module.embed()
+        return lambda ids: (scored.append(len(ids)), users[ids] @ items.T)[1], None
+
+    callback = CatalogueEvaluationCallback(NAMES, k=KS, embed=embed, target=valid, exclude=train, log_counts=True)
+    pl, run = distributed_trainer(world_size, callback, max_epochs=1)
+    data = DataLoader(torch.arange(4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inspect.getmodule(CatalogueEvaluationCallback), "_SANITY_USERS", 0)
+        run.fit(make_embedding_module(pl), data, data)
+    return logged(run), sum(scored)
+
+
+def test_catalogue_over_processes(processes):
+    """The users are split, and all processes log the values of one."""
+    one, scored = processes.run(shared_catalogue, 1)[0]
+    assert one["val/num_users"] == scored < USERS
+    expected = {key: pytest.approx(value, abs=1e-12) for key, value in one.items()}
+    shares = processes.run(shared_catalogue, 2)
+    assert [values for values, _ in shares] == [expected, expected]
+    assert sum(share for _, share in shares) == scored > max(share for _, share in shares)

@@ -1,0 +1,241 @@
+"""What both callbacks share: keys, loggers, monitors checked before the first epoch, either of the two packages."""
+
+import csv
+import functools
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from trainers import (
+    KS,
+    NAMES,
+    PACKAGES,
+    QUIET,
+    both_packages,
+    by_hand,
+    catalogue,
+    loader,
+    logged,
+    make_module,
+    samples,
+    trainer,
+)
+
+import torchrecmetrics as trm
+from torchrecmetrics.lightning import CatalogueEvaluationCallback, RecMetricsCallback
+
+pytestmark = QUIET
+
+
+@both_packages
+def test_loggers_hold_what_each_epoch_gave(pl, tmp_path):
+    """CSV and TensorBoard hold every epoch's values, and nothing of the sanity check."""
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    loggers = [pl.loggers.CSVLogger(tmp_path / "csv"), pl.loggers.TensorBoardLogger(tmp_path / "tb")]
+    data = samples(10)
+    run = trainer(pl, tmp_path, RecMetricsCallback(NAMES, k=KS, log_counts=True), logger=loggers, max_epochs=3)
+    run.fit(make_module(pl), loader(data), loader(data))
+    counts = {"val/num_users": 10, "val/num_skipped": 0, "val/num_unreachable": 0, "val/num_tied": 0}
+    expected = [by_hand(data, "val/", sign=sign, tolerance=1e-6) | counts for sign in (1, -1, 1)]
+    with open(f"{loggers[0].log_dir}/metrics.csv") as file:
+        rows = [{key: float(row[key]) for key in row if key.startswith("val/")} for row in csv.DictReader(file)]
+    assert rows == expected
+    events = event_accumulator.EventAccumulator(loggers[1].log_dir)
+    events.Reload()
+    for key in expected[0]:
+        assert [event.value for event in events.Scalars(key)] == [values[key] for values in expected]
+    assert {tag for tag in events.Tags()["scalars"] if tag.startswith("val/")} == set(expected[0])
+
+
+def test_prefix_and_key_format(pl, tmp_path):
+    """Keys are composed of prefix, name and key format; prog_bar takes labels or keys."""
+    callback = RecMetricsCallback(
+        ["HR", "NDCG"],
+        k=10,
+        prefix="{stage}_full/{name}_",
+        key_format="{name}_at_{k}",
+        prog_bar=["HR@10", "NDCG_at_10"],
+    )
+    run = trainer(pl, tmp_path, callback)
+    run.validate(make_module(pl), loader(samples(3)), verbose=False)
+    assert set(logged(run)) == {"val_full/val_HR_at_10", "val_full/val_NDCG_at_10"} == set(run.progress_bar_metrics)
+
+
+def test_callbacks_that_log_the_same_key(pl, tmp_path):
+    """The last one would win, silently."""
+    data, step = samples(5), lambda s, t, u: {"scores": s, "target": t}
+    whole = functools.partial(CatalogueEvaluationCallback, "HR", k=1, embed=lambda m: None, target=catalogue()[0])
+    for others in ([RecMetricsCallback("HR", k=1)], [whole()]):
+        run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=[1, 2]), *others)
+        with pytest.raises(ValueError, match=r"would both log 'val/HR@1': give one of them another prefix"):
+            run.validate(make_module(pl, step), loader(data), verbose=False)
+    with pytest.raises(ValueError, match="CatalogueEvaluationCallback and CatalogueEvaluationCallback would both log"):
+        trainer(pl, tmp_path, whole(), whole()).fit(make_module(pl, step), loader(data), loader(data))
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1), whole(stages="test"), RecMetricsCallback("HR", k=2))
+    run.validate(make_module(pl, step), loader(data), verbose=False)
+    # a refusal leaves nothing behind
+    one, other = RecMetricsCallback("HR", k=1), RecMetricsCallback("HR", k=1, dataloaders=["cold"])
+    for callback, key in (
+        (RecMetricsCallback("HR", k=1, prefix="", dataloaders=["a", "b"]), "HR@1"),
+        (whole(target=dict.fromkeys("ab", catalogue()[0]), prefix="x/"), "x/HR@1"),
+        (RecMetricsCallback({"num_users": trm.HR(1)}, log_counts=True), "a/num_users"),
+    ):
+        run, loaders = trainer(pl, tmp_path, callback), {"a": loader(data), "b": loader(data)}
+        with pytest.raises(ValueError, match=f"would log two values as '{key}'"):
+            run.validate(make_module(pl, step), loaders, verbose=False)
+    run = trainer(pl, tmp_path, one, RecMetricsCallback("HR", k=1))
+    with pytest.raises(ValueError, match="would both log"):
+        run.validate(make_module(pl, step), loader(data), verbose=False)
+    trainer(pl, tmp_path, one, other).validate(make_module(pl, step), loader(data), verbose=False)
+
+
+def test_keys_that_mlflow_refuses(pl, tmp_path):
+    """MLflow would refuse '@' when the first validation ends; the error before shows the cure."""
+
+    class MLFlowLogger(pl.loggers.CSVLogger):
+        """Stands in for the logger of that name, which needs a server."""
+
+    logger, data = MLFlowLogger(tmp_path), samples(5)
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1), logger=logger)
+    with pytest.raises(ValueError, match=r"MLflow takes letters.*not 'val/HR@1'.*key_format='{name}_at_{k}'"):
+        run.fit(make_module(pl), loader(data), loader(data))
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1, key_format="{name}_at_{k}"), logger=logger)
+    run.fit(make_module(pl), loader(data), loader(data))
+    assert "val/HR_at_1" in run.logged_metrics
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_one_package_is_enough(package):
+    """Only the package that is imported is used; importing torchrecmetrics imports neither."""
+    other = PACKAGES[1 - PACKAGES.index(package)].partition(".")[0]
+    code = f"""
+        import sys
+        import torchrecmetrics
+        assert not {{"lightning", "pytorch_lightning", "torch_geometric"}} & set(sys.modules)
+        sys.modules["{other}"] = None
+        import importlib.util
+        found = importlib.util.find_spec
+        importlib.util.find_spec = lambda name, *more: None if name == "{other}" else found(name, *more)
+        from torchrecmetrics.lightning import RecMetricsCallback
+        import {package} as pl
+        assert issubclass(RecMetricsCallback, pl.Callback)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=120)
+
+
+# ------------------------------------------------------------------------------------------------------------- monitors
+
+
+@both_packages
+def test_checkpoint_and_early_stopping(pl, tmp_path):
+    """Both monitor a key of the callback, which comes before them or behind them in the list."""
+    data = samples(10)
+    keep = pl.callbacks.ModelCheckpoint(
+        tmp_path, "{epoch}-{val/NDCG@10:.4f}", monitor="val/NDCG@10", mode="max", auto_insert_metric_name=False
+    )
+    stop = pl.callbacks.EarlyStopping("val/MRR@10", mode="max", patience=2)
+    run = trainer(pl, tmp_path, stop, RecMetricsCallback(NAMES, k=KS), keep, max_epochs=9, enable_checkpointing=True)
+    run.fit(make_module(pl), loader(data), loader(data))
+    values = [by_hand(data, sign=sign)["NDCG@10"] for sign in (1, -1)]
+    assert keep.best_model_score.item() == max(values, key=lambda value: value.expected)
+    assert run.current_epoch < 9
+    saved = torch.load(keep.best_model_path, weights_only=False)
+    assert set(saved["state_dict"]) == {"weight"}
+    assert not [key for key in saved["callbacks"] if "RecMetrics" in key]
+
+
+@pytest.mark.parametrize(
+    ("monitor", "mode", "message"),
+    [
+        ("val/NDCG@10", "min", "monitor='val/NDCG@10', mode='min'.: higher is better, pass mode='max'"),
+        ("val/NDCG@20", "max", "nothing logs that key. Logged are .*val/NDCG@10"),
+        ("val/MAP@10", "max", "nothing logs that key"),
+        ("val/ndcg@10", "max", "nothing logs that key"),
+        ("NDCG@10", "max", "nothing logs that key. Logged are val/NDCG@10"),
+        ("val_NDCG@10", "max", "nothing logs that key. Logged are val/NDCG@10"),
+        ("test/NDCG@10", "max", "nothing logs that key"),
+        ("test/num_users", "min", "nothing logs that key. Counts are logged with log_counts=True"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["EarlyStopping", "ModelCheckpoint"])
+@pytest.mark.parametrize("sanity", [0, 2])
+def test_monitors_are_checked_before_the_first_epoch(kind, sanity, monitor, mode, message, pl, tmp_path):
+    """A monitor turned round, or one of a key that nothing logs, does not wait until the first epoch has ended."""
+    watcher = getattr(pl.callbacks, kind)(monitor=monitor, mode=mode)
+    callback = RecMetricsCallback(["HR", "NDCG"], k=[5, 10], log_counts="Counts" not in message)
+    options = {"num_sanity_val_steps": sanity, "enable_checkpointing": kind == "ModelCheckpoint"}
+    run = trainer(pl, tmp_path, callback, watcher, **options)
+    with pytest.raises(ValueError, match=message):
+        run.fit(make_module(pl), loader(samples(5)), loader(samples(5)))
+    # without a sanity check it is not known that no loader is named "test"
+    assert run.global_step == 0 or (not sanity and monitor.startswith("test/"))
+    run.test(make_module(pl), loader(samples(5)), verbose=False)  # nobody monitors there
+
+
+@pytest.mark.parametrize(
+    ("monitor", "mode"),
+    [
+        ("val/NDCG@10", "max"),
+        ("val/num_users", "min"),
+        *((key, "min") for key in ("val/loss", "val/auc@10", "val/coverage@10", "val/sampled-NDCG@10", "own/HR@3")),
+        *((key, "min") for key in ("val/NDCG@20", "val_NDCG@10", "NDCG@10", "train/NDCG@10", "train/NDCG-x@10")),
+    ],
+)
+def test_monitors_of_what_the_module_logs(monitor, mode, pl, tmp_path):
+    """Keys of the module's own are left alone, however much they look like ours."""
+    module = make_module(pl)
+    validate, train = type(module).validation_step, type(module).training_step
+
+    def validation_step(self, batch, batch_idx):
+        if monitor not in ("val/NDCG@10", "val/num_users") and not monitor.startswith("train"):
+            self.log(monitor, 1.0, batch_size=4)
+        return validate(self, batch, batch_idx)
+
+    def training_step(self, batch, batch_idx):
+        if monitor.startswith("train"):
+            self.log(monitor, 1.0, batch_size=4)
+        return train(self, batch, batch_idx)
+
+    type(module).validation_step, type(module).training_step = validation_step, training_step
+    stop = pl.callbacks.EarlyStopping(monitor, mode=mode, check_on_train_epoch_end=monitor.startswith("train"))
+    run = trainer(pl, tmp_path, stop, RecMetricsCallback(["HR", "NDCG"], k=[5, 10], log_counts=True))
+    run.fit(module, loader(samples(5)), loader(samples(5)))
+    assert monitor in run.callback_metrics
+
+
+def test_schedulers_are_checked_too(pl, tmp_path):
+    """A scheduler that waits for our keys to fall would never see them improve."""
+    module = make_module(pl)
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "val/HR@1"}}
+
+    type(module).configure_optimizers = configure_optimizers
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1))
+    with pytest.raises(ValueError, match=r"scheduler .monitor='val/HR@1', mode='min'.: higher is better"):
+        run.fit(module, loader(samples(5)), loader(samples(5)))
+    assert run.global_step == 0
+
+
+def test_monitors_with_several_loaders_or_stages(pl, tmp_path):
+    """With the loaders at hand the check is exact, over all callbacks; a stage not asked for logs nothing."""
+    data = samples(5)
+    two, named = [loader(data)] * 2, {"valid": loader(data), "test": loader(data)}
+
+    def fit(monitor, loaders, *callbacks):
+        run = trainer(pl, tmp_path, pl.callbacks.EarlyStopping(monitor, mode="max"), *callbacks)
+        run.fit(make_module(pl), loader(data), loaders)
+        return set(logged(run))
+
+    one, other = RecMetricsCallback("HR", k=1), RecMetricsCallback("HR", k=2)
+    assert len(fit("val/HR@2/dataloader_idx_1", two, one, other)) == 4
+    assert len(fit("test/HR@2", named, one, other)) == 4
+    with pytest.raises(ValueError, match=r"Logged are .*val/HR@1/dataloader_idx_"):
+        fit("val/HR@1", two, one)
+    with pytest.raises(ValueError, match="log nothing in fit"):
+        fit("val/HR@1", loader(data), RecMetricsCallback("HR", k=1, stages="test"))
+    assert fit("val/HR@2", loader(data), one, other) == {"val/HR@1", "val/HR@2"}

@@ -1,0 +1,165 @@
+"""Samples that several processes share, or repeat: the values of one process, and a warning where that is in doubt."""
+
+import warnings
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from trainers import KS, NAMES, QUIET, distributed_trainer, loader, logged, make_module, samples
+from values import near
+
+import torchrecmetrics as trm
+from torchrecmetrics.lightning import RecMetricsCallback
+
+pytestmark = QUIET
+
+
+class EveryoneReadsAll(torch.utils.data.Sampler):
+    """A sampler of the user's own, which every process reads whole, in an order of its own."""
+
+    def __init__(self, data):
+        self.order = torch.randperm(len(data)).tolist()
+
+    def __iter__(self):
+        return iter(self.order)
+
+    def __len__(self):
+        return len(self.order)
+
+
+class Backwards(torch.utils.data.DistributedSampler):
+    """A sampler of the user's own that looks like torch's."""
+
+    def __iter__(self):
+        return reversed(list(super().__iter__()))
+
+
+class Stream(torch.utils.data.IterableDataset):
+    """Samples that processes share so that some meet in two of them."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __iter__(self):
+        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return iter(self.data[max(0, rank - 1) :: max(1, world_size - 1)])
+
+
+def values_for_every_remainder(rank, world_size, way):
+    """Return {number of samples: (logged values, num_users, warnings)}."""
+    results = {}
+    for n in (1, 2, 3, 4, 5, 6, 7, 11, 12, 13):
+        data, options, flags = samples(n), {}, {}
+        batches = loader(data)
+        if way == "shuffle":
+            torch.manual_seed(rank)
+            batches = loader(data, sampler=torch.utils.data.DistributedSampler(data, shuffle=True, seed=3))
+        elif way == "own sampler":
+            # the seed differs by process only for a sampler that Lightning does not split
+            torch.manual_seed(3)
+            batches = loader(data, sampler=EveryoneReadsAll(data))
+        elif way == "samples are batches":
+            batches = DataLoader(
+                [tuple(part[None] if torch.is_tensor(part) else torch.tensor([part]) for part in s) for s in data],
+                batch_size=None,
+            )
+        elif way == "sample_ids, own sampler":
+            torch.manual_seed(rank)
+            batches, flags = loader(data, sampler=EveryoneReadsAll(data)), {"use_distributed_sampler": False}
+            options = {"sample_ids": "index"}
+        elif way == "sample_ids, stream":
+            batches, options = DataLoader(Stream(data), batch_size=4), {"sample_ids": lambda returned, batch: batch[2]}
+        elif way == "sample_ids, repeats":
+            options = {"sample_ids": lambda returned, batch: batch[2].int()}
+        callback = RecMetricsCallback([*NAMES, "AUROC", trm.AUROC(weight="relevant")], k=KS, log_counts=True, **options)
+        pl, run = distributed_trainer(world_size, callback, **flags)
+        step = lambda scores, target, users: {  # noqa: E731
+            "scores": scores,
+            "target": target.where(users[:, None] % 5 < 4, -1),
+            "index": users,
+            "weights": users + 1,
+        }
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run.validate(make_module(pl, step), batches, verbose=False)
+        told = [str(w.message) for w in caught if "sync_dist" in str(w.message) or "RecMetrics" in str(w.message)]
+        results[n] = logged(run), callback.collections["val"]["HR@1"].standard_error().item(), told
+    return results
+
+
+WAYS = [
+    "in order",
+    "shuffle",
+    "own sampler",
+    "samples are batches",
+    "sample_ids, own sampler",
+    "sample_ids, stream",
+    "sample_ids, repeats",
+]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_values_do_not_depend_on_the_number_of_processes(world_size, processes):
+    """Data sets of every remainder, smaller than the number of processes too: the values, counts and errors of one."""
+    found = {way: processes.run(values_for_every_remainder, world_size, way) for way in WAYS}
+    for n in found["in order"][0]:
+        data = samples(n)
+        single = trm.RecMetricCollection([*NAMES, "AUROC", trm.AUROC(weight="relevant")], k=KS, prefix="val/")
+        targets = [t if u % 5 < 4 else torch.full_like(t, -1) for _, t, u in data]
+        weights = torch.arange(n) + 1
+        single.update(torch.stack([s for s, _, _ in data]), torch.stack(targets), weights=weights)
+        expected = near(single.compute())
+        for count in ("num_users", "num_skipped", "num_unreachable", "num_tied"):
+            expected[f"val/{count}"] = getattr(single["HR@1"], count)
+        error = pytest.approx(single["HR@1"].standard_error().item(), abs=1e-12, nan_ok=True)
+        for way, everybody in found.items():
+            for process in everybody:
+                values, own_error, told = process[n]
+                assert (values, own_error) == (expected, error), (n, way)
+                assert not told or (way == "own sampler" and "unless all are seeded alike" in told[0]), (n, way)
+
+
+def doubts(rank, world_size):
+    """Return what is said where repeats cannot be known, by loader."""
+    data, said = samples(5), {}
+    half = lambda scores, target, users: {"scores": scores[::2], "target": target[::2]}  # noqa: E731
+    dropping = torch.utils.data.DistributedSampler(data, drop_last=True)
+    for name, batches, step, flags in (
+        ("own", loader(data, sampler=EveryoneReadsAll(data)), None, {"use_distributed_sampler": False}),
+        ("stream", DataLoader(Stream(data), batch_size=4), None, {}),
+        ("dropping", loader(data, sampler=dropping), None, {}),
+        ("short", loader(samples(10), drop_last=True), None, {}),
+        ("backwards", loader(data, sampler=Backwards(data)), None, {}),
+        ("order", loader(samples(11), in_order=False), None, {}),
+        ("wrapped", loader(data, sampler=EveryoneReadsAll(data)), None, {}),
+        ("rows", loader(samples(11)), half, {}),
+        ("even", loader(data[:4]), half, {}),
+    ):
+        pl, run = distributed_trainer(world_size, RecMetricsCallback("HR", k=1), **flags)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run.fit(make_module(pl, step), loader(data), batches)
+        said[name] = [str(w.message) for w in caught if "RecMetrics" in str(w.message)]
+    return said
+
+
+def test_doubts_are_said_once(processes):
+    """Where repeats cannot be known, one warning points to sample_ids=; where there are none, there is no warning."""
+    said = processes.run(doubts, 2)
+    repeated = "so some may count twice. Pass sample_ids="
+    for name, message in (
+        ("own", "EveryoneReadsAll"),
+        ("stream", "an iterable data set"),
+        ("backwards", "Backwards"),
+        ("order", "the order in which batches of samples come"),
+        ("wrapped", "processes may draw different samples from EveryoneReadsAll, unless all are seeded alike"),
+    ):
+        assert len(said[0][name]) == 1, name
+        assert message in said[0][name][0], name
+        assert repeated in said[0][name][0], name
+        assert said[1][name] == []
+    assert "drop_last=True) leaves 1 of 5 samples out" in said[0]["dropping"][0]
+    assert "DataLoader(drop_last=True) leaves 1 samples of each process out" in said[0]["short"][0]
+    assert [len(process["rows"]) for process in said] == [0, 1]  # the process that holds the repeat
+    assert "has 1 rows, which are not its samples" in said[1]["rows"][0]  # and not of a batch without repeats
+    assert said[0]["even"] == said[1]["even"] == []

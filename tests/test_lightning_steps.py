@@ -1,0 +1,500 @@
+"""RecMetricsCallback: what it logs of what the steps return, whatever the Trainer does, and what it refuses."""
+
+import csv
+import pickle
+import tempfile
+import warnings
+
+import distributed
+import pytest
+import torch
+from trainers import (
+    ITEMS,
+    KS,
+    NAMES,
+    QUIET,
+    both_packages,
+    by_hand,
+    distributed_trainer,
+    loader,
+    logged,
+    make_module,
+    samples,
+    trainer,
+)
+
+import torchrecmetrics as trm
+from torchrecmetrics.lightning import RecMetricsCallback
+
+pytestmark = QUIET
+
+
+# ------------------------------------------------------------------------------------------------------- what is logged
+
+
+@both_packages
+def test_fit_validate_test_predict(pl, tmp_path):
+    """One callback through all stages: each logs its own rows, prediction nothing."""
+    first, second = samples(10), samples(7, seed=1)
+    callback, module = RecMetricsCallback(NAMES, k=KS), make_module(pl)
+    run = trainer(pl, tmp_path, callback)
+    assert run.validate(module, loader(first), verbose=False) == [by_hand(first, "val/")]
+    run.fit(module, loader(first), loader(second))
+    assert logged(run) == by_hand(second, "val/", sign=-1)
+    hits = callback.collections["val"]["HR@1"]
+    assert hits.num_users == 7  # what was found stays
+    assert not hits.update_called  # what it was found from does not
+    # a fit was there before: the loader named is the one that counts
+    assert run.validate(module, loader(first), verbose=False) == [by_hand(first, "val/")]
+    assert run.test(module, loader(first), verbose=False) == [by_hand(first, "test/")]
+    before = dict(callback.collections)
+    assert len(run.predict(module, loader(first))) == 3
+    assert callback.collections == before
+
+
+@pytest.mark.parametrize("outputs", ["ranks", "ranking", "gains", "weights", "dense", "function"])
+def test_every_form_of_update(outputs, pl, tmp_path):
+    """A step hands over whatever update takes; entries of its own are left alone."""
+    data = samples(9)
+
+    def step(scores, target, users):
+        return {
+            "ranks": lambda: {"ranks": trm.get_topk_ranks(scores, target, 10), "target": target, "depth": 10},
+            "ranking": lambda: {"ranking": trm.Ranking.from_scores(scores, target), "loss": 0},
+            "gains": lambda: {"scores": scores, "target": target, "gains": torch.ones_like(target)},
+            "weights": lambda: {"scores": scores, "target": target, "weights": users + 1.0},
+            "dense": lambda: {"scores": scores, "target": torch.zeros_like(scores).scatter_(1, target, 1).bool()},
+            "function": lambda: (scores, target),
+        }[outputs]()
+
+    function = (lambda returned, batch: {"scores": returned[0], "target": batch[1]}) if outputs == "function" else None
+    names = ("HR", "NDCG", "MRR")  # R-precision needs ranks deeper than 10 where users have more
+    callback = RecMetricsCallback(names, k=KS, outputs=function)
+    run = trainer(pl, tmp_path, callback)
+    options = {"weights": torch.arange(9) + 1.0} if outputs == "weights" else {}
+    assert run.validate(make_module(pl, step), loader(data), verbose=False) == [
+        by_hand(data, "val/", names=names, **options)
+    ]
+
+
+@both_packages
+@pytest.mark.parametrize(
+    ("loaders", "dataloaders", "keys"),
+    [
+        (list, None, ("val/{}/dataloader_idx_0", "val/{}/dataloader_idx_1")),
+        (list, ["valid", "test"], ("valid/{}", "test/{}")),
+        (list, {"valid": ..., "test": ...}, ("valid/{}", "test/{}")),
+        (lambda two: {"valid": two[0], "test": two[1]}, None, ("valid/{}", "test/{}")),
+        (lambda two: {"a": two[0], "b": two[1]}, ["valid", "test"], ("valid/{}", "test/{}")),
+    ],
+)
+def test_two_loaders(pl, tmp_path, loaders, dataloaders, keys):
+    """Each loader has a collection and keys of its own; none reports the mixture."""
+    both = samples(10), samples(6, seed=1)
+    callback = RecMetricsCallback(NAMES, k=KS, dataloaders=dataloaders)
+    run = trainer(pl, tmp_path, callback)
+    run.validate(make_module(pl), loaders([loader(data) for data in both]), verbose=False)
+    expected = {}
+    for key, data in zip(keys, both, strict=True):
+        prefix, postfix = key.split("{}")
+        expected |= by_hand(data, prefix, postfix=postfix)
+    assert logged(run) == expected
+    assert [c["HR@1"].num_users for c in callback.collections.values()] == [10, 6]
+
+
+def test_names_where_a_stage_has_one_loader(pl, tmp_path):
+    """Names are for stages with as many loaders; a single loader goes by its stage; another number is an error."""
+    callback = RecMetricsCallback("HR", k=1, dataloaders=["valid", "test"])
+    run, data = trainer(pl, tmp_path, callback), samples(3)
+    run.test(make_module(pl), loader(data), verbose=False)
+    assert list(logged(run)) == ["test/HR@1"]
+    with pytest.raises(ValueError, match="dataloaders names valid, test, but validate has 3 loaders"):
+        run.validate(make_module(pl), [loader(data)] * 3, verbose=False)
+
+
+def test_a_collection_and_a_step_that_logs_too(pl, tmp_path):
+    """A collection is cloned, its prefix left; the module's own logging goes on beside the callback."""
+    collection = trm.RecMetricCollection(NAMES, k=KS, prefix="mine/")
+    module, data = make_module(pl), samples(5)
+    step = type(module).validation_step
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val/loss", 2.0, batch_size=4)
+        return step(self, batch, batch_idx)
+
+    type(module).validation_step = validation_step
+    run = trainer(pl, tmp_path, RecMetricsCallback(collection))
+    assert run.validate(module, loader(data), verbose=False) == [by_hand(data, "val/") | {"val/loss": 2.0}]
+    assert not any(metric.update_called for metric in collection.values())
+    used = trm.NDCG(10)
+    used.update(torch.rand(3, ITEMS), torch.zeros(3, dtype=torch.int64))
+    for metrics in ([used], {"NDCG@10": used}):
+        run = trainer(pl, tmp_path, RecMetricsCallback(metrics))
+        got = run.validate(make_module(pl), loader(data), verbose=False)
+        assert got == [by_hand(data, "val/", names=["NDCG"], k=10)]
+    with pytest.raises(ValueError, match="k, ties given beside a collection"):
+        RecMetricsCallback(collection, k=3, ties="optimistic")
+
+
+def test_exclude_by_user_ids(pl, tmp_path):
+    """With exclude= the step returns user ids only; a dict has one for each loader; the step's own joins in."""
+    data = samples(10)
+    train = trm.Interactions.from_padded(torch.stack([(t + 1) % ITEMS for _, t, _ in data]), num_items=ITEMS)
+    more = train.union(
+        trm.Interactions.from_padded(torch.stack([(t + 2) % ITEMS for _, t, _ in data]), num_items=ITEMS)
+    )
+    step = lambda scores, target, users: {"scores": scores, "target": target, "user_ids": users}  # noqa: E731
+    expected = [by_hand(data, "val/", exclude=h.select(range(10)).items) for h in (train, more)]
+    assert expected[0] != expected[1]
+
+    run = trainer(pl, tmp_path, RecMetricsCallback(NAMES, k=KS, exclude=train))
+    assert run.validate(make_module(pl, step), loader(data), verbose=False) == [expected[0]]
+    callback = RecMetricsCallback(NAMES, k=KS, exclude={"val": train, "test": more})
+    run = trainer(pl, tmp_path, callback)
+    assert run.validate(make_module(pl, step), loader(data), verbose=False) == [expected[0]]
+    got = run.test(make_module(pl, step), loader(data), verbose=False)
+    assert got == [{key.replace("val", "test"): value for key, value in expected[1].items()}]
+    both = {"warm": loader(data), "cold": loader(data)}
+    callback = RecMetricsCallback(NAMES, k=KS, exclude={"val": train, "cold": more}, prefix="{stage}_{name}/")
+    run = trainer(pl, tmp_path, callback)
+    run.validate(make_module(pl, step), both, verbose=False)
+    named = [
+        {key.replace("val/", f"val_{name}/"): value for key, value in values.items()}
+        for name, values in zip(both, expected, strict=True)
+    ]
+    assert logged(run) == named[0] | named[1]
+    with pytest.raises(ValueError, match="exclude holds val, cold, neither 'warm' nor 'test'"):
+        run.test(make_module(pl, step), both, verbose=False)
+
+    def own(scores, target, users):
+        return step(scores, target, users) | {"exclude": (target + 2) % ITEMS}
+
+    run = trainer(pl, tmp_path, RecMetricsCallback(NAMES, k=KS, exclude=train))
+    assert run.validate(make_module(pl, own), loader(data), verbose=False) == [expected[1]]
+
+
+# -------------------------------------------------------------------------------------------------- the Trainer's flags
+
+
+@pytest.mark.parametrize(
+    ("options", "seen", "times"),
+    [
+        ({"limit_val_batches": 2}, 8, 2),
+        ({"limit_val_batches": 0.5}, 4, 2),
+        ({"limit_val_batches": 0}, 0, 0),
+        ({"overfit_batches": 1}, 4, 2),
+        ({"num_sanity_val_steps": 0}, 10, 2),
+        ({"num_sanity_val_steps": -1}, 10, 2),
+        ({"val_check_interval": 1}, 10, 6),
+        ({"val_check_interval": 0.5}, 10, 6),
+        ({"check_val_every_n_epoch": 2}, 10, 1),
+        ({"check_val_every_n_epoch": None, "val_check_interval": 2}, 10, 3),
+        ({"accumulate_grad_batches": 2}, 10, 2),
+        ({"inference_mode": False}, 10, 2),
+        ({"inference_mode": True}, 10, 2),
+        ({"fast_dev_run": True}, 4, 1),
+        ({"reload_dataloaders_every_n_epochs": 1}, 10, 2),
+        ({"precision": "bf16-mixed"}, 10, 2),
+        ({"precision": "64-true"}, 10, 2),
+        ({"deterministic": True}, 10, 2),
+        ({"gradient_clip_val": 1.0}, 10, 2),
+        ({"profiler": "simple"}, 10, 2),
+    ],
+    ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else None,
+)
+def test_trainer_flags(options, seen, times, pl, tmp_path):
+    """Each validation logs exactly the rows it has seen, whatever decides when it runs and how much it sees."""
+    data, history = samples(10), []
+
+    class Listener(pl.Callback):
+        def on_validation_end(self, trainer, pl_module):
+            if not trainer.sanity_checking:
+                values = {key: value for key, value in logged(trainer).items() if key.startswith("val/")}
+                history.append((trainer.current_epoch, values))
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*overfit_batches|.*(validation|val) dataloader")
+        run = trainer(pl, tmp_path, RecMetricsCallback(NAMES, k=KS), Listener(), **options)
+        run.fit(make_module(pl), loader(data), loader(data))
+    assert history == [(epoch, by_hand(data[:seen], "val/", sign=(-1) ** epoch)) for epoch, _ in history]
+    assert len(history) == times
+
+
+def test_sanity_check_leaves_nothing(pl, tmp_path):
+    """What the sanity check computes is neither logged nor left in the state."""
+    callback, seen = RecMetricsCallback(NAMES, k=KS), []
+
+    class Listener(pl.Callback):
+        def on_sanity_check_end(self, trainer, pl_module):
+            seen.append((dict(trainer.callback_metrics), dict(trainer.logged_metrics), dict(callback.collections)))
+
+    data = samples(10)
+    run = trainer(pl, tmp_path, callback, Listener(), max_epochs=1)
+    run.fit(make_module(pl), loader(data), loader(data))
+    assert seen == [({}, {}, {})]
+    assert logged(run) == by_hand(data, "val/")
+
+
+def test_sanity_check_raises_deferred_errors(pl, tmp_path):
+    """Bad values that wait for compute stop the run before its first epoch."""
+    step = lambda scores, target, users: {"scores": scores, "target": target + ITEMS}  # noqa: E731
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1, validate_args="deferred"))
+    with pytest.raises(ValueError, match="8 rows with a target id beyond the last item"):
+        run.fit(make_module(pl, step), loader(samples(10)), loader(samples(10)))
+    assert run.fit_loop.epoch_progress.current.ready == 0
+
+
+@both_packages
+def test_resumed_run_logs_what_an_uninterrupted_one_logs(pl, tmp_path):
+    """Nothing of the metrics is in a checkpoint, and nothing is missing."""
+    data = samples(10)
+
+    def fit(name, epochs, ckpt_path=None):
+        logger = pl.loggers.CSVLogger(tmp_path, name=name, version="")
+        run = trainer(pl, tmp_path, RecMetricsCallback(NAMES, k=KS), logger=logger, max_epochs=epochs)
+        run.fit(make_module(pl), loader(data), loader(data), ckpt_path=ckpt_path)
+        run.save_checkpoint(tmp_path / f"{name}.ckpt")
+        with open(f"{logger.log_dir}/metrics.csv") as file:
+            return list(csv.DictReader(file))
+
+    whole = fit("whole", 4)
+    begun = fit("begun", 2)
+    resumed = fit("resumed", 4, tmp_path / "begun.ckpt")
+    assert begun + resumed == whole
+    assert len(whole) == 4
+
+
+def test_state_does_not_leak_from_a_run_that_failed(pl, tmp_path):
+    """An epoch that broke off leaves nothing behind."""
+    data, broken = samples(10), [False]
+
+    def step(scores, target, users):
+        if broken[0] and users[0] >= 4:
+            raise RuntimeError("stop")
+        return {"scores": scores, "target": target}
+
+    callback, module = RecMetricsCallback(NAMES, k=KS), make_module(pl, step)
+    run = trainer(pl, tmp_path, callback)
+    broken[0] = True
+    with pytest.raises(RuntimeError, match="stop"):
+        run.validate(module, loader(data), verbose=False)
+    broken[0] = False
+    assert run.validate(module, loader(data), verbose=False) == [by_hand(data, "val/")]
+
+
+def test_pickles():
+    """Spawning strategies send callbacks to their processes."""
+    callback = pickle.loads(pickle.dumps(RecMetricsCallback(NAMES, k=KS, dataloaders=["a", "b"])))
+    assert callback.dataloaders == ["a", "b"]
+
+
+# ------------------------------------------------------------------------------------------------------------ bad input
+
+
+META = torch.device("meta")
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "message"),
+    [
+        (lambda s, t, u: None, TypeError, "validation_step must return a mapping with 'scores'.*got None"),
+        (lambda s, t, u: s.mean(), TypeError, "validation_step must return a mapping.*outputs= takes a function"),
+        (
+            lambda s, t, u: {},
+            ValueError,
+            "'scores' and 'target', or .*got an empty mapping; outputs=",
+        ),
+        (lambda s, t, u: {"preds": s, "target": t}, ValueError, "'scores' and 'target', or .*got 'preds', 'target'"),
+        (lambda s, t, u: {"scores": s, "targets": t}, ValueError, "returned 'targets'; did you mean 'target'"),
+        (lambda s, t, u: {"scores": s}, ValueError, "'scores' and 'target', or .*got 'scores'; outputs="),
+        (lambda s, t, u: {"scores": s, "target": t, "excluded": t}, ValueError, "'excluded'; did you mean 'exclude'"),
+        (lambda s, t, u: {"scores": s, "target": t, "weight": u}, ValueError, "'weight'; did you mean 'weights'"),
+        (lambda s, t, u: {"scores": s.numpy(), "target": t}, TypeError, "returned 'scores' that is no tensor: "),
+        (
+            lambda s, t, u: {"scores": s, "ranks": t, "target": t},
+            ValueError,
+            "returned 'scores' and 'ranks': return one",
+        ),
+        (
+            lambda s, t, u: {"scores": s.to(META), "target": t},
+            ValueError,
+            "returned 'scores' on meta, the module is on",
+        ),
+        (lambda s, t, u: {"scores": s, "target": t.to(META)}, ValueError, "returned 'target' on meta"),
+        (lambda s, t, u: {"scores": s, "target": t, "exclude": (t + 1, t.to(META))}, ValueError, "'exclude' on meta"),
+        (
+            lambda s, t, u: {"scores": s, "target": t + ITEMS},
+            ValueError,
+            "loader 'val', batch 0: 4 of 4 rows with a target",
+        ),
+        (lambda s, t, u: {"scores": s, "target": t[:2]}, ValueError, "loader 'val', batch 0: target"),
+        (lambda s, t, u: {"ranks": t.clamp(max=1), "exclude": t}, ValueError, "exclude was given beside ranks"),
+        (lambda s, t, u: {"scores": s, "target": t, "weights": -u}, ValueError, "weight that is negative"),
+    ],
+)
+def test_what_a_step_must_not_return(step, error, message, pl, tmp_path):
+    """The error names the hook, the key, and what was found."""
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1))
+    with pytest.raises(error, match=message) as caught:
+        run.validate(make_module(pl, step), loader(samples(5)), verbose=False)
+    assert str(caught.value).startswith("RecMetricsCallback, loader 'val', batch 0: ")
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1))
+    with pytest.raises(error, match=message.replace("validation_step", "test_step").replace("'val'", "'test'")):
+        run.test(make_module(pl, step), loader(samples(5)), verbose=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "returned", "message"),
+    [
+        (
+            {"exclude": True},
+            {},
+            "validation_step must return 'user_ids' too, for exclude=, got 'scores', 'target'",
+        ),
+        ({"exclude": True}, {"user_ids": torch.tensor([0, 1, 2, 99])}, "users.*99"),
+        ({"exclude": True}, {"user_ids": torch.tensor([0, 1])}, "'user_ids' as integers .4., got .*int64.*2"),
+        ({"exclude": True}, {"user_ids": torch.rand(4)}, "'user_ids' as integers .4., got .*float32"),
+        ({"sample_ids": "index"}, {}, "must return 'index' .sample_ids=.; it returned 'scores', 'target'"),
+        ({"sample_ids": "index"}, {"index": torch.arange(3)}, "sample_ids must be .4., one a row, got .3."),
+        ({"sample_ids": "index"}, {"index": torch.rand(4)}, "sample_ids must be an integer tensor"),
+        ({"sample_ids": lambda returned, batch: None}, {}, "sample_ids must be an integer tensor, got None"),
+        ({"outputs": lambda returned, batch: returned["scores"]}, {}, "the function outputs= must return a mapping"),
+    ],
+)
+def test_what_an_option_asks_of_the_step(options, returned, message, pl, tmp_path):
+    """Entries that an option needs are missed by name."""
+    if "exclude" in options:
+        options = {"exclude": trm.Interactions.from_padded(torch.full((5, 1), -1), num_items=ITEMS)}
+    step = lambda scores, target, users: {"scores": scores, "target": target} | returned  # noqa: E731
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1, **options))
+    with pytest.raises((TypeError, ValueError), match=message):
+        run.validate(make_module(pl, step), loader(samples(4)), verbose=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        (["NDGC"], {"k": 5}, ValueError, "unknown metric 'NDGC'; did you mean 'NDCG'"),
+        (["HR", "Hit"], {"k": 5}, ValueError, "two metrics have the key 'HR@5'"),
+        (["HR"], {}, ValueError, "needs a cut-off"),
+        (["HR"], {"k": 5, "stages": "predict"}, ValueError, "stages must be one of"),
+        (["HR"], {"k": 5, "stages": ("fit",)}, ValueError, "stages must be one of"),
+        (["HR"], {"k": 5, "prog_bar": "NDCG@10"}, ValueError, "prog_bar names NDCG@10, the metrics are HR@5"),
+        (
+            ["HR"],
+            {"k": 5, "prefix": "{loader}/"},
+            ValueError,
+            "prefix must be a string, in which {stage} and {name} may stand",
+        ),
+        (["HR"], {"k": 5, "prefix": None}, ValueError, "prefix must be a string"),
+        (["HR"], {"k": 5, "outputs": "scores"}, TypeError, "outputs must be a function"),
+        (
+            ["HR"],
+            {"k": 5, "outputs": lambda batch: None},
+            TypeError,
+            "outputs must be a function of .what the step ret",
+        ),
+        (["HR"], {"k": "10"}, TypeError, "k must be whole numbers, got the string '10'"),
+        (["hr,ndcg"], {"k": 10}, ValueError, "unknown metric 'hr,ndcg'; several names are given as a list"),
+        (["HR"], {"k": 5, "dataloaders": {"val": ["a", "b"]}}, ValueError, "names themselves, not lists of them"),
+        (["HR"], {"k": 5, "sample_ids": 3}, TypeError, "sample_ids must be a function of"),
+        (["HR"], {"k": 5, "dataloaders": ["a", "a"]}, ValueError, "dataloaders holds a name twice"),
+        (["HR"], {"k": 5, "exclude": torch.zeros(3)}, TypeError, "exclude must be Interactions"),
+        (["HR"], {"k": 5, "exclude": {"val": [1]}}, TypeError, "exclude must be Interactions"),
+        (["HR"], {"k": 5, "tie": "realistic"}, ValueError, "no option 'tie'; did you mean 'ties'"),
+    ],
+)
+def test_bad_arguments(arguments, options, error, message):
+    """They are refused when the callback is made."""
+    with pytest.raises(error, match=message):
+        RecMetricsCallback(arguments, **options)
+
+
+# ---------------------------------------------------------------------------------------------------- several processes
+
+
+def collectives(rank, world_size):
+    """Return what is communicated while an epoch ends, for 1 and for 30 metrics, and with sample ids."""
+    counted = []
+    names = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP"]
+    for metrics, k, options in (
+        (["HR"], 1, {}),
+        (names, [1, 2, 3, 5, 10], {}),
+        (names, [1, 2, 3, 5, 10], {"sample_ids": lambda returned, batch: batch[2]}),
+    ):
+        callback = RecMetricsCallback(metrics, k=k, log_counts=True, **options)
+        pl, run = distributed_trainer(world_size, callback, num_sanity_val_steps=0, max_epochs=1)
+
+        class Listener(pl.Callback):
+            def on_validation_epoch_end(self, trainer, pl_module):
+                calls.clear()
+
+            def on_validation_end(self, trainer, pl_module):
+                counted.append(list(calls))
+
+        run.callbacks.insert(0, Listener())
+        with distributed.counted_collectives() as calls:
+            run.fit(make_module(pl), loader(samples(4)), [loader(samples(5)), loader(samples(6))])
+    return counted
+
+
+def test_two_collectives_an_epoch_and_collection(processes):
+    """However many metrics; logging them, and reading them for the progress bar and monitors, adds none."""
+    for one, thirty, by_id in processes.run(collectives, 2):
+        assert one == thirty == ["all_reduce"] * 4
+        assert by_id == ["all_gather"] * 4
+
+
+def bad_values_on_one_process(rank, world_size):
+    data = samples(6)
+    step = lambda s, t, u: {"scores": s, "target": t + ITEMS * (u[:, None] == 5), "index": u}  # noqa: E731
+    alone = lambda s, t, u: {"scores": s, "index": u} | ({"target": t} if rank else {})  # noqa: E731
+    errors = []
+    metrics = ["HR", "RPrecision", "AUROC", trm.Precision(1, denominator="recommended", score_threshold=0.5)]
+    for step_, options in ((step, {}), (step, {"sample_ids": "index"}), (alone, {}), (alone, {"sample_ids": "index"})):
+        pl, run = distributed_trainer(world_size, RecMetricsCallback(metrics, k=1, **options))
+        with pytest.raises(ValueError, match="RecMetricsCallback, loader 'val'") as caught:
+            run.validate(make_module(pl, step_), loader(data), verbose=False)
+        errors.append(str(caught.value))
+    return errors
+
+
+def test_bad_values_on_one_process_raise_in_all(processes):
+    """No process is left waiting for one that raised alone."""
+    message = "RecMetricsCallback, loader 'val': HR@1: bad input since the last reset: "
+    message += "1 rows with a target id beyond the last item"
+    one, other = processes.run(bad_values_on_one_process, 2)
+    assert one[:2] == other[:2] == [message, message]
+    assert one[2] == one[3]
+    assert "batch 0: validation_step must return a mapping" in one[2]
+    assert other[2] == other[3]
+    assert "1 rows in place of a batch that another process could not use (it tells why)" in other[2]
+
+
+def epochs_of_a_fit(rank, world_size):
+    """Return the values of each epoch of a fit, and what EarlyStopping and ModelCheckpoint made of them."""
+    data, history = samples(7), []
+    pl, _ = distributed_trainer(world_size)
+
+    class Listener(pl.Callback):
+        def on_validation_end(self, trainer, pl_module):
+            if not trainer.sanity_checking:
+                history.append(logged(trainer))
+
+    with tempfile.TemporaryDirectory() as folder:
+        keep = pl.callbacks.ModelCheckpoint(folder, monitor="val/HR@10", mode="max")
+        stop = pl.callbacks.EarlyStopping("val/HR@10", mode="max", patience=2)
+        _, run = distributed_trainer(
+            world_size, RecMetricsCallback(NAMES, k=KS), Listener(), keep, stop, max_epochs=9, enable_checkpointing=True
+        )
+        run.fit(make_module(pl), loader(data), loader(data))
+        torch.distributed.barrier()
+    return history, keep.best_model_score.item(), run.current_epoch
+
+
+def test_fit_on_two_processes(processes):
+    """Every epoch's values, the best checkpoint's and the epoch of stopping are those of one process."""
+    history, best, epochs = processes.run(epochs_of_a_fit, 1)[0]
+    history = [{key: pytest.approx(value, abs=1e-12) for key, value in values.items()} for values in history]
+    for process in processes.run(epochs_of_a_fit, 2):
+        assert process == (history, pytest.approx(best, abs=1e-12), epochs)

@@ -1,0 +1,105 @@
+"""Data, a module and Trainers for tests of the Lightning callbacks; without both packages those are skipped."""
+
+import importlib
+import os
+import tempfile
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from values import near, numbers
+
+import torchrecmetrics as trm
+
+PACKAGES = ("pytorch_lightning", "lightning.pytorch")
+for package in PACKAGES:
+    pytest.importorskip(package)
+
+both_packages = pytest.mark.parametrize("pl", PACKAGES, indirect=True)
+
+QUIET = [
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.`"),
+    pytest.mark.filterwarnings("ignore:.*is smaller than the logging interval"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
+    pytest.mark.filterwarnings("ignore:You are trying to resume training from a checkpoint ended mid-epoch"),
+]
+
+USERS, ITEMS = 30, 40
+NAMES, KS = ("HR", "NDCG", "MRR", "RPrecision"), (1, 10)
+
+
+def samples(n, seed=0):
+    """Scores [I] and two targets [2] for each of n users."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.rand(n, ITEMS, generator=generator)
+    first = torch.randint(0, ITEMS, (n,), generator=generator)
+    return [(s, torch.stack([t, (t + 7) % ITEMS]), u) for u, (s, t) in enumerate(zip(scores, first, strict=True))]
+
+
+def loader(data, **options):
+    return DataLoader(data, **({"batch_size": 4} | options))
+
+
+def make_module(pl, step=None):
+    """Make a module whose scores turn round every epoch, so that values differ from one epoch to the next."""
+
+    class Recommender(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(1))
+
+        def training_step(self, batch, batch_idx):
+            return (self.weight * 0).sum()
+
+        def validation_step(self, batch, batch_idx, dataloader_idx=0):
+            scores, target, users = batch
+            if step is not None:
+                return step(scores, target, users)
+            return {"scores": scores * (-1) ** self.current_epoch, "target": target, "loss": 3.0}
+
+        test_step = validation_step
+
+        def predict_step(self, batch, batch_idx):
+            return batch[1]
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    return Recommender()
+
+
+def trainer(pl, tmp_path, *callbacks, **options):
+    defaults = {"max_epochs": 2, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    defaults |= {"accelerator": "cpu", "default_root_dir": tmp_path, "enable_checkpointing": False}
+    return pl.Trainer(callbacks=list(callbacks), **(defaults | options))
+
+
+def distributed_trainer(world_size, *callbacks, **options):
+    """Make a Trainer in a process whose group is up already."""
+    rank = torch.distributed.get_rank()
+    os.environ |= {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    pl = importlib.import_module(PACKAGES[0])
+    defaults = {"accelerator": "cpu", "devices": world_size, "strategy": "ddp", "max_epochs": 2}
+    return pl, trainer(pl, tempfile.gettempdir(), *callbacks, **(defaults | options))
+
+
+def by_hand(data, prefix="", *, sign=1, names=NAMES, k=KS, tolerance=1e-12, postfix="", **options):
+    """Compute all values in one update, without Lightning."""
+    collection = trm.RecMetricCollection(names, k=k, prefix=prefix, postfix=postfix)
+    collection.update(torch.stack([s for s, _, _ in data]) * sign, torch.stack([t for _, t, _ in data]), **options)
+    return near(collection.compute(), tolerance)
+
+
+def logged(trainer):
+    return numbers(trainer.callback_metrics)
+
+
+def catalogue():
+    """Return ground truth for validation and test, and train items: random, disjoint, some users without any."""
+    generator = torch.Generator().manual_seed(5)
+    cells = torch.randperm(USERS * ITEMS, generator=generator)[:180]
+    edges = torch.stack([cells // ITEMS, cells % ITEMS])
+    parts = [edges[:, :40], edges[:, 40:90], edges[:, 90:]]
+    return [trm.Interactions.from_edge_index(part, USERS, ITEMS) for part in parts]
