@@ -50,9 +50,9 @@ class Checks:
     """
 
     def __init__(self, validate_args: Validation, device: torch.device, num_rows: int) -> None:
-        self.enabled = validate_args is not False
-        self.at_once = validate_args is True and device.type == "cpu"
-        self.device = device
+        self.enabled: bool = validate_args is not False
+        self.at_once: bool = validate_args is True and device.type == "cpu"
+        self.device: torch.device = device
         self._zero = torch.zeros((), dtype=torch.int64, device=device)
         self._counts: dict[str, Tensor] = {}
         self._rejected = torch.zeros(num_rows, dtype=torch.bool, device=device)

@@ -62,12 +62,16 @@ class Evaluation(dict[str, Tensor]):
 
     def __init__(self, collection: RecMetricCollection, kernels: Kernels) -> None:
         super().__init__(collection.compute())
-        self.kernels = kernels
         members = collection.members
-        self.standard_errors = {key: m.standard_error() for key, m in zip(self, members, strict=True)}
-        first = members[0]
-        self.num_users, self.num_skipped = first.num_users, first.num_skipped
-        self.num_unreachable, self.num_tied = first.num_unreachable, first.num_tied
+        first = members[0].last_summary()
+        self.kernels: Kernels = kernels
+        self.standard_errors: dict[str, Tensor] = {
+            key: m.standard_error() for key, m in zip(self, members, strict=True)
+        }
+        self.num_users: int = first.num_users
+        self.num_skipped: int = first.num_skipped
+        self.num_unreachable: int = first.num_unreachable
+        self.num_tied: int = first.num_tied
 
     def __str__(self) -> str:
         width = max(map(len, self))

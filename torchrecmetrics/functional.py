@@ -39,7 +39,12 @@ __all__ = [
 
 
 def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = None) -> Tensor:
-    """1 if a relevant item stands in the first `k` places, else 0."""
+    """1 if a relevant item stands in the first `k` places, else 0.
+
+    Returns float [B] for one cut-off, [K, B] for K of them; 0 or 1, NaN in rows without a relevant item. Fewer than `k`
+    items are no exception. `score_threshold`: only items that reach it are recommended. Also called hit ratio,
+    Hit@k, Success@k. Source: Deshpande & Karypis, Item-based top-N recommendation algorithms, 2004.
+    """
     return _defined(ranking, _num_found(ranking, k, score_threshold) > 0)
 
 
@@ -51,7 +56,12 @@ def precision(
     score_threshold: float | None = None,
     zero_division: float = 0.0,
 ) -> Tensor:
-    """h(k) / k: the share of the first `k` places that is relevant; see `Precision` for the other denominators."""
+    """h(k) / k: the share of the first `k` places that is relevant; see `Precision` for the other denominators.
+
+    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. With fewer
+    than `k` items the denominator stays `k`. Also called P@k. Source: Manning, Raghavan & Schütze, Introduction to
+    Information Retrieval, 2008, chapter 8.
+    """
     _check_zero_division(zero_division)
     hits = _hits(ranking, k, score_threshold)
     if denominator == "k":
@@ -68,7 +78,12 @@ def recall(
     weighted: bool = False,
     score_threshold: float | None = None,
 ) -> Tensor:
-    """h(k) / R: the share of the relevant items that stands in the first `k` places."""
+    """h(k) / R: the share of the relevant items that stands in the first `k` places.
+
+    `truncated`: h(k) / min(k, R); `weighted`: gains found / all gains. Returns float [B] for one cut-off, [K, B] for K
+    of them; 0 to 1, NaN in rows without a relevant item. Fewer than `k` items are no exception. Also called R@k.
+    Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, chapter 8.
+    """
     if not isinstance(truncated, bool) or not isinstance(weighted, bool):
         raise TypeError(f"truncated and weighted are True or False, got {truncated!r} and {weighted!r}")
     if truncated and weighted:
@@ -81,18 +96,31 @@ def recall(
 
 
 def f1(ranking: Ranking, k: Cutoffs, *, denominator: Denominator = "k", score_threshold: float | None = None) -> Tensor:
-    """2 h(k) / (k + R): the harmonic mean of precision and recall."""
+    """2 h(k) / (k + R): the harmonic mean of precision and recall.
+
+    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. With fewer
+    than `k` items k stays what it is. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
+    """
     places = _places(ranking, k, denominator, score_threshold)
     return _defined(ranking, 2 * _hits(ranking, k, score_threshold) / (places + _relevant(ranking)))
 
 
 def r_precision(ranking: Ranking) -> Tensor:
-    """h(R) / R: precision at the number of relevant items, which is recall there too."""
+    """h(R) / R: precision at the number of relevant items, which is recall there too.
+
+    Returns float [B]; 0 to 1, NaN in rows without a relevant item. With fewer than R items R stays what it is. Source:
+    Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
+    """
     return _defined(ranking, ranking.num_hits(ranking.num_relevant) / _relevant(ranking))
 
 
 def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: Normalization = "relevant") -> Tensor:
-    """(1/R) sum over the hits of i / r_i: precision at each hit's place, averaged over all relevant items."""
+    """(1/R) sum over the hits of i / r_i: precision at each hit's place, averaged over all relevant items.
+
+    `normalize="min"` divides by min(k, R). Returns float [B] for one cut-off or none (the whole ranking), [K, B] for K
+    of them; 0 to 1, NaN in rows without a relevant item. Fewer than `k` items are no exception. Also called AP@k.
+    Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
+    """
     check_choice("normalize", normalize, ("relevant", "min"))
     found = _first(_precisions(ranking), _num_within(ranking, k))
     relevant = _relevant(ranking) if k is None or normalize == "relevant" else _at_most(ranking, k)
@@ -100,7 +128,13 @@ def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: 
 
 
 def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -> Tensor:
-    """DCG / IDCG with DCG = sum over the hits of gain_i / log2(1 + r_i); IDCG orders all the row's gains best first."""
+    """DCG / IDCG with DCG = sum over the hits of gain_i / log2(1 + r_i); IDCG orders all the row's gains best first.
+
+    `gain="exponential"`: 2^gain - 1 in both. Returns float [B] for one cut-off or none (the whole ranking), [K, B] for
+    K of them; 0 to 1, below 0 with negative gains, NaN in rows without a relevant item. Fewer than `k` items make
+    the ideal no smaller. Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002;
+    exponential gains: Burges et al., Learning to rank using gradient descent, 2005.
+    """
     check_choice("gain", gain, ("linear", "exponential"))
     cut = None if k is None else ranking.cutoffs(k)
     relevant = ranking.num_relevant.clamp(max=ranking.ranks.shape[1])
@@ -117,12 +151,22 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
 
 
 def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
-    """1 / r_1 if the best relevant item stands in the first `k` places, else 0."""
+    """1 / r_1 if the best relevant item stands in the first `k` places, else 0.
+
+    Returns float [B] for one cut-off or none (the whole ranking), [K, B] for K of them; 0 to 1, NaN in rows without a
+    relevant item. Fewer than `k` items are no exception. Also called RR@k. Source: Voorhees, The TREC-8 question
+    answering track report, 1999.
+    """
     return _defined(ranking, _best(ranking).where(_num_within(ranking, k) > 0, 0))
 
 
 def auroc(ranking: Ranking) -> Tensor:
-    """Share of (relevant, other) pairs in the right order (realistic ties: half); NaN too if every item is relevant."""
+    """Share of (relevant, other) pairs in the right order (realistic ties: half); NaN too if every item is relevant.
+
+    Returns float [B]; 0 to 1. A relevant item that is no candidate loses to all others. Also called AUC, GAUC as a mean
+    over users. Source: Hanley & McNeil, The meaning and use of the area under a receiver operating characteristic
+    curve, 1982.
+    """
     if ranking.num_ranked is None:
         raise ValueError(
             "AUROC needs to know how many items were ranked: pass scores, or Ranking.from_ranks(..., num_ranked=...)"

@@ -141,11 +141,13 @@ class RankingMetric(SummedMetric):
         ('RBP-p0_5@10', tensor(0.7500, dtype=torch.float64))
     """
 
-    higher_is_better = True
+    higher_is_better: bool = True
 
     formula: ClassVar[Callable[..., Tensor]]
     many_cutoffs: ClassVar[bool] = False
     bounds: ClassVar[tuple[float, float] | None] = None
+    plot_lower_bound: float | None = None
+    plot_upper_bound: float | None = None
     _name: ClassVar[str]
     _signature: ClassVar[Signature | None] = None
 
@@ -173,11 +175,11 @@ class RankingMetric(SummedMetric):
         super().__init__(**{name: value for name, value in options.items() if name not in ours})
         if k is not None and not signature.takes_k:
             raise ValueError(f"{self._name} has no cut-off, got k={k!r}")
-        self.k = check_k(k) if signature.needs_k or k is not None else None
-        self.rules = Rules(**{name: options[name] for name in RULES if name in options})
+        self.k: int | None = check_k(k) if signature.needs_k or k is not None else None
+        self.rules: Rules = Rules(**{name: options[name] for name in RULES if name in options})
         self.empty_target_action: EmptyTargetAction = options.get("empty_target_action", "skip")
         check_choice("empty_target_action", self.empty_target_action, get_args(EmptyTargetAction))
-        self.options = {name: options.get(name, default) for name, default in signature.options.items()}
+        self.options: dict[str, Any] = {name: options.get(name, default) for name, default in signature.options.items()}
         if "score_threshold" in self.options:
             self.options["score_threshold"] = check_score_threshold(self.options["score_threshold"])
         if self._changed_options():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor
 
@@ -48,7 +48,7 @@ class HitRate(RankingMetric):
     """
 
     formula = staticmethod(functional.hit_rate)
-    bounds = (0.0, 1.0)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
     _name = "HR"
 
@@ -81,7 +81,7 @@ class Precision(_OfRecommended):
     """
 
     formula = staticmethod(functional.precision)
-    bounds = (0.0, 1.0)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
 
     def __init__(
@@ -120,7 +120,7 @@ class Recall(RankingMetric):
     """
 
     formula = staticmethod(functional.recall)
-    bounds = (0.0, 1.0)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
 
     def __init__(
@@ -155,7 +155,7 @@ class F1(_OfRecommended):
     """
 
     formula = staticmethod(functional.f1)
-    bounds = (0.0, 1.0)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
 
     def __init__(
@@ -189,7 +189,7 @@ class RPrecision(RankingMetric):
     """
 
     formula = staticmethod(functional.r_precision)
-    bounds = (0.0, 1.0)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
         super().__init__(**options)
@@ -222,7 +222,7 @@ class MAP(RankingMetric):
     """
 
     formula = staticmethod(functional.average_precision)
-    bounds = (0.0, 1.0)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
 
     def __init__(
@@ -255,7 +255,7 @@ class NDCG(RankingMetric):
     """
 
     formula = staticmethod(functional.ndcg)
-    bounds = (0.0, 1.0)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
 
     def __init__(self, k: int | None = None, *, gain: Gain = "linear", **options: Unpack[MetricOptions]) -> None:
@@ -282,7 +282,7 @@ class MRR(RankingMetric):
     """
 
     formula = staticmethod(functional.reciprocal_rank)
-    bounds = (0.0, 1.0)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
 
     def __init__(self, k: int | None = None, **options: Unpack[MetricOptions]) -> None:
@@ -312,7 +312,7 @@ class AUROC(RankingMetric):
     """
 
     formula = staticmethod(functional.auroc)
-    bounds = (0.0, 1.0)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __init__(self, *, weight: Literal["relevant"] | None = None, **options: Unpack[MetricOptions]) -> None:
         if weight not in (None, "relevant"):

@@ -105,8 +105,10 @@ class Scorer(Protocol):
 class FunctionScorer:
     """Scores that a function returns."""
 
-    reuses_memory = False
-    dtype = torch.float32
+    reuses_memory: bool = False
+    dtype: torch.dtype = torch.float32
+    num_items: int
+    device: torch.device
     row_bytes: int
 
     def __init__(self, function: ScoreFunction, num_items: int, terms: Terms, place: Place) -> None:
@@ -133,7 +135,10 @@ class FunctionScorer:
 class EmbeddingScorer:
     """Products of embeddings, in a buffer that is used again."""
 
-    reuses_memory = True
+    reuses_memory: bool = True
+    num_items: int
+    dtype: torch.dtype
+    device: torch.device
     row_bytes: int
 
     def __init__(self, users: Tensor, items: Tensor, shape: tuple[int, int], terms: Terms, place: Place) -> None:
@@ -222,8 +227,11 @@ class EmbeddingScorer:
 class ProductScorer:
     """Products of embeddings that are never in memory; embeddings keep their dtype unless they are normalised."""
 
-    reuses_memory = False
-    row_bytes = 0
+    reuses_memory: bool = False
+    num_items: int
+    dtype: torch.dtype
+    device: torch.device
+    row_bytes: int = 0
 
     def __init__(self, users: Callable[[Tensor], Tensor], products: Products) -> None:
         self._some_users, self._products = users, products

@@ -39,8 +39,8 @@ class SummedMetric(Metric):
     A subclass says how long the vectors are (`_keep_sums`) and what they mean (`summaries`).
     """
 
-    is_differentiable = False
-    full_state_update = False
+    is_differentiable: bool = False
+    full_state_update: bool = False
 
     _computed: Tensor | None  # type: ignore[assignment]
     _forward_cache: Tensor | None  # type: ignore[assignment]

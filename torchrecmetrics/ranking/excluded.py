@@ -65,7 +65,7 @@ class Excluded:
                     "exclude_range", beyond, lambda row: f"row {row} excludes {int(ids[row].max())} of {items} items"
                 )
             ids = ids.where(ids < items, -1)
-        self.ids = ids.sort(dim=1).values  # ascending, -1 = padding
+        self.ids: Tensor = ids.sort(dim=1).values  # ascending, -1 = padding
 
     def __bool__(self) -> bool:
         return bool(self.masks or self.ids.shape[1])

@@ -1,0 +1,65 @@
+"""What type checkers must say: a line that they must refuse bears an ignore, and one that is not needed is an error.
+
+Read by mypy and pyright, not run.
+"""
+
+from collections.abc import Iterable
+
+from torch import Tensor
+from typing_extensions import assert_type
+
+import torchrecmetrics as trm
+from torchrecmetrics.lightning import CatalogueEvaluationCallback, RecMetricsCallback
+
+
+def metrics() -> None:
+    trm.NDCG(10, gain="exponential", ties="optimistic", sync_on_compute=False)
+    trm.NDCG(10, tis="optimistic")  # type: ignore[call-arg]
+    trm.NDCG(10, ties="bogus")  # type: ignore[arg-type]
+    trm.NDCG(10, gain="cubic")  # type: ignore[arg-type]
+    trm.Precision()  # type: ignore[call-arg]
+    trm.AUROC(validate_args="defered")  # type: ignore[arg-type]
+
+
+def collections(scores: Tensor, target: Tensor) -> None:
+    collection = trm.RecMetricCollection(["HR"], k=[5, 10], padding_idx=0)
+    trm.RecMetricCollection(["HR"], k=5, padding_index=0)  # type: ignore[call-arg]
+    collection.update(scores, target, weights=target)
+    collection.update(scores, target, mask=target)  # type: ignore[call-arg]
+    assert_type(collection["HR@5"], trm.RankingMetric)
+    assert_type(collection["HR@5"].num_users, int)
+    assert_type(collection.compute(), dict[str, Tensor])
+    assert_type(collection.forward(scores, target=target), dict[str, Tensor])
+    assert_type(list(collection.values()), list[trm.RankingMetric])
+
+
+def rankings(scores: Tensor, target: Tensor, ids: Tensor) -> Iterable[trm.Ranking]:
+    yield assert_type(trm.Ranking.from_scores(scores, target, overlap="keep"), trm.Ranking)
+    yield assert_type(trm.Ranking.from_topk(ids, target), trm.Ranking)
+    yield trm.Ranking.from_scores(scores, target, overlap="allow")  # type: ignore[arg-type]
+
+
+def catalogue(users: Tensor, items: Tensor) -> None:
+    train = trm.Interactions.from_text("train.txt")
+    assert_type(train, trm.Interactions)
+    both = trm.Interactions.from_text("train.txt", "test.txt")
+    assert_type(both, tuple[trm.Interactions, ...])
+    found = trm.evaluate(["HR"], users, items, target=train, k=5, ties="pessimistic")
+    assert_type(found["HR@5"], Tensor)
+    assert_type(found.num_users, int)
+    trm.evaluate(["HR"], users, items, target=train, k=5, tie="pessimistic")  # type: ignore[call-arg]
+    RecMetricsCallback(["HR"], k=5, tie="pessimistic")  # type: ignore[call-arg]
+    CatalogueEvaluationCallback("HR", 5, embed=lambda _: (users, items), target=train, overlap="miss")
+
+
+def rank_biased_precision(ranking: trm.Ranking, k: int, *, p: float = 0.8) -> Tensor:
+    value: Tensor = (1 - p) * (p ** (ranking.ranks - 1) * ranking.hits(k)).sum(-1)
+    return value
+
+
+class RBP(trm.RankingMetric):
+    formula = staticmethod(rank_biased_precision)
+
+
+def own() -> None:
+    trm.RecMetricCollection(["NDCG", RBP(10, p=0.9)], k=[5, 10])

@@ -1,0 +1,255 @@
+"""Columns of ids and values from any library, lists, numpy, pandas, polars or tensors, brought to tensors."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from datetime import date
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.checks import ID_DTYPES
+
+SIGNED = (*ID_DTYPES, torch.int8)
+_KINDS = {"i": "whole numbers", "u": "whole numbers", "f": "floats", "U": "text", "S": "bytes", "M": "datetimes"}
+
+
+def check_container(name: str, value: Any) -> None:
+    """Refuse what holds a matrix or a table where a column or edges are expected, and say which way in takes it."""
+    matrix = "Interactions.from_scipy takes users x items whole"
+    if isinstance(value, Tensor) and value.is_nested:
+        what = f"nested tensor: Interactions.from_padded(torch.nested.to_padded_tensor({name}, -1), num_items) takes it"
+    elif isinstance(value, Tensor) and value.layout != torch.strided:
+        what = f"sparse tensor ({value.layout}): {matrix}; its edges are .to_sparse_coo().coalesce().indices()"
+    elif hasattr(value, "tocoo"):
+        what = f"scipy {type(value).__name__}: {matrix}"
+    elif hasattr(value, "columns") and len(getattr(value, "shape", ())) == 2:
+        what = f"{type(value).__name__}: pass its columns, Interactions.from_columns(frame['user'], frame['item'])"
+    else:
+        return
+    raise TypeError(f"{name} is a {what}")
+
+
+def array_of(name: str, column: Any) -> Any:
+    """Bring a column to a one-dimensional numpy array; what numpy would round or turn to text stays objects."""
+    import numpy as np
+
+    check_container(name, column)
+    if isinstance(column, np.ma.MaskedArray):
+        column = column.tolist()  # None where masked
+    if isinstance(column, Tensor):
+        column = column.detach().cpu()
+        column = (column.double() if column.is_floating_point() else column).numpy()
+    if getattr(getattr(column, "dtype", None), "tz", None) is not None:  # pandas' datetimes with a time zone, to UTC
+        column = getattr(column, "dt", column).tz_convert(None)
+    values = np.asarray(column) if hasattr(column, "__array__") else np.asarray(column, dtype=object)
+    if values.dtype.kind == "T":
+        values = values.astype(object)
+    if values.ndim != 1:
+        shape = f" of shape {list(values.shape)}" if values.ndim else f": pass list({name})"
+        raise ValueError(f"{name} must be one column [E], a list or an array, got {type(column).__name__}{shape}")
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def words_of(name: str, column: Any) -> tuple[Any, Any, str]:
+    """Return the values that are there, as a numpy array of one type, which are missing (None, NaN), and their kind."""
+    import numpy as np
+
+    values = array_of(name, column)
+    if values.dtype.kind == "f" and not isinstance(getattr(column, "dtype", None), (np.dtype, torch.dtype)):
+        values = np.asarray(column, dtype=object)  # nullable whole numbers of pandas and polars are no floats
+    missing = np.zeros(len(values), dtype=bool)
+    if values.dtype.kind in "fM":
+        missing = np.isnan(values) if values.dtype.kind == "f" else np.isnat(values)
+    elif values.dtype.kind == "O":
+        plain = (value.item() if isinstance(value, Tensor) and not value.dim() else value for value in values)
+        values = np.fromiter(plain, object, len(values))
+        missing[:] = [
+            type(value).__name__ in ("NoneType", "NAType", "NaTType")
+            or (isinstance(value, (float, np.floating, np.datetime64)) and value != value)
+            for value in values
+        ]
+    values = values[~missing]
+    kind = _KINDS.get(values.dtype.kind, str(values.dtype))
+    if values.dtype.kind == "O":
+        kinds = sorted({_kind(each) for each in set(map(type, values))}) or ["missing"]
+        if kinds == ["floats", "whole numbers"] and all(isinstance(v, float) or abs(v) <= 2**53 for v in values):
+            kinds = ["floats"]
+        if len(kinds) > 1:
+            raise TypeError(f"{name} are {' and '.join(kinds)} mixed: make them all one kind")
+        (kind,) = kinds
+        if kind == "whole numbers":
+            (values,) = exact(values)
+        elif kind in ("floats", "text", "bytes"):
+            values = values.astype({"floats": "f8", "text": "U", "bytes": "S"}[kind])
+    if "complex" in kind:
+        raise TypeError(f"{name} must not be complex, got {kind}: pass their real part")
+    return values, missing, kind
+
+
+def _kind(of: type) -> str:
+    import numpy as np
+
+    kinds: dict[str, tuple[type, ...]] = {
+        "whole numbers": (int, np.integer),
+        "floats": (float, np.floating),
+        "text": (str,),
+        "bytes": (bytes,),
+        "datetimes": (date, np.datetime64),
+    }
+    return next((kind for kind, types in kinds.items() if issubclass(of, types) and of is not bool), of.__name__)
+
+
+def exact(*arrays: Any) -> list[Any]:
+    """Bring whole numbers to the first type that holds all of them: int64, uint64 or Python's."""
+    import numpy as np
+
+    lowest = min((int(array.min()) for array in arrays if len(array)), default=0)
+    highest = max((int(array.max()) for array in arrays if len(array)), default=0)
+    signed, unsigned = lowest >= -(2**63) and highest < 2**63, lowest >= 0 and highest < 2**64
+    return [array.astype(np.int64 if signed else np.uint64 if unsigned else object) for array in arrays]
+
+
+def row_numbers(name: str, column: Any, otherwise: str = "") -> Tensor:
+    """Bring a column of row numbers to int64."""
+    words, missing, kind = words_of(name, column)
+    if len(words) and kind != "whole numbers":
+        raise TypeError(f"{name} must be whole numbers [E]{otherwise}; got {kind}")
+    if missing.any():
+        raise ValueError(f"{name} must be whole numbers [E]{otherwise}; row {int(missing.argmax())} is missing")
+    (words,) = exact(words) if len(words) else (words.astype("i8"),)
+    if words.dtype.kind != "i":
+        raise ValueError(f"{name} must be below 2^63{otherwise}; got {words.max()}")
+    return torch.from_numpy(words)
+
+
+def codes_of(name: str, column: Any, vocabulary: Any, size: int | None, stacklevel: int) -> tuple[Tensor, Tensor, int]:
+    """Row numbers of a column, which of them are known, and how many rows there are."""
+    if vocabulary is None:
+        codes = row_numbers(name, column, f", or come with a vocabulary such as {name[:-1]}_ids=sorted(set({name}))")
+        if size is None:
+            size = int(codes.max()) + 1 if len(codes) else 0
+            check_spread(name, codes, f", or num_{name}={size} where there are so many", stacklevel + 1)
+        size = check_size(f"num_{name}", size)
+        check_range(name, codes, 0, size, "")
+        return codes, torch.ones_like(codes, dtype=torch.bool), size
+    if size is not None:
+        raise ValueError(f"num_{name} follows from {name[:-1]}_ids: give one of the two")
+    if isinstance(vocabulary, (dict, set, frozenset, str)) or not hasattr(vocabulary, "__len__"):
+        raise TypeError(f"{name[:-1]}_ids must be a list or an array, got {type(vocabulary).__name__}: list(...)")
+    import numpy as np
+
+    words, missing, kind = words_of(name, column)
+    entries, empty, expected = words_of(f"{name[:-1]}_ids", vocabulary)
+    if empty.any():
+        raise ValueError(f"{name[:-1]}_ids holds a missing value")
+    if (kind, expected) == ("floats", "whole numbers") and (np.abs(words) < 2**53).all() and (words % 1 == 0).all():
+        words, kind = words.astype(np.int64), expected  # pandas makes floats of whole numbers where some are missing
+    if len(words) and len(entries) and kind != expected:
+        raise TypeError(
+            f"{name} are {kind} ({_plain(words[0])!r}), {name[:-1]}_ids are {expected} ({_plain(entries[0])!r}): they "
+            "cannot be compared; convert one of the two"
+        )
+    if kind == expected == "whole numbers":
+        words, entries = exact(words, entries)
+    order = np.argsort(entries, kind="stable")
+    ascending = entries[order]
+    twice = ascending[1:][ascending[1:] == ascending[:-1]]
+    if len(twice):
+        raise ValueError(f"{name[:-1]}_ids lists {_plain(twice[0])!r} twice")
+    known = np.zeros(len(missing), dtype=bool)
+    rows = np.zeros(len(missing), dtype=np.int64)
+    if len(words) and len(entries):
+        at = np.minimum(np.searchsorted(ascending, words), len(entries) - 1)
+        known[~missing] = ascending[at] == words
+        rows[~missing] = order[at]
+    return torch.from_numpy(rows), torch.from_numpy(known), len(entries)
+
+
+def events_of(
+    users: Any, items: Any, user_ids: Any, item_ids: Any, num_users: int | None, num_items: int | None
+) -> tuple[Tensor, Tensor, tuple[int, int]]:
+    """Bring users and items of events to row numbers, all of them known; return how many there can be, too."""
+    rows, users_known, num_users = codes_of("users", users, user_ids, num_users, 4)
+    columns, items_known, num_items = codes_of("items", items, item_ids, num_items, 4)
+    if rows.shape != columns.shape:
+        raise ValueError(f"users and items must be equally long, got {len(rows)} and {len(columns)}")
+    for name, known, column in (("users", users_known, users), ("items", items_known, items)):
+        if not known.all():
+            at = int((~known).nonzero()[0])
+            raise ValueError(f"{name} hold {listed_at(column, at)!r} in row {at}, which is not in {name[:-1]}_ids")
+    return rows, columns, (num_users, num_items)
+
+
+def check_spread(name: str, ids: Tensor, otherwise: str, stacklevel: int) -> None:
+    """Warn of ids such as hashes, between which far more rows would be empty than there are."""
+    distinct = int((ids.sort().values.diff() != 0).sum()) + 1 if len(ids) else 0
+    if distinct and int(ids.max()) >= 100 * distinct:
+        cure = f"Interactions.from_columns(..., {name[:-1]}_ids=sorted(set({name}))){otherwise}"
+        warnings.warn(
+            f"{name} hold {distinct} distinct ids up to {int(ids.max())}, and all numbers between count as {name} too; "
+            f"a vocabulary leaves them out: {cure}",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def values_of(column: Any) -> Tensor:
+    """Bring a column of numbers to a CPU tensor."""
+    import numpy as np
+
+    if isinstance(column, Tensor):
+        check_container("values", column)
+        return column.cpu()
+    values = array_of("values", column)
+    if values.dtype.kind == "O":
+        values = [int(value) if isinstance(value, np.integer) else value for value in values]
+    else:
+        values = np.require(values, requirements=["C", "W"])  # a view into a data frame is neither
+    try:
+        return torch.as_tensor(values, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"values must be numbers [E], got {type(column).__name__}: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def listed_at(column: Any, row: int) -> Any:
+    """Return one entry of a column, for a message."""
+    return _plain(array_of("column", column)[row])
+
+
+def check_integers(name: str, ids: Any) -> None:
+    """Refuse anything but a tensor of signed integers, and say how to make one."""
+    check_container(name, ids)
+    if not isinstance(ids, Tensor) or ids.dtype not in SIGNED:
+        what = f"a {ids.dtype} tensor" if isinstance(ids, Tensor) else type(ids).__name__
+        cure = f"{name}.long()" if isinstance(ids, Tensor) else f"torch.as_tensor({name})"
+        raise TypeError(f"{name} must be a tensor of signed integers, got {what}: pass {cure}")
+
+
+def check_size(name: str, value: Any) -> int:
+    """Bring a whole number >= 0 of any type to int."""
+    try:
+        size = operator.index(value)
+    except TypeError:
+        size = None
+    if size is None or isinstance(value, bool) or getattr(value, "dtype", None) == torch.bool:
+        raise TypeError(f"{name} must be a whole number >= 0, an int, got {type(value).__name__}: {value!r}")
+    if size < 0:
+        raise ValueError(f"{name} must be a whole number >= 0, got {value!r}")
+    return size
+
+
+def check_range(name: str, ids: Tensor, first: int, size: int, hint: str) -> None:
+    """Refuse ids outside first .. first + size - 1."""
+    if len(ids) and (int(ids.min()) < first or int(ids.max()) >= first + size):
+        if not hint and first == 0 and int(ids.min()) == 1 and int(ids.max()) == size:
+            hint = ": ids seem to start at 1; subtract 1"
+        raise ValueError(
+            f"{name} hold ids {int(ids.min())}..{int(ids.max())}, expected {first}..{first + size - 1}{hint}"
+        )
