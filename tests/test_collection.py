@@ -6,6 +6,7 @@ import pickle
 import distributed
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torchmetrics import MeanMetric, MetricCollection, MetricTracker
 from values import numbers
 
@@ -130,6 +131,31 @@ def test_one_kernel_call_at_the_depth_needed(metrics, k, depth, monkeypatch, dev
     collection(*batch(2, device=device))
     assert len(calls) == 2
     assert depths == [depth, depth]
+
+
+class Calls(TorchDispatchMode):
+    """Notes what reaches the device."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function.name())
+        return function(*args, **(kwargs or {}))
+
+
+def test_reset_asks_nothing_of_the_device(device):
+    """Thirty metrics would be sixty copies; what was computed can be read afterwards, and a batch starts from zero."""
+    collection = trm.RecMetricCollection(["HR", "NDCG"], k=[1, 5]).to(device)
+    collection.update(*batch(1, device=device))
+    first = collection.compute()
+    with Calls() as calls:
+        collection.reset()
+    assert calls.names == []
+    assert collection["HR@1"].num_users > 0
+    collection.update(*batch(1, device=device))
+    assert numbers(collection.compute()) == numbers(first)
 
 
 def test_keys_in_numeric_order():

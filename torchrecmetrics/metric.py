@@ -334,8 +334,9 @@ class RankingMetric(SummedMetric):
         """Refuse a batch now, a Ranking elsewhere, or one made with other options than the metric was given."""
         if self._is_synced:
             raise TorchMetricsUserError(f"{self.label} is synchronised: call unsync() before the next batch")
-        self.rules.check_agree(self.label, ranking.made_with)
-        device = self.state().sums.device
+        if (contradiction := self.rules.contradiction(ranking.made_with)) is not None:
+            raise ValueError(f"{self.label} {contradiction}")
+        device = getattr(self, self._sums_name).device
         if ranking.ranks.device != device:
             raise ValueError(
                 f"{self.label} is on {device}, its input on {ranking.ranks.device}: move the metric with .to(device)"
@@ -482,8 +483,9 @@ def _values(metrics: Sequence[RankingMetric], ranking: Ranking) -> Tensor:
                 f"the formula of {first.label} must return {what}a tensor {list(shape)} on {ranking.ranks.device}, got "
                 f"{describe(found)}{f' on {found.device}' if isinstance(found, Tensor) else ''}"
             )
+        found = found.to(ranking.ranks.dtype)
         for place, value in zip(places, found if len(places) > 1 else (found,), strict=True):
-            values[place] = value.to(ranking.ranks.dtype)
+            values[place] = value
     return torch.stack(values)
 
 

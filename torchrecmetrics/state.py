@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -86,6 +87,14 @@ class SummedMetric(Metric):
         state[self._counts_name] = state[self._counts_name] + tally.counts
         state["_computed"] = state["_summary"] = None
         state["_update_count"] += 1
+
+    def reset(self) -> None:
+        """Forget all updates; what the last `compute` found stays."""
+        # torchmetrics' own copies each default on the device; nothing writes into ours, see `add`
+        state = self.__dict__
+        for name, default in self._defaults.items():
+            state[name] = default if name in (self._sums_name, self._counts_name) else deepcopy(default)
+        state |= {"_update_count": 0, "_forward_cache": None, "_computed": None, "_cache": None, "_is_synced": False}
 
     def conclude(self, summary: Summary) -> None:
         """Keep what `compute` found, past Module like `add`."""

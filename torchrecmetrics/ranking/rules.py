@@ -57,12 +57,13 @@ class Rules:
         every = {"ties": self.place_ties, "padding_idx": self.padding_idx, "overlap": self.take_overlap}
         return {name: every[name] for name in names or every}
 
-    def check_agree(self, label: str, made_with: Mapping[str, object]) -> None:
-        """Refuse a ranking made with other rules than those that were given."""
+    def contradiction(self, made_with: Mapping[str, object]) -> str | None:
+        """Say which rule that was given a ranking was not made with; None if there is none."""
         for name, made in made_with.items():
             asked = getattr(self, name)
             if asked is not None and asked != made:
-                raise ValueError(f"{label} has {name}={asked!r}, but the ranking was made with {name}={made!r}")
+                return f"has {name}={asked!r}, but the ranking was made with {name}={made!r}"
+        return None
 
 
 RULES = tuple(Rules.__dataclass_fields__)
