@@ -90,9 +90,9 @@ class Needs(NamedTuple):
         """
         needs = list(several)
         depths = [each.depth for each in needs]
-        thresholds = {each.score_threshold for each in needs} - {None}
+        thresholds = {each.score_threshold for each in needs if each.score_threshold is not None}
         if len(thresholds) > 1:
-            raise ValueError(f"metrics with different score_thresholds {_listed(thresholds)} need a collection each")
+            raise ValueError(f"metrics with different score_thresholds {sorted(thresholds)} need a collection each")
         return cls(
             None if None in depths else max((depth for depth in depths if depth is not None), default=0),
             any(each.each_relevant for each in needs),
@@ -109,7 +109,3 @@ class Needs(NamedTuple):
         else:
             widest = max(1, target.shape[1]) if target.dim() == 2 else 1
         return self._replace(depth=None if widest is None else max(self.depth, widest))
-
-
-def _listed(thresholds: Iterable[float | None]) -> list[float]:
-    return sorted(threshold for threshold in thresholds if threshold is not None)
