@@ -145,6 +145,15 @@ class Calls(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+def test_a_member_gets_what_it_alone_needs(device):
+    """Whether all candidates are counted does not hang on the first member."""
+    members = [trm.HR(2), trm.Precision(5, denominator="recommended"), trm.NDCG(3)]
+    scores, target = batch(1, items=4, device=device)
+    collection = trm.RecMetricCollection([metric.clone() for metric in members])
+    collection.update(scores, target)
+    assert numbers(collection.compute()) == {metric.label: metric(scores, target).item() for metric in members}
+
+
 def test_reset_asks_nothing_of_the_device(device):
     """Thirty metrics would be sixty copies; what was computed can be read afterwards, and a batch starts from zero."""
     collection = trm.RecMetricCollection(["HR", "NDCG"], k=[1, 5]).to(device)

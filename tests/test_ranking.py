@@ -366,6 +366,21 @@ def test_from_topk_by_hand(device):
     assert trm.Ranking.from_topk(lists, target, complete=True).depth is None
 
 
+@pytest.mark.parametrize("validate_args", [True, "deferred"])
+def test_a_list_is_known_as_far_as_it_reaches(validate_args):
+    """Two places are left of three: enough for k = 2, one too few for k = 3, for a formula and for a metric."""
+    lists, target = torch.tensor([[4, 3, 9], [5, 8, 2]]), torch.tensor([[9], [5]])
+    short = trm.Ranking.from_topk(lists, target, exclude=torch.tensor([[3], [-1]]), validate_args=validate_args)
+    assert short.hits(2).tolist() == [[True], [True]]
+    assert trm.HR(2)(short) == 1
+    message = "1 .* known to fewer than k places"
+    with pytest.raises(ValueError, match=message):
+        trm.HR(3)(short)
+    if validate_args is True:
+        with pytest.raises(ValueError, match=message):
+            short.hits(3)
+
+
 def test_from_topk_padding_idx(device):
     """padding_idx leaves the list like an excluded item, however often it stands there."""
     lists = torch.tensor([[0, 3, 4], [3, 0, 0], [3, 4, 5]], device=device)
