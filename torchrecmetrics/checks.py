@@ -16,6 +16,7 @@ Validation: TypeAlias = bool | Literal["deferred"]
 VIOLATIONS = {
     "target_range": "with a target id beyond the last item",
     "target_repeat": "with an item listed twice in target",
+    "labels": "whose labels are no pairs of a row of the batch and an item >= 0",
     "target_width": "with more relevant items than max_relevant",
     "gains": "with a gain that is NaN or infinite",
     "exclude_range": "with an excluded id beyond the last item",
