@@ -129,6 +129,22 @@ def test_hetero_data_and_two_towers(graph):
     assert dict(pyg.evaluate("HR", towers, data, embed=both, **options)) == near(expected)  # the only type there is
     with pytest.raises(ValueError, match=r"HeteroData needs edge_type, .*, one of .*'rates'"):
         pyg.evaluate("HR", towers, data, edge_type=("movie", "rated_by", "user"), embed=both, **options)
+    # as PyG has it: two words for an edge type, embeddings by node type, whatever else stands beside them
+    of_types = lambda m: {"genre": torch.ones(3, 4), "movie": m["movie"].weight, "user": m["user"].weight}  # noqa: E731
+    data["movie", "rev_rates", "user"].edge_index = train.to_edge_index().flip(0)
+    for edge_type in (("user", "rates", "movie"), ("user", "movie")):
+        for embed in (both, of_types):
+            got = pyg.evaluate("HR", towers, data, edge_type=edge_type, embed=embed, **options)
+            assert dict(got) == near(expected)
+    data["user", "likes", "movie"].edge_index = train.to_edge_index()
+    for edge_type in (None, ("user", "movie"), ("user", "genre"), "rates", ["user", "rates", "movie"]):
+        with pytest.raises(ValueError, match=r"\(user type, item type\), one of .*'likes'.*, got "):
+            pyg.evaluate("HR", towers, data, edge_type=edge_type, embed=of_types, **options)
+    options["edge_type"] = "user", "rates", "movie"
+    with pytest.raises(ValueError, match=r"embed returned \['user'\], the edges lead from 'user' to 'movie'"):
+        pyg.evaluate("HR", towers, data, embed=lambda m: {"user": m["user"].weight}, **options)
+    with pytest.raises(TypeError, match=r"embed must return \(users, items\), .*, got dict"):
+        pyg.evaluate("HR", towers, train.to_edge_index(USERS), embed=of_types, target=test, k=5)
 
 
 def test_link_pred_arguments(generator):
@@ -449,6 +465,14 @@ def test_bad_input(graph):
         ({"model": LightGCN(40, 4, 1)}, ValueError, "embeds 40 nodes, target has 12 users . 20 items"),
         ({"exclude": "train"}, ValueError, "exclude must be 'message_passing', None"),
         ({"edge_type": ("a", "b", "c")}, ValueError, "edge_type is for HeteroData"),
+        (
+            {"batchsize": 5},
+            TypeError,
+            "pyg.evaluate has no argument 'batchsize'; did you mean 'batch_size'[?] There are",
+        ),
+        ({"edge_types": ("a", "b")}, TypeError, "did you mean 'edge_type'[?]"),
+        ({"items": edges}, TypeError, "pyg.evaluate has no argument 'items'; did you mean 'item_bias'[?]"),
+        ({"gain": "exponential"}, TypeError, "'gain'. There are .* go to its instance, such as NDCG"),
         ({"target": edges}, TypeError, "target must be Interactions, got a torch.int64 tensor"),
         ({"target": train}, ValueError, "pairs of target are also in exclude"),
     ):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import difflib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -23,7 +24,8 @@ from torchrecmetrics.scoring import Histories, evaluating
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Embed: TypeAlias = Callable[[nn.Module], Tensor | tuple[Tensor, Tensor]]
+Embed: TypeAlias = Callable[[nn.Module], Tensor | tuple[Tensor, Tensor] | dict[str, Tensor]]
+EdgeType: TypeAlias = tuple[str, str, str] | tuple[str, str]
 
 __all__ = ["LinkPredCollection", "evaluate", "message_passing_interactions"]
 
@@ -38,7 +40,7 @@ def evaluate(
     exclude: Histories | Literal["message_passing"] | None = "message_passing",
     edge_weight: Tensor | None = None,
     embed: Embed | None = None,
-    edge_type: tuple[str, str, str] | None = None,
+    edge_type: EdgeType | None = None,
     **options: Unpack[EvaluateOptions],
 ) -> Evaluation:
     """Embed users and items once, on the graph the model was trained on, and rank the whole catalogue for every user.
@@ -54,8 +56,10 @@ def evaluate(
         exclude: what leaves a user's candidates: the "message_passing" edges (default), None = nothing, or as in
             `torchrecmetrics.evaluate`.
         edge_weight: passed on to `get_embedding`.
-        embed: a function of the model (alone) that returns (users [U, d], items [I, d]), or both in one [U + I, d].
-        edge_type: (user type, relation, item type) of the edges in `HeteroData`; not needed if there is one type only.
+        embed: a function of the model (alone) that returns (users [U, d], items [I, d]), or both in one [U + I, d], or
+            for `HeteroData` {node type: embeddings}.
+        edge_type: (user type, relation, item type) of the edges in `HeteroData`, or (user type, item type) where that
+            says it; not needed if there is one type only.
         options: as in `torchrecmetrics.evaluate` (`k`, `user_ids`, `batch_size`, `item_bias`, `progress`, ...).
 
     Example:
@@ -68,6 +72,7 @@ def evaluate(
         >>> pyg.evaluate("Recall@2", model, edges, target=test)["Recall@2"]
         tensor(1., dtype=torch.float64)
     """
+    _check_options(options)
     check_target(target)
     if isinstance(exclude, str):
         if exclude != "message_passing":
@@ -81,7 +86,9 @@ def evaluate(
         elif not hasattr(model, "get_embedding"):
             raise TypeError(f"{type(model).__name__} has no get_embedding(edge_index): pass embed=")
         elif isinstance(edge_index, HeteroData):
-            raise TypeError("HeteroData needs embed=, a function of the model that returns (users, items)")
+            raise TypeError(
+                "HeteroData needs embed=, a function of the model: (users, items) or {node type: embeddings} as result"
+            )
         else:
             get_embedding: Any = model.get_embedding
             embedded = get_embedding(edge_index, *([] if edge_weight is None else [edge_weight]))
@@ -93,14 +100,20 @@ def evaluate(
                 f"target has {target.num_users} users + {target.num_items} items"
             )
         embedded = embedded[: target.num_users], embedded[target.num_users :]
+    if isinstance(embedded, Mapping) and isinstance(edge_index, HeteroData):
+        user_type, *_, item_type = _only_type(edge_index, edge_type)
+        if not {user_type, item_type} <= embedded.keys():
+            raise ValueError(f"embed returned {list(embedded)}, the edges lead from {user_type!r} to {item_type!r}")
+        embedded = embedded[user_type], embedded[item_type]
     if not isinstance(embedded, (tuple, list)) or len(embedded) != 2:
-        raise TypeError(f"embed must return (users, items) or one tensor of both, got {describe(embedded)}")
+        what = "(users, items), one tensor of both or, for HeteroData, {node type: embeddings}"
+        raise TypeError(f"embed must return {what}, got {describe(embedded)}")
     users, items = embedded
     return evaluate_embeddings(metrics, users, items, target=target, exclude=exclude, **options)
 
 
 def message_passing_interactions(
-    edge_index: Any, num_users: int, num_items: int, *, edge_type: tuple[str, str, str] | None = None
+    edge_index: Any, num_users: int, num_items: int, *, edge_type: EdgeType | None = None
 ) -> Interactions:
     """Return the user -> item edges of a graph as `Interactions`; their mirror images and self loops are passed over.
 
@@ -111,11 +124,8 @@ def message_passing_interactions(
             are edges but none from a user to an item.
     """
     if isinstance(edge_index, HeteroData):
-        types = edge_index.edge_types
-        edge_type = types[0] if edge_type is None and len(types) == 1 else edge_type
-        if edge_type not in types:
-            raise ValueError(f"HeteroData needs edge_type, (user type, relation, item type), one of {types}")
-        return Interactions.from_edge_index(edge_index[edge_type].edge_index, num_users, num_items)
+        chosen = edge_index[_only_type(edge_index, edge_type)].edge_index
+        return Interactions.from_edge_index(chosen, num_users, num_items)
     if edge_type is not None:
         raise ValueError("edge_type is for HeteroData")
     edges = _edges(edge_index)
@@ -136,6 +146,31 @@ def message_passing_interactions(
     if edges.shape[1] and not chosen.shape[1]:
         raise ValueError("no edge leads from a user to an item; the mirrored direction alone is not used")
     return Interactions.from_edge_index(chosen, num_users, num_items, item_offset=num_users)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what `torchrecmetrics.evaluate` does not take."""
+    known = ["edge_weight", "embed", "edge_type", "target", "exclude", *EvaluateOptions.__annotations__]
+    for name in options:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+            raise TypeError(
+                f"pyg.evaluate has no argument {name!r}{hint} There are {', '.join(known)}; options of one metric go "
+                "to its instance, such as NDCG(10, gain='exponential')"
+            )
+
+
+def _only_type(data: HeteroData, edge_type: EdgeType | None) -> tuple[str, str, str]:
+    """Return the type of the edges that is meant."""
+    types: list[tuple[str, str, str]] = data.edge_types
+    fitting = [each for each in types if edge_type in (None, each, (each[0], each[2]))]
+    if len(fitting) != 1:
+        raise ValueError(
+            "HeteroData needs edge_type, (user type, relation, item type) or, where that says it, (user type, item "
+            f"type), one of {types}, got {edge_type!r}"
+        )
+    return fitting[0]
 
 
 def _edges(edge_index: Any) -> Tensor:
