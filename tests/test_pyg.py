@@ -1,5 +1,8 @@
 """PyG graphs and models: every kind of adjacency, one embedding pass, LinkPred's own arguments."""
 
+import importlib
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -446,6 +449,14 @@ def test_link_pred_speaks_of_its_arguments(changed, error, message):
     with pytest.raises(error, match=message):
         collection.update(**({"pred_index_mat": LISTS, "edge_label_index": LABELS} | changed))
     assert not any(member.update_called for member in collection.members)
+
+
+def test_without_pyg(monkeypatch):
+    """The error names the extra."""
+    monkeypatch.delitem(sys.modules, "torchrecmetrics.pyg")
+    monkeypatch.setitem(sys.modules, "torch_geometric.data", None)
+    with pytest.raises(ImportError, match=r"torchrecmetrics.pyg needs PyG: pip install 'torchrecmetrics\[pyg\]'"):
+        importlib.import_module("torchrecmetrics.pyg")
 
 
 def test_bad_input(graph):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import HeteroData
 from torchmetrics import Metric
 
 from torchrecmetrics.checks import Checks, Faults, check_choice, check_device, check_ids, check_strided, describe
@@ -20,6 +19,11 @@ from torchrecmetrics.interactions import Interactions
 from torchrecmetrics.metric import MetricOptions, RankingMetric
 from torchrecmetrics.ranking import Duplicates, Ranking
 from torchrecmetrics.scoring import Histories, evaluating
+
+try:
+    from torch_geometric.data import HeteroData
+except ImportError as error:
+    raise ImportError("torchrecmetrics.pyg needs PyG: pip install 'torchrecmetrics[pyg]'") from error
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
