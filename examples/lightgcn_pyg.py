@@ -15,6 +15,7 @@ the best one of the curve would take a validation set.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 import warnings
@@ -163,14 +164,15 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
                 optimizer.step()
                 losses.append(loss.item())
                 bar.update()
+            line = f"epoch {epoch:3}  loss {sum(losses) / len(losses):.4f}"
             if epoch % args.eval_every == 0 or epoch == args.epochs:
                 start = time.perf_counter()
                 curve[epoch] = now = pyg.evaluate(metrics, model, adjacency, target=test, exclude=train)
                 speed = now.num_users / (time.perf_counter() - start)
-                bar.write(
-                    f"epoch {epoch:3}  loss {sum(losses) / len(losses):.4f}  Recall@20 {now['Recall@20']:.4f}  "
-                    f"NDCG@20 {now['NDCG@20']:.4f}  ({speed:,.0f} users/s)"
-                )
+                line += f"  Recall@20 {now['Recall@20']:.4f}  NDCG@20 {now['NDCG@20']:.4f}  ({speed:,.0f} users/s)"
+            if epoch in curve or bar.disable:  # without a terminal there is no bar: a line for each epoch
+                bar.write(line)
+                sys.stdout.flush()
 
     results = {"popularity": popularity, f"LightGCN, epoch {epoch}": now}
     print(f"\nTest, {now.num_users:,} users, all items but those in train; ± standard error")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import logging
 import re
+import sys
 import tempfile
 import warnings
 from collections import defaultdict
@@ -25,7 +26,7 @@ from typing import NamedTuple
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import LambdaCallback, ModelCheckpoint
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
@@ -205,6 +206,15 @@ def generate(num_users: int = 2000, num_items: int = 1000, length: int = 20, num
 # --------------------------------------------------------------------------------------------------------- the program
 
 
+def tell(trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    """Print a line an epoch, for a log."""
+    now = trainer.callback_metrics
+    say(
+        f"epoch {trainer.current_epoch + 1:3}  loss {now['train/loss']:.4f}  NDCG@10 {now['val/NDCG@10']:.4f}",
+        flush=True,
+    )
+
+
 def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
     """Train, test beside two baselines, print a table; return the test values by model and metric."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -248,6 +258,8 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
     # overlap: a target that the user had before stays a candidate, though the rest of the history does not ("keep", as
     # in SASRec and RecBole). It matters where users repeat items, so not on MovieLens or the generated data.
     metrics = RecMetricsCallback(["HR", "NDCG", "MRR"], k=[5, 10, 20], padding_idx=PAD, overlap="keep")
+    lines = LambdaCallback(on_train_epoch_end=tell)
+    bars = sys.stdout.isatty() and sys.stderr.isatty()  # in a file they would be drawn over and over
     results, errors = {}, {}
     with tempfile.TemporaryDirectory() as temporary:
         best = ModelCheckpoint(
@@ -260,8 +272,9 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
         trainer = pl.Trainer(
             max_epochs=args.epochs,
             devices=args.devices,
-            callbacks=[metrics] if args.checkpoint else [metrics, best],
+            callbacks=[metrics, *([] if args.checkpoint else [best]), *([] if bars else [lines])],
             enable_checkpointing=not args.checkpoint,
+            enable_progress_bar=bars,
             logger=False,
             enable_model_summary=False,
         )

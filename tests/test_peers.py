@@ -345,10 +345,11 @@ def test_pyg_counts_padding_as_the_item_before():
 
 
 def test_pyg_counts_an_item_twice():
-    """PyG counts an item that is recommended twice as two hits: recall 2; here it is an error."""
+    """PyG counts an item that is recommended twice as two hits: recall 2; here it is an error, or takes one place."""
     assert peer("torch_geometric.metrics").LinkPredRecall(2)(tensor([[3, 3]]), tensor([[0], [3]])) == 2.0
     with pytest.raises(ValueError, match="recommended twice"):
         trm.Ranking.from_topk(tensor([[3, 3]]), tensor([3]))
+    assert trm.Recall(1)(trm.Ranking.from_topk(tensor([[3, 3]]), tensor([3]), duplicates="first")) == 1.0
 
 
 def test_pyg_looks_beyond_the_list():

@@ -1,5 +1,8 @@
 """PyG graphs and models: every kind of adjacency, one embedding pass, LinkPred's own arguments."""
 
+import importlib
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -129,6 +132,22 @@ def test_hetero_data_and_two_towers(graph):
     assert dict(pyg.evaluate("HR", towers, data, embed=both, **options)) == near(expected)  # the only type there is
     with pytest.raises(ValueError, match=r"HeteroData needs edge_type, .*, one of .*'rates'"):
         pyg.evaluate("HR", towers, data, edge_type=("movie", "rated_by", "user"), embed=both, **options)
+    # as PyG has it: two words for an edge type, embeddings by node type, whatever else stands beside them
+    of_types = lambda m: {"genre": torch.ones(3, 4), "movie": m["movie"].weight, "user": m["user"].weight}  # noqa: E731
+    data["movie", "rev_rates", "user"].edge_index = train.to_edge_index().flip(0)
+    for edge_type in (("user", "rates", "movie"), ("user", "movie")):
+        for embed in (both, of_types):
+            got = pyg.evaluate("HR", towers, data, edge_type=edge_type, embed=embed, **options)
+            assert dict(got) == near(expected)
+    data["user", "likes", "movie"].edge_index = train.to_edge_index()
+    for edge_type in (None, ("user", "movie"), ("user", "genre"), "rates", ["user", "rates", "movie"]):
+        with pytest.raises(ValueError, match=r"\(user type, item type\), one of .*'likes'.*, got "):
+            pyg.evaluate("HR", towers, data, edge_type=edge_type, embed=of_types, **options)
+    options["edge_type"] = "user", "rates", "movie"
+    with pytest.raises(ValueError, match=r"embed returned \['user'\], the edges lead from 'user' to 'movie'"):
+        pyg.evaluate("HR", towers, data, embed=lambda m: {"user": m["user"].weight}, **options)
+    with pytest.raises(TypeError, match=r"embed must return \(users, items\), .*, got dict"):
+        pyg.evaluate("HR", towers, train.to_edge_index(USERS), embed=of_types, target=test, k=5)
 
 
 def test_link_pred_arguments(generator):
@@ -154,6 +173,292 @@ def test_link_pred_arguments(generator):
     assert weighted.compute()["Recall-weighted@1"] == 0.75
 
 
+# what PyG's own tests of its metrics assert: inputs and numbers are theirs
+
+PYG_LISTS = torch.tensor([[1, 0], [1, 2], [0, 2]])
+PYG_LABELS = torch.tensor([[0, 0, 0, 2, 2], [0, 1, 2, 2, 1]])
+PYG_ASSERTS = {
+    "recall": (trm.Recall(2), PYG_LISTS, PYG_LABELS, None, (2 / 3 + 1 / 2) / 2),
+    "weighted recall": (
+        trm.Recall(2, weighted=True),
+        PYG_LISTS,
+        PYG_LABELS,
+        torch.tensor([4.0, 1.0, 2.0, 3.0, 0.5]),
+        (5 / 7 + 3 / 3.5) / 2,
+    ),
+    "f1": (trm.F1(2), PYG_LISTS, PYG_LABELS, None, 0.65),
+    "map": (trm.MAP(2, normalize="min"), PYG_LISTS, PYG_LABELS, None, 0.625),  # exception: MAP(2) divides by R
+    "ndcg": (trm.NDCG(2), PYG_LISTS, PYG_LABELS, None, 0.6934264),
+    "weighted ndcg": (trm.NDCG(2), PYG_LISTS, PYG_LABELS, torch.tensor([1.0, 2.0, 0.1, 3.0, 0.5]), 0.7854486),
+    "mrr": (
+        trm.MRR(2),
+        torch.tensor([[1, 0], [1, 2], [0, 2], [0, 1]]),
+        torch.tensor([[0, 0, 2, 2, 3], [0, 1, 2, 1, 2]]),
+        None,
+        (1 + 1 / 2 + 0) / 3,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PYG_ASSERTS)
+def test_what_pyg_asserts(name):
+    """Its numbers, in any order of the labels; a list shorter than k is filled up with misses."""
+    metric, lists, labels, weights, expected = PYG_ASSERTS[name]
+    collection = pyg.LinkPredCollection([metric])
+    for order in (slice(None), torch.tensor([4, 2, 0, 3, 1])):
+        batch = lists, labels[:, order], None if weights is None else weights[order]
+        assert collection(*batch)[metric.label].item() == pytest.approx(expected, abs=1e-6)
+    assert collection.compute()[metric.label].item() == pytest.approx(expected, abs=1e-6)
+    filled = torch.cat([lists[:, :1], torch.full((len(lists), 1), -1)], 1)
+    assert collection(lists[:, :1], labels, weights) == collection(filled, labels, weights)
+    assert collection(lists[:, :0], labels, weights)[metric.label] == 0
+
+
+@pytest.mark.parametrize("k", [1, 10, 100])
+def test_precision_as_pyg_tests_it(k, generator):
+    """Against counting, over batches of shuffled users; labels drawn twice are an exception: PyG says nothing."""
+    row, column = torch.randint(100, (3000,), generator=generator), torch.randint(1000, (3000,), generator=generator)
+    scores = torch.rand(100, 1000, generator=generator)
+    scores[row, column] += 0.3
+    lists = scores.topk(k).indices
+    collection = pyg.LinkPredCollection(["Precision"], k=k, duplicate_labels="first")
+    for users in torch.randperm(100, generator=generator).split(32):
+        mine = torch.isin(row, users)
+        place = torch.zeros(100, dtype=torch.int64).scatter(0, users, torch.arange(len(users)))
+        collection.update(lists[users], (place[row[mine]], column[mine]))
+    of_user = [set(column[row == user].tolist()) for user in range(100)]
+    found = [len(liked & set(items)) / k for liked, items in zip(of_user, lists.tolist(), strict=True) if liked]
+    assert collection.compute()[f"Precision@{k}"].item() == pytest.approx(sum(found) / len(found))
+    collection.update(lists[:, : k - 1], torch.stack([row, column]))
+
+
+def test_collection_as_pyg_tests_it(generator):
+    """Every member as if it were alone, fed with its own k places; the exception: keys are ours."""
+    row, column = torch.randint(10, (200,), generator=generator), torch.randint(50, (200,), generator=generator)
+    scores = torch.rand(10, 50, generator=generator)
+    scores[row, column] += 0.3
+    lists, labels = scores.argsort(1), torch.stack([row, column])
+    metrics = [trm.MAP(10, normalize="min"), trm.Precision(100), trm.Recall(50), trm.F1(20), trm.MRR(40), trm.NDCG(80)]
+    together = pyg.LinkPredCollection(metrics, duplicate_labels="first")
+    assert (together.max_k, together.weighted) == (100, False)
+    alone = {}
+    for metric in metrics:
+        single = pyg.LinkPredCollection([metric.clone()], duplicate_labels="first")
+        alone |= single(lists[:, : metric.k], labels)
+    assert together(lists, labels) == {key: alone[key] for key in together}
+    assert set(together) == {"MAP-min@10", "Precision@100", "Recall@50", "F1@20", "MRR@40", "NDCG@80"}
+
+
+def test_where_pyg_differs():
+    """What the docstring lists: PyG's number, and ours."""
+    lists, labels = torch.tensor([[3, 3, 5]]), torch.tensor([[0, 0, 0], [3, 7, 7]])
+    recall = {"key_format": "LinkPred{name}@{k}", "duplicate_labels": "first"}
+    assert LinkPredRecall(3)(lists, labels) == pytest.approx(2 / 3)  # two hits of three
+    assert pyg.LinkPredCollection("Recall", 3, duplicates="first", **recall)(lists, labels) == {"LinkPredRecall@3": 0.5}
+    weights = torch.tensor([2.0, -1.0])
+    assert LinkPredNDCG(2, weighted=True)(lists[:, 1:], labels[:, :2], weights) == 1
+    assert pyg.LinkPredCollection("NDCG", 2)(torch.tensor([[3, 7]]), labels[:, :2], weights)["NDCG@2"] < 1
+    nothing = torch.empty(2, 0, dtype=torch.int64)
+    theirs, ours = LinkPredPrecision(1), pyg.LinkPredCollection("Precision", 1)
+    for each in (theirs, ours):
+        each.update(lists[:, 1:], nothing)
+    assert theirs.compute() == 0
+    with pytest.warns(UserWarning, match="no row to average over"):
+        assert ours.compute()["Precision@1"].isnan()
+
+
+def by_row(lists, edges, weights, duplicates):
+    """The same ranking, made of labels collected in a loop."""
+    found = [{} for _ in lists]
+    for row, item, weight in zip(*edges.tolist(), weights.tolist(), strict=True):
+        found[row].setdefault(item, weight)
+    width = max([1, *map(len, found)])
+    ids = [list(row) + [-1] * (width - len(row)) for row in found]
+    gains = [list(row.values()) + [0.0] * (width - len(row)) for row in found]
+    return trm.Ranking.from_topk(
+        lists, torch.tensor(ids), gains=torch.tensor(gains), complete=True, duplicates=duplicates
+    )
+
+
+@pytest.mark.parametrize("max_relevant", [None, 30])
+def test_labels_in_any_order(max_relevant, generator):
+    """Shuffled and repeated labels, rows without one, items listed twice: what a loop over the labels gives."""
+    metrics = ["NDCG", "Recall", "MAP", "HR", trm.Recall(5, weighted=True, max_relevant=max_relevant)]
+    for rows in (1, 4, 50):
+        lists = torch.randint(-1, 12, (rows, 5), generator=generator)
+        edges = torch.stack([torch.randint(n, (3 * rows,), generator=generator) for n in (rows, 12)])
+        weights = torch.rand(3 * rows, generator=generator)
+        once = {"duplicates": "first", "duplicate_labels": "first"}
+        got = pyg.LinkPredCollection(metrics, k=[1, 5], max_relevant=max_relevant, **once)(lists, edges, weights)
+        expected = trm.RecMetricCollection(metrics, k=[1, 5], max_relevant=max_relevant)(
+            by_row(lists, edges, weights, "first")
+        )
+        assert numbers(got) == near(expected)
+
+
+def test_link_pred_without_reading_values():
+    """With max_relevant nothing waits for the device: "meta" has no values to read."""
+    lists, labels = (torch.empty(shape, dtype=torch.int64, device="meta") for shape in ((6, 9), (2, 20)))
+    collection = pyg.LinkPredCollection(["NDCG", trm.Recall(5, weighted=True, max_relevant=4)], k=9, max_relevant=4)
+    collection.to("meta").update(lists, labels, torch.empty(20, device="meta"))
+
+
+LISTS, LABELS = torch.tensor([[4, 1], [2, 3]]), torch.tensor([[0, 0, 1], [4, 7, 2]])
+WRONG_VALUES = {  # arguments, what is said at once, and in compute
+    "label twice": (
+        {"edge_label_index": torch.tensor([[0, 1, 0], [4, 4, 4]])},
+        r"1 of 2 rows with an item listed twice in target: edge_label_index\[:, 2\] is \[0, 4\] once more",
+        "1 rows with an item listed twice in target",
+    ),
+    "row beyond the batch": (
+        {"edge_label_index": torch.tensor([[0, 5], [4, 4]])},
+        r"2 of 2 rows whose labels are no pairs .*: edge_label_index\[:, 1\] is \[5, 4\], in a batch of 2 rows",
+        "2 rows whose labels are no pairs of a row of the batch and an item",
+    ),
+    "negative row": ({"edge_label_index": torch.tensor([[0, -1], [4, 4]])}, r"is \[-1, 4\]", "2 rows whose labels"),
+    "negative item": (
+        {"edge_label_index": torch.tensor([[0, 1], [4, -4]])},
+        r"1 of 2 rows whose labels .*: edge_label_index\[:, 1\] is \[1, -4\]",
+        "1 rows whose labels",
+    ),
+    "weight": (
+        {"edge_label_weight": torch.tensor([1, float("nan"), 1])},
+        r"1 of 2 rows with a gain that is NaN or infinite: edge_label_weight\[1\] is nan",
+        "1 rows with a gain that is NaN or infinite",
+    ),
+    "list": (
+        {"pred_index_mat": torch.tensor([[4, 1], [2, 2]])},
+        r"1 of 2 rows with an item recommended twice: row 1 is \[2, 2\] \(duplicates='first'",
+        "1 rows with an item recommended twice",
+    ),
+    "list and label": (
+        {"pred_index_mat": LISTS[:, :1].expand(2, 2), "edge_label_index": torch.tensor([[0, 0], [4, 4]])},
+        "listed twice in target",
+        "1 rows with an item listed twice in target; 2 rows with an item recommended twice",
+    ),
+    "too many": (
+        {},
+        r"1 of 2 rows with more relevant items than max_relevant: batch row 0: 2 > 1",
+        "1 rows with more relevant items",
+    ),
+}
+
+
+def wrong(name, **options):
+    changed, *said = WRONG_VALUES[name]
+    if name == "too many":
+        options["max_relevant"] = 1
+    collection = pyg.LinkPredCollection(["HR", "NDCG"], k=[1, 2], **options)
+    return collection, {"pred_index_mat": LISTS, "edge_label_index": LABELS} | changed, said
+
+
+@pytest.mark.parametrize("name", WRONG_VALUES)
+def test_wrong_values(name):
+    """They raise at once and change nothing; "deferred" in compute; unchecked never, and a label counts once."""
+    collection, batch, (at_once, _) = wrong(name)
+    for call in (collection.update, collection):
+        with pytest.raises(ValueError, match=at_once):
+            call(**batch)
+    assert all(not member.update_called and not member.state().sums.any() for member in collection.members)
+    collection, batch, (_, in_compute) = wrong(name, validate_args="deferred")
+    collection.update(**batch)
+    collection.update(LISTS, LABELS[:, :1])
+    with pytest.raises(ValueError, match=in_compute):
+        collection.compute()
+    collection, batch, _ = wrong(name, validate_args=False)
+    collection.update(**batch)
+    assert 0 <= collection.compute()["HR@2"] <= 1
+
+
+def _raised(rank, world_size):
+    """Every mistake on the last process alone; all must hear of it."""
+    said = {}
+    for name in WRONG_VALUES:
+        collection, batch, _ = wrong(name, validate_args="deferred")
+        collection.update(LISTS, LABELS[:, :1])
+        if rank == world_size - 1:
+            collection.update(**batch)
+        try:
+            said[name] = f"no error: {collection.compute()}"
+        except ValueError as error:
+            said[name] = str(error)
+    return said
+
+
+def test_wrong_values_raise_on_all_processes(processes):
+    first, second = processes.run(_raised, 2)
+    assert first == second
+    assert not [name for name, said in first.items() if WRONG_VALUES[name][2] not in said]
+
+
+def test_repeats_count_once_if_asked():
+    """An item listed twice keeps its first place, a label given twice its first weight."""
+    lists, labels = torch.tensor([[4, 4, 1], [2, 3, 3]]), torch.tensor([[0, 0, 1, 1], [1, 1, 3, 5]])
+    once = {"duplicates": "first", "duplicate_labels": "first"}
+    collection = pyg.LinkPredCollection(["MRR", trm.Recall(3, weighted=True)], k=3, **once)
+    got = numbers(collection.clone(prefix="val/")(lists, labels, torch.tensor([8.0, 1.0, 3.0, 1.0])))
+    assert got == {"val/MRR@3": 0.5, "val/Recall-weighted@3": (1 + 3 / 4) / 2}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"padding_idx": 0}, "HR@5: padding_idx=0 has no place in LinkPredCollection: -1 fills up lists"),
+        ({"metrics": [trm.HR(5, padding_idx=0)]}, "HR@5: padding_idx=0 has no place"),
+        ({"overlap": "keep"}, r"HR@5: overlap='keep' has no place in .*nothing is excluded; Ranking.from_topk"),
+        ({"overlap": "error"}, "HR@5: overlap='error' has no place"),
+        ({"metrics": "MRR", "k": None}, "MRR reads the whole ranking, pred_index_mat is the top of it"),
+        ({"metrics": "AUROC"}, "AUROC reads the whole ranking"),
+        ({"duplicates": "merge"}, "duplicates must be one of 'error', 'first', got 'merge'"),
+        ({"duplicate_labels": True}, "duplicate_labels must be one of 'error', 'first', got True"),
+    ],
+)
+def test_link_pred_refuses_when_made(options, message):
+    with pytest.raises(ValueError, match=message):
+        pyg.LinkPredCollection(**({"metrics": "HR", "k": 5} | options))
+    collection = pyg.LinkPredCollection("HR", 1)
+    with pytest.raises(ValueError, match="has no place"):
+        collection.add_metrics(trm.HR(5, padding_idx=0))
+    assert list(collection) == ["HR@1"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({}, ValueError, r"edge_label_weight is missing: Recall\(weighted=True\)"),
+        ({"pred_index_mat": LISTS.float()}, TypeError, "pred_index_mat must hold int64, .* got a torch.float32 tensor"),
+        ({"pred_index_mat": LISTS[0]}, ValueError, r"pred_index_mat must be \[B, K\], .* got \[2\]"),
+        ({"edge_label_index": LABELS.T}, ValueError, r"edge_label_index must be .* \[3, 2\]; pass edge_label_index.T"),
+        ({"edge_label_index": LABELS[0]}, ValueError, r"edge_label_index must be \[2, E\] or a pair .* got \[3\]"),
+        ({"edge_label_index": (LABELS[0], LABELS[1, :2])}, ValueError, r"got \[\[3\], \[2\]\]"),
+        ({"edge_label_index": tuple(LABELS.T)}, ValueError, r"got \[\[2\], \[2\], \[2\]\]"),
+        ({"edge_label_index": LABELS.tolist()}, TypeError, r"edge_label_index\[0\] must be a tensor, got list"),
+        ({"edge_label_index": LABELS.bool()}, TypeError, "edge_label_index must hold int64"),
+        ({"edge_label_index": LABELS.to("meta")}, ValueError, "edge_label_index is on meta"),
+        ({"pred_index_mat": LISTS[:0]}, ValueError, "edge_label_index holds 3 labels, pred_index_mat no row"),
+        ({"edge_label_weight": torch.ones(2)}, ValueError, r"edge_label_weight must be \[3\], .* got \[2\]"),
+        ({"edge_label_weight": [1, 2, 3]}, TypeError, "edge_label_weight must be a tensor of numbers, got list"),
+        ({"edge_label_weight": LABELS[0] > 0}, TypeError, "edge_label_weight must be .* got a torch.bool tensor"),
+        ({"edge_label_weight": torch.ones(3, device="meta")}, ValueError, "edge_label_weight is on meta"),
+    ],
+)
+def test_link_pred_speaks_of_its_arguments(changed, error, message):
+    collection = pyg.LinkPredCollection([trm.Recall(1, weighted=True), "HR@1"], validate_args=True)
+    if changed and "edge_label_weight" not in changed:
+        changed = changed | {"edge_label_weight": torch.ones(3)}
+    with pytest.raises(error, match=message):
+        collection.update(**({"pred_index_mat": LISTS, "edge_label_index": LABELS} | changed))
+    assert not any(member.update_called for member in collection.members)
+
+
+def test_without_pyg(monkeypatch):
+    """The error names the extra."""
+    monkeypatch.delitem(sys.modules, "torchrecmetrics.pyg")
+    monkeypatch.setitem(sys.modules, "torch_geometric.data", None)
+    with pytest.raises(ImportError, match=r"torchrecmetrics.pyg needs PyG: pip install 'torchrecmetrics\[pyg\]'"):
+        importlib.import_module("torchrecmetrics.pyg")
+
+
 def test_bad_input(graph):
     train, test, model = graph
     edges = train.to_edge_index(USERS)
@@ -171,6 +476,14 @@ def test_bad_input(graph):
         ({"model": LightGCN(40, 4, 1)}, ValueError, "embeds 40 nodes, target has 12 users . 20 items"),
         ({"exclude": "train"}, ValueError, "exclude must be 'message_passing', None"),
         ({"edge_type": ("a", "b", "c")}, ValueError, "edge_type is for HeteroData"),
+        (
+            {"batchsize": 5},
+            TypeError,
+            "pyg.evaluate has no argument 'batchsize'; did you mean 'batch_size'[?] There are",
+        ),
+        ({"edge_types": ("a", "b")}, TypeError, "did you mean 'edge_type'[?]"),
+        ({"items": edges}, TypeError, "pyg.evaluate has no argument 'items'; did you mean 'item_bias'[?]"),
+        ({"gain": "exponential"}, TypeError, "'gain'. There are .* go to its instance, such as NDCG"),
         ({"target": edges}, TypeError, "target must be Interactions, got a torch.int64 tensor"),
         ({"target": train}, ValueError, "pairs of target are also in exclude"),
     ):

@@ -399,6 +399,81 @@ def test_from_topk_overlap(overlap, expected, device):
     assert ranking.unreachable.tolist() == [overlap == "miss"]
 
 
+def test_repeats_by_hand(device):
+    """With "first" a repeated item takes no place: those behind move up, and a list cut by that is cut like others."""
+    lists = torch.tensor([[7, 7, 3, 9], [4, 4, 8, -1], [1, 2, 1, 2]], device=device)
+    target = torch.tensor([[9, 7], [8, -1], [2, -1]], device=device)
+    ranking = trm.Ranking.from_topk(lists, target, duplicates="first")
+    assert ranking.ranks.tolist() == [[1, 3], [2, INF], [2, INF]]
+    assert (ranking.num_recommended.tolist(), ranking.num_repeated.tolist()) == ([3, 2, 2], [1, 1, 2])
+    assert (ranking.depth, ranking.reach.rows.tolist()) == (4, [3, 4, 2])  # the second recommender had no more items
+    whole = trm.Ranking.from_topk(lists, target, duplicates="first", complete=True)
+    assert (whole.depth, whole.reach.rows) == (None, None)
+    assert trm.functional.recall(whole, 4).tolist() == [1, 1, 1]
+    kept = trm.Ranking.from_topk(lists[:1], target[:1], duplicates="first", exclude=target[:1, 1:], overlap="keep")
+    assert (kept.ranks.tolist(), kept.reach.rows.tolist()) == ([[1, 3]], [3])
+    if device.type == "cpu":
+        with pytest.raises(ValueError, match=r"2 of 3 rows known to fewer than k places .*, and repeats.*: row 0 to 3"):
+            trm.HR(4).update(ranking)
+        trm.HR(2).update(ranking)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_repeats_leave_their_list(data):
+    """Against the list walked item by item, with history, padding and ends; also where nothing raises at once."""
+    rows, k = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 7))
+    item = st.integers(-1, 5)
+    lists = data.draw(st.lists(st.lists(item, min_size=k, max_size=k), min_size=rows, max_size=rows))
+    targets = data.draw(st.lists(st.lists(item, min_size=3, max_size=3, unique=True), min_size=rows, max_size=rows))
+    history = data.draw(st.lists(st.lists(item, min_size=2, max_size=2), min_size=rows, max_size=rows))
+    padding_idx, validate_args = data.draw(st.sampled_from([None, 0])), data.draw(st.sampled_from([True, "deferred"]))
+    ranking = trm.Ranking.from_topk(
+        *map(torch.tensor, (lists, targets)),
+        exclude=torch.tensor(history),
+        padding_idx=padding_idx,
+        overlap="miss",
+        duplicates="first",
+        validate_args=validate_args,
+    )
+    for row in range(rows):
+        walked, repeats = [], 0
+        for place, number in enumerate(lists[row]):
+            repeats += 0 <= number != padding_idx and number in lists[row][:place]
+            if number >= 0 and number != padding_idx and number not in history[row] and number not in walked:
+                walked.append(number)
+        found = [1 + walked.index(number) for number in targets[row] if number in walked]
+        assert ranking.ranks[row].tolist() == sorted(found) + [INF] * (3 - len(found))
+        assert ranking.num_recommended[row] == len(walked)
+        assert ranking.num_repeated[row] == repeats
+        assert ranking.reach.rows[row] == (k if -1 in lists[row] else len(walked))
+    assert ranking.invalid is None or not ranking.invalid.any()
+
+
+def test_lists_without_repeats_stay_as_they_are(device, generator):
+    """Bit for bit, whatever is asked of repeats."""
+    lists = torch.rand(20, 50, generator=generator).argsort(1)[:, :9].to(device)
+    target = torch.rand(20, 50, generator=generator).argsort(1)[:, :6].to(device)
+    options = {"gains": torch.randint(-2, 4, (20, 6), generator=generator).to(device), "exclude": target[:, :1] + 50}
+    strict = trm.Ranking.from_topk(lists, target, **options)
+    lenient = trm.Ranking.from_topk(lists, target, **options, duplicates="first")
+    assert (strict.num_repeated, lenient.num_repeated.tolist()) == (None, [0] * 20)
+    for name in ("ranks", "gains", "num_relevant", "num_recommended"):
+        assert torch.equal(getattr(strict, name), getattr(lenient, name))
+    assert torch.equal(strict.reach.rows, lenient.reach.rows)
+    names = ["HR", "NDCG", "MRR", "MAP", "Precision", "Recall", "F1"]
+    mine, theirs = (trm.RecMetricCollection(names, k=[1, 9]).to(device) for _ in range(2))
+    assert mine(strict) == theirs(lenient)
+
+
+def test_repeats_without_reading_values():
+    """On "meta" there are no values to read."""
+    lists, target = torch.empty(6, 9, dtype=torch.int64, device="meta"), torch.empty(6, dtype=int, device="meta")
+    ranking = trm.Ranking.from_topk(lists, target, duplicates="first")
+    assert ranking.num_repeated.shape == (6,)
+    trm.RecMetricCollection(["HR", "NDCG"], k=9).to("meta").update(ranking)
+
+
 def test_from_topk_equals_from_scores(device, generator):
     """The list of the best K gives the ranks of the scores it came from, gains and penalties included."""
     scores = torch.rand(20, 50, generator=generator).to(device)
@@ -621,8 +696,9 @@ BAD_LISTS = {
     "repeated": (
         {"item_ids": torch.tensor([[1, 2, 1]] * 2)},
         ValueError,
-        r"an item recommended twice: row 0 is \[1, 2, 1\]",
+        r"an item recommended twice: row 0 is \[1, 2, 1\] \(duplicates='first' ",
     ),
+    "duplicates": ({"duplicates": "last"}, ValueError, "duplicates must be one of 'error', 'first', got 'last'"),
     "dense target": ({"target": SCORES > 0}, TypeError, "from_topk takes integer item ids as target"),
     "overlap": ({"exclude": torch.tensor([[2], [5]])}, ValueError, "1 of 2 rows with a target that is also excluded"),
 }

@@ -16,6 +16,7 @@ Validation: TypeAlias = bool | Literal["deferred"]
 VIOLATIONS = {
     "target_range": "with a target id beyond the last item",
     "target_repeat": "with an item listed twice in target",
+    "labels": "whose labels are no pairs of a row of the batch and an item >= 0",
     "target_width": "with more relevant items than max_relevant",
     "gains": "with a gain that is NaN or infinite",
     "exclude_range": "with an excluded id beyond the last item",
@@ -23,7 +24,7 @@ VIOLATIONS = {
     "overlap": "with a target that is also excluded",
     "scores": "with a score that is NaN or +inf",
     "list_repeat": "with an item recommended twice",
-    "list_short": "known to fewer than k places (lists: recommend k + history; ranks: look at k places)",
+    "list_short": "known to fewer than k places (lists: recommend k + history, and repeats; ranks: look at k places)",
     "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid)",
     "weights": "with a weight that is negative, NaN or infinite",
     "empty": "without a relevant item (empty_target_action='error')",

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import HeteroData
+from torchmetrics import Metric
 
-from torchrecmetrics.checks import describe
-from torchrecmetrics.collection import Metrics, RecMetricCollection
+from torchrecmetrics.checks import Checks, Faults, check_choice, check_device, check_ids, check_strided, describe
+from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
 from torchrecmetrics.evaluation import EvaluateOptions, Evaluation, check_target
 from torchrecmetrics.evaluation import evaluate as evaluate_embeddings
 from torchrecmetrics.interactions import Interactions
-from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.metric import MetricOptions, RankingMetric
+from torchrecmetrics.ranking import Duplicates, Ranking
 from torchrecmetrics.scoring import Histories, evaluating
+
+try:
+    from torch_geometric.data import HeteroData
+except ImportError as error:
+    raise ImportError("torchrecmetrics.pyg needs PyG: pip install 'torchrecmetrics[pyg]'") from error
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Embed: TypeAlias = Callable[[nn.Module], Tensor | tuple[Tensor, Tensor]]
+Embed: TypeAlias = Callable[[nn.Module], Tensor | tuple[Tensor, Tensor] | dict[str, Tensor]]
+EdgeType: TypeAlias = tuple[str, str, str] | tuple[str, str]
 
 __all__ = ["LinkPredCollection", "evaluate", "message_passing_interactions"]
 
@@ -35,7 +44,7 @@ def evaluate(
     exclude: Histories | Literal["message_passing"] | None = "message_passing",
     edge_weight: Tensor | None = None,
     embed: Embed | None = None,
-    edge_type: tuple[str, str, str] | None = None,
+    edge_type: EdgeType | None = None,
     **options: Unpack[EvaluateOptions],
 ) -> Evaluation:
     """Embed users and items once, on the graph the model was trained on, and rank the whole catalogue for every user.
@@ -51,8 +60,10 @@ def evaluate(
         exclude: what leaves a user's candidates: the "message_passing" edges (default), None = nothing, or as in
             `torchrecmetrics.evaluate`.
         edge_weight: passed on to `get_embedding`.
-        embed: a function of the model (alone) that returns (users [U, d], items [I, d]), or both in one [U + I, d].
-        edge_type: (user type, relation, item type) of the edges in `HeteroData`; not needed if there is one type only.
+        embed: a function of the model (alone) that returns (users [U, d], items [I, d]), or both in one [U + I, d], or
+            for `HeteroData` {node type: embeddings}.
+        edge_type: (user type, relation, item type) of the edges in `HeteroData`, or (user type, item type) where that
+            says it; not needed if there is one type only.
         options: as in `torchrecmetrics.evaluate` (`k`, `user_ids`, `batch_size`, `item_bias`, `progress`, ...).
 
     Example:
@@ -65,6 +76,7 @@ def evaluate(
         >>> pyg.evaluate("Recall@2", model, edges, target=test)["Recall@2"]
         tensor(1., dtype=torch.float64)
     """
+    _check_options(options)
     check_target(target)
     if isinstance(exclude, str):
         if exclude != "message_passing":
@@ -78,7 +90,9 @@ def evaluate(
         elif not hasattr(model, "get_embedding"):
             raise TypeError(f"{type(model).__name__} has no get_embedding(edge_index): pass embed=")
         elif isinstance(edge_index, HeteroData):
-            raise TypeError("HeteroData needs embed=, a function of the model that returns (users, items)")
+            raise TypeError(
+                "HeteroData needs embed=, a function of the model: (users, items) or {node type: embeddings} as result"
+            )
         else:
             get_embedding: Any = model.get_embedding
             embedded = get_embedding(edge_index, *([] if edge_weight is None else [edge_weight]))
@@ -90,14 +104,20 @@ def evaluate(
                 f"target has {target.num_users} users + {target.num_items} items"
             )
         embedded = embedded[: target.num_users], embedded[target.num_users :]
+    if isinstance(embedded, Mapping) and isinstance(edge_index, HeteroData):
+        user_type, *_, item_type = _only_type(edge_index, edge_type)
+        if not {user_type, item_type} <= embedded.keys():
+            raise ValueError(f"embed returned {list(embedded)}, the edges lead from {user_type!r} to {item_type!r}")
+        embedded = embedded[user_type], embedded[item_type]
     if not isinstance(embedded, (tuple, list)) or len(embedded) != 2:
-        raise TypeError(f"embed must return (users, items) or one tensor of both, got {describe(embedded)}")
+        what = "(users, items), one tensor of both or, for HeteroData, {node type: embeddings}"
+        raise TypeError(f"embed must return {what}, got {describe(embedded)}")
     users, items = embedded
     return evaluate_embeddings(metrics, users, items, target=target, exclude=exclude, **options)
 
 
 def message_passing_interactions(
-    edge_index: Any, num_users: int, num_items: int, *, edge_type: tuple[str, str, str] | None = None
+    edge_index: Any, num_users: int, num_items: int, *, edge_type: EdgeType | None = None
 ) -> Interactions:
     """Return the user -> item edges of a graph as `Interactions`; their mirror images and self loops are passed over.
 
@@ -108,11 +128,8 @@ def message_passing_interactions(
             are edges but none from a user to an item.
     """
     if isinstance(edge_index, HeteroData):
-        types = edge_index.edge_types
-        edge_type = types[0] if edge_type is None and len(types) == 1 else edge_type
-        if edge_type not in types:
-            raise ValueError(f"HeteroData needs edge_type, (user type, relation, item type), one of {types}")
-        return Interactions.from_edge_index(edge_index[edge_type].edge_index, num_users, num_items)
+        chosen = edge_index[_only_type(edge_index, edge_type)].edge_index
+        return Interactions.from_edge_index(chosen, num_users, num_items)
     if edge_type is not None:
         raise ValueError("edge_type is for HeteroData")
     edges = _edges(edge_index)
@@ -135,6 +152,31 @@ def message_passing_interactions(
     return Interactions.from_edge_index(chosen, num_users, num_items, item_offset=num_users)
 
 
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what `torchrecmetrics.evaluate` does not take."""
+    known = ["edge_weight", "embed", "edge_type", "target", "exclude", *EvaluateOptions.__annotations__]
+    for name in options:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+            raise TypeError(
+                f"pyg.evaluate has no argument {name!r}{hint} There are {', '.join(known)}; options of one metric go "
+                "to its instance, such as NDCG(10, gain='exponential')"
+            )
+
+
+def _only_type(data: HeteroData, edge_type: EdgeType | None) -> tuple[str, str, str]:
+    """Return the type of the edges that is meant."""
+    types: list[tuple[str, str, str]] = data.edge_types
+    fitting = [each for each in types if edge_type in (None, each, (each[0], each[2]))]
+    if len(fitting) != 1:
+        raise ValueError(
+            "HeteroData needs edge_type, (user type, relation, item type) or, where that says it, (user type, item "
+            f"type), one of {types}, got {edge_type!r}"
+        )
+    return fitting[0]
+
+
 def _edges(edge_index: Any) -> Tensor:
     """Return sources above targets, int64 [2, E], of any adjacency that PyG takes."""
     if isinstance(edge_index, Tensor):
@@ -153,13 +195,40 @@ def _edges(edge_index: Any) -> Tensor:
     )
 
 
+class LinkPredOptions(MetricOptions, total=False):
+    """Keywords that `LinkPredCollection` passes on to `RecMetricCollection`."""
+
+    prefix: str | None
+    postfix: str | None
+    key_format: KeyFormat
+
+
+_WITHOUT = {
+    "padding_idx": "-1 fills up lists, and labels are edges, without padding",
+    "overlap": "nothing is excluded; Ranking.from_topk(..., exclude=, overlap=) makes what RecMetricCollection takes",
+}
+
+
 class LinkPredCollection(RecMetricCollection):
     """`RecMetricCollection` with the arguments of PyG's `LinkPredMetric.update`.
 
     Takes what `RecMetricCollection` takes, so a `LinkPredMetricCollection` is exchanged by changing its constructor.
-    What is different then: MAP divides by R (`MAP(k, normalize="min")` is PyG's), NDCG reads `edge_label_weight` (PyG's
-    with `weighted=True` only), a k beyond the list's length is refused, an item listed twice is an error, -1 means that
-    there are no more items.
+    Lists are all that is recommended, as in PyG: beyond their end every label is a miss. What is different then:
+
+    - keys are `Precision@10`, `Recall-weighted@10`; PyG's `LinkPredPrecision@10`, `WeightedLinkPredRecall@10`;
+    - MAP divides by R (`MAP(k, normalize="min")` is PyG's);
+    - NDCG reads `edge_label_weight` wherever it is given (PyG's with `weighted=True` only);
+    - a weight < 0 is a penalty in NDCG (PyG's collection drops the label), NaN or infinity an error;
+    - an item listed twice for a row is an error (PyG counts both as hits), so is a label given twice (PyG counts both
+      in R), a row beyond the batch and a label < 0;
+    - -1 in a list means that there are no more items (PyG takes it for another row's item);
+    - without any label `compute()` is nan with a warning (PyG's is 0);
+    - metrics without a cut-off are refused, but for RPrecision.
+
+    Args:
+        metrics: as in `RecMetricCollection`, with `k` and other options; `max_relevant` is the most labels of a row.
+        duplicates: an item listed twice is an "error", or its "first" place stands alone and those behind move up.
+        duplicate_labels: a label given twice is an "error", or the "first" counts, with its weight.
 
     Example:
         >>> import torch
@@ -170,13 +239,49 @@ class LinkPredCollection(RecMetricCollection):
         {'Precision@2': 0.5, 'Recall@2': 0.75}
     """
 
+    def __init__(
+        self,
+        metrics: Metrics,
+        k: int | Iterable[int] | None = None,
+        *,
+        duplicates: Duplicates = "error",
+        duplicate_labels: Duplicates = "error",
+        **options: Unpack[LinkPredOptions],
+    ) -> None:
+        check_choice("duplicates", duplicates, get_args(Duplicates))
+        check_choice("duplicate_labels", duplicate_labels, get_args(Duplicates))
+        super().__init__(metrics, k, **options)
+        self.duplicates: Duplicates = duplicates
+        self.duplicate_labels: Duplicates = duplicate_labels
+
+    def __setitem__(self, key: str, module: Metric) -> None:  # type: ignore[override]
+        if isinstance(module, RankingMetric):
+            for name, cure in _WITHOUT.items():
+                if getattr(module, name) is not None:
+                    raise ValueError(
+                        f"{key}: {name}={getattr(module, name)!r} has no place in LinkPredCollection: {cure}"
+                    )
+            if module.needs.depth is None:
+                raise ValueError(f"{key} reads the whole ranking, pred_index_mat is the top of it: give it a cut-off k")
+        super().__setitem__(key, module)
+
+    @property
+    def max_k(self) -> int | None:
+        """The largest cut-off: how wide `pred_index_mat` should be."""
+        return max((member.k for member in self.members if member.k is not None), default=None)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether a member cannot do without `edge_label_weight`."""
+        return any(member.options.get("weighted") for member in self.members)
+
     def update(  # type: ignore[override]
         self,
         pred_index_mat: Tensor,
         edge_label_index: Tensor | tuple[Tensor, Tensor],
         edge_label_weight: Tensor | None = None,
     ) -> None:
-        """Add a batch; costs one host sync.
+        """Add a batch; costs one host sync unless `max_relevant` says how many labels a row has at most.
 
         Args:
             pred_index_mat: integer [B, K], each row's items, best first, -1 = no more.
@@ -194,10 +299,120 @@ class LinkPredCollection(RecMetricCollection):
         """Add a batch and return its own values; arguments as in `update`."""
         return super().forward(self._ranking(pred_index_mat, edge_label_index, edge_label_weight))
 
+    @torch.no_grad()
     def _ranking(self, lists: Tensor, labels: Tensor | tuple[Tensor, Tensor], weights: Tensor | None) -> Ranking:
-        edges = torch.stack(list(labels)) if isinstance(labels, (tuple, list)) else labels
-        num_items = int(edges[1].max()) + 1 if edges.numel() else 0
-        relevant = Interactions.from_edge_index(edges, len(lists), num_items, weights, duplicates="error")
-        batch = relevant.select(torch.arange(len(lists)))
-        member = self.members[0]
-        return Ranking.from_topk(lists, batch.items, gains=batch.values, validate_args=member.validate_args)
+        if weights is None and self.weighted:
+            raise ValueError("edge_label_weight is missing: Recall(weighted=True) is the share of it that was found")
+        check_ids("pred_index_mat", lists)
+        if lists.dim() != 2:
+            raise ValueError(f"pred_index_mat must be [B, K], the best items of each row, got {list(lists.shape)}")
+        if not lists.shape[1]:  # nothing was recommended
+            lists = lists.new_full((len(lists), 1), -1)
+        edges = _label_edges(labels, lists)
+        _check_label_weights(weights, edges)
+        rules = self.members[0].rules
+        checks = Checks(rules.validate_args, lists.device, len(lists))
+        target, gains = _padded(edges, weights, rules.max_relevant, self.duplicate_labels, len(lists), checks)
+        ranking = Ranking.from_topk(
+            lists,
+            target,
+            gains=gains,
+            complete=True,
+            duplicates=self.duplicates,
+            validate_args=rules.validate_args,
+        )
+        ours, theirs = checks.faults, ranking.faults
+        if ours.rows is None or ours.counts is None or theirs.rows is None or theirs.counts is None:
+            return ranking
+        return replace(ranking, faults=Faults(ours.rows | theirs.rows, ours.counts + theirs.counts))
+
+
+def _label_edges(labels: Any, lists: Tensor) -> Tensor:
+    """Return rows of the batch above items, int64 [2, E]."""
+    pair = isinstance(labels, (tuple, list))
+    for number, part in enumerate(labels if pair else (labels,)):
+        name = f"edge_label_index[{number}]" if pair else "edge_label_index"
+        check_ids(name, part)
+        check_strided(name, part)
+        check_device(name, part, lists.device)
+    shapes = [list(part.shape) for part in labels] if pair else list(labels.shape)
+    if len(shapes) != 2 or (shapes[0] != shapes[1] or len(shapes[0]) != 1 if pair else shapes[0] != 2):
+        hint = "; pass edge_label_index.T" if not pair and shapes[1:] == [2] else ""
+        raise ValueError(f"edge_label_index must be [2, E] or a pair of [E], batch rows and items, got {shapes}{hint}")
+    edges = torch.stack([part.long() for part in labels]) if pair else labels.as_subclass(Tensor).long()
+    if edges.shape[1] and not len(lists):
+        raise ValueError(f"edge_label_index holds {edges.shape[1]} labels, pred_index_mat no row")
+    return edges
+
+
+def _check_label_weights(weights: Any, edges: Tensor) -> None:
+    """Refuse what is not one number for each label."""
+    if weights is None:
+        return
+    if not isinstance(weights, Tensor) or weights.dtype == torch.bool or weights.is_complex():
+        raise TypeError(f"edge_label_weight must be a tensor of numbers, got {describe(weights)}")
+    if weights.shape != edges[0].shape:
+        raise ValueError(f"edge_label_weight must be [{edges.shape[1]}], one for each label, got {list(weights.shape)}")
+    check_device("edge_label_weight", weights, edges.device)
+
+
+def _padded(
+    edges: Tensor, weights: Tensor | None, width: int | None, duplicates: Duplicates, rows: int, checks: Checks
+) -> tuple[Tensor, Tensor | None]:
+    """Bring labels to padded ids [B, T] and gains beside them; rows whose labels are wrong are rejected and emptied."""
+    row, item = edges
+    inside = (row >= 0) & (row < rows)
+
+    def reject(kind: str, wrong: Tensor, detail: Callable[[int], str]) -> None:
+        """Reject rows with a wrong label; all of them for one that belongs to none."""
+        found = torch.zeros(rows + 1, dtype=torch.bool, device=row.device)
+        found[row.where(wrong & inside, rows)] = True
+        everywhere = (wrong & ~inside).any()
+        checks.reject(kind, found[:rows] | everywhere, lambda _: detail(int(wrong.nonzero()[0])))
+
+    if checks.enabled:
+        reject(
+            "labels",
+            ~inside | (item < 0),
+            lambda at: (
+                f"edge_label_index[:, {at}] is {edges[:, at].tolist()}, in "
+                f"a batch of {rows} rows (their positions in pred_index_mat, not user ids)"
+            ),
+        )
+        if weights is not None:
+            reject("gains", ~weights.isfinite(), lambda at: f"edge_label_weight[{at}] is {weights[at]}")
+
+    # by row, then item; what belongs to no row comes last
+    place = row.where(inside & (item >= 0), rows)
+    order = item.sort(stable=True).indices
+    order = order[place[order].sort(stable=True).indices]
+    place, item = place[order], item[order]
+    again = torch.zeros_like(inside)
+    again[1:] = (place[1:] == place[:-1]) & (item[1:] == item[:-1]) & (place[1:] < rows)
+    if checks.enabled and duplicates == "error":
+        twice = torch.zeros_like(again)
+        twice[order] = again
+        reject(
+            "target_repeat",
+            twice,
+            lambda at: (
+                f"edge_label_index[:, {at}] is {edges[:, at].tolist()} once more "
+                "(duplicate_labels='first' counts a label once)"
+            ),
+        )
+    kept = (place < rows) & ~again
+    degree = torch.zeros(rows + 1, dtype=torch.int64, device=row.device).index_add_(0, place, kept.long())
+    slot = kept.cumsum(0) - 1 - (degree.cumsum(0) - degree)[place]
+    if width is None:
+        width = max(1, int(degree.max()))
+    elif checks.enabled:
+        checks.reject("target_width", degree[:rows] > width, lambda at: f"batch row {at}: {int(degree[at])} > {width}")
+    cell = (place * width + slot).where(kept & (slot < width), rows * width)
+
+    def spread(values: Tensor, fill: int) -> Tensor:
+        cells = values.new_full((rows * width + 1,), fill).scatter(0, cell, values)
+        return cells[:-1].view(rows, width)
+
+    target = spread(item, -1)
+    target = target.where(checks.without_rejected(target >= 0), -1)
+    return target, None if weights is None else spread(weights[order], 0)

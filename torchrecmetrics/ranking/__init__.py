@@ -11,10 +11,11 @@ from torchrecmetrics.ranking.places import DEPTH_UNKNOWN, Graded, Reach, derived
 from torchrecmetrics.ranking.ranks import FromRanks
 from torchrecmetrics.ranking.rules import Needs, Overlap, Rules, Ties
 from torchrecmetrics.ranking.scores import FromScores, ScoreRows, get_topk_ranks
-from torchrecmetrics.ranking.topk import FromTopk
+from torchrecmetrics.ranking.topk import Duplicates, FromTopk
 
 __all__ = [
     "DEPTH_UNKNOWN",
+    "Duplicates",
     "Exclude",
     "Graded",
     "Needs",

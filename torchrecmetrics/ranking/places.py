@@ -67,6 +67,8 @@ class Places:
     """Int64 [B]: how many items were candidates, where known."""
     num_recommended: Tensor | None = None
     """Int64 [B]: length of the list handed in, or candidates with score >= `score_threshold`."""
+    num_repeated: Tensor | None = None
+    """Int64 [B]: entries of the list handed in that repeated an earlier one, where they leave it; else None."""
     score_threshold: float | None = None
     """What `num_recommended` was counted with."""
     reach: Reach = field(default_factory=Reach)

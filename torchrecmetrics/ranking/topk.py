@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.arrays import float_dtype, search
-from torchrecmetrics.checks import Checks, Validation, check_ids, check_integer_target, shown
+from torchrecmetrics.checks import Checks, Validation, check_choice, check_ids, check_integer_target, shown
 from torchrecmetrics.ranking.excluded import Exclude
 from torchrecmetrics.ranking.places import Graded, Places, Reach
 from torchrecmetrics.ranking.rules import Overlap, Rules
@@ -16,6 +16,8 @@ from torchrecmetrics.ranking.targets import Targets
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+Duplicates: TypeAlias = Literal["error", "first"]
 
 
 class FromTopk(Places):
@@ -31,6 +33,7 @@ class FromTopk(Places):
         gains: Tensor | None = None,
         exclude: Exclude | None = None,
         complete: bool = False,
+        duplicates: Duplicates = "error",
         padding_idx: int | None = None,
         overlap: Overlap = "error",
         validate_args: Validation = True,
@@ -39,13 +42,15 @@ class FromTopk(Places):
 
         Args:
             item_ids: integer [B, K], best first. A negative id = the recommender had no more items; it takes no
-                place. An item listed twice is an error.
+                place.
             target: integer ids [B] or [B, T], negative = padding.
             gains: as in `from_scores`.
             exclude: ids [B, H], bool [B, I], bool [I] or a tuple: these items leave the list and those behind move up.
                 A row left with fewer places than a metric's k is an error unless its recommender had no more items
                 (a negative id): fetch k + history.
             complete: the lists are all that is recommended; an item that is not listed is a miss at every k.
+            duplicates: an item listed twice is an "error", or only its "first" place stands (beam search): the others
+                leave the list as excluded items do, so fetch more than k, and `num_repeated` counts them.
             padding_idx: this id is padding in target and exclude, and leaves the list like an excluded item.
             overlap: as in `from_scores`.
             validate_args: as in `from_scores`.
@@ -59,6 +64,7 @@ class FromTopk(Places):
                     [1., inf]], dtype=torch.float64)
         """
         rules = Rules(padding_idx=padding_idx, overlap=overlap, validate_args=validate_args)
+        check_choice("duplicates", duplicates, get_args(Duplicates))
         _check_lists(item_ids, target)
         rows, depth = item_ids.shape
         device = item_ids.device
@@ -68,12 +74,12 @@ class FromTopk(Places):
         # where each target stands in its list, if it does
         item_ids = item_ids.long()
         given = item_ids >= 0
-        by_id, slot = item_ids.where(given, -1).sort(dim=1)
-        if checks.enabled:
-            again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
-            if padding_idx is not None:
-                again &= by_id[:, 1:] != padding_idx
-            checks.reject("list_repeat", again, lambda row: f"row {row} is {shown(item_ids[row])}")
+        by_id, slot = item_ids.where(given, -1).sort(dim=1, stable=True)
+        again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
+        if padding_idx is not None:
+            again &= by_id[:, 1:] != padding_idx
+        if duplicates == "error" and checks.enabled:
+            checks.reject("list_repeat", again, lambda row: _repeat_detail(row, item_ids))
         nearest = search(by_id, targets.ids).clamp(max=depth - 1)
         at = slot.gather(1, nearest)
         present = targets.listed & (by_id.gather(1, nearest) == targets.ids)
@@ -86,6 +92,8 @@ class FromTopk(Places):
             kept = (targets.overlapping & present).to(torch.int64)
             removed &= torch.zeros_like(item_ids).scatter_add_(1, at, kept) == 0
         stays = given & ~removed
+        if duplicates == "first":
+            stays &= torch.ones_like(stays).scatter(1, slot[:, 1:], ~again)
         length = stays.sum(1)
         placed = present & stays.gather(1, at)
         places = stays.cumsum(1).gather(1, at).to(float_dtype(device))
@@ -97,7 +105,8 @@ class FromTopk(Places):
             found = Graded(ranks, targets.gains.where(relevant, 0).gather(1, order))
             unwanted = placed & unwanted
             penalties = Graded(places.where(unwanted, torch.inf), targets.gains.where(unwanted, 0))
-        cut = (exclude is not None or padding_idx is not None) and not complete and checks.enabled
+        shortens = exclude is not None or padding_idx is not None or duplicates == "first"
+        cut = shortens and not complete and checks.enabled
         none = torch.zeros(rows, dtype=torch.bool, device=device)
         return cls(
             found=found,
@@ -106,10 +115,15 @@ class FromTopk(Places):
             unreachable=targets.overlapping.any(1) if overlap == "miss" else none,
             penalties=penalties,
             num_recommended=length,
+            num_repeated=again.sum(1) if duplicates == "first" else None,
             reach=Reach(None if complete else depth, rows=length.where(given.all(1), depth) if cut else None),
             faults=checks.faults,
             made_with=rules.shaping("padding_idx", "overlap"),
         )
+
+
+def _repeat_detail(row: int, item_ids: Tensor) -> str:
+    return f"row {row} is {shown(item_ids[row])} (duplicates='first' lets an item's first place stand alone)"
 
 
 def _check_lists(item_ids: Tensor, target: Tensor) -> None:
