@@ -366,6 +366,15 @@ def test_from_topk_by_hand(device):
     assert trm.Ranking.from_topk(lists, target, complete=True).depth is None
 
 
+def test_a_rejected_list_holds_nothing():
+    """With "deferred", a row with an item twice has no relevant item any more; the other one is untouched."""
+    lists, target = torch.tensor([[4, 4, 9], [5, 8, 2]]), torch.tensor([[9, 4], [5, 2]])
+    ranking = trm.Ranking.from_topk(lists, target, validate_args="deferred")
+    assert ranking.ranks.tolist() == [[INF, INF], [1, 3]]
+    assert ranking.num_relevant.tolist() == [0, 2]
+    assert ranking.faults.rows.tolist() == [True, False]
+
+
 @pytest.mark.parametrize("validate_args", [True, "deferred"])
 def test_a_list_is_known_as_far_as_it_reaches(validate_args):
     """Two places are left of three: enough for k = 2, one too few for k = 3, for a formula and for a metric."""
