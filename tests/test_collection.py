@@ -154,6 +154,14 @@ def test_a_member_gets_what_it_alone_needs(device):
     assert numbers(collection.compute()) == {metric.label: metric(scores, target).item() for metric in members}
 
 
+def test_ranks_are_kept_as_far_as_any_member_reads(device):
+    """R-precision looks behind every cut-off beside it."""
+    ranks = torch.tensor([[4, 1, 9, 3], [2, 7, 0, 0]], device=device)
+    collection = trm.RecMetricCollection(["HR", "RPrecision"], k=2)
+    collection.to(device).update(ranks, depth=20)
+    assert numbers(collection.compute()) == {"HR@2": 1.0, "RPrecision": (3 / 4 + 1 / 2) / 2}
+
+
 def test_reset_asks_nothing_of_the_device(device):
     """Thirty metrics would be sixty copies; what was computed can be read afterwards, and a batch starts from zero."""
     collection = trm.RecMetricCollection(["HR", "NDCG"], k=[1, 5]).to(device)

@@ -454,7 +454,7 @@ def test_link_pred_speaks_of_its_arguments(changed, error, message):
 def test_without_pyg(monkeypatch):
     """The error names the extra."""
     monkeypatch.delitem(sys.modules, "torchrecmetrics.pyg")
-    monkeypatch.setitem(sys.modules, "torch_geometric.data", None)
+    monkeypatch.setitem(sys.modules, "torch_geometric", None)
     with pytest.raises(ImportError, match=r"torchrecmetrics.pyg needs PyG: pip install 'torchrecmetrics\[pyg\]'"):
         importlib.import_module("torchrecmetrics.pyg")
 

@@ -1,0 +1,11 @@
+"""PyG in and out: evaluate a LightGCN-style model on its graph, and `LinkPredMetric`'s arguments for our collection."""
+
+try:
+    import torch_geometric  # noqa: F401
+except ImportError as error:
+    raise ImportError("torchrecmetrics.pyg needs PyG: pip install 'torchrecmetrics[pyg]'") from error
+
+from torchrecmetrics.pyg.graphs import evaluate, message_passing_interactions
+from torchrecmetrics.pyg.link_pred import LinkPredCollection
+
+__all__ = ["LinkPredCollection", "evaluate", "message_passing_interactions"]
