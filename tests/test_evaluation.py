@@ -464,6 +464,16 @@ BAD = [
         TypeError,
         "target must be Interactions, got a torch.int64 tensor",
     ),
+    (
+        lambda: trm.evaluate("HR", U, V, target=TEST.select([0]), k=5),
+        TypeError,
+        "target must be Interactions, got Batch: pass the Interactions whole, without select",
+    ),
+    (
+        lambda: trm.evaluate("HR", U, V, target=TEST, exclude=TRAIN.select([0]), k=5),
+        TypeError,
+        "exclude must be Interactions, .*, got Batch: pass the Interactions whole, without select",
+    ),
     (lambda: trm.evaluate("HR", U, V, target=TEST.without(TEST), k=5), ValueError, "target holds no interactions"),
     (
         lambda: trm.evaluate("HR", U, V, target=TEST, exclude=TEST, k=5),

@@ -345,6 +345,40 @@ def test_excluding_ids_equals_masking(generator):
         assert torch.equal(got.num_ranked, masked.num_ranked)
 
 
+@pytest.mark.parametrize("ratings", [None, torch.tensor([1, 0, 2, 2, 3])])
+def test_a_selection_is_its_items(ratings, device):
+    """What Interactions.select gives is ids and, as target, gains: its ratings are no history of their own."""
+    edges = torch.tensor([[0, 0, 1, 2, 2], [4, 5, 4, 0, 1]], device=device)
+    ratings = None if ratings is None else ratings.to(device)
+    seen = trm.Interactions.from_edge_index(edges, 3, 6, ratings).select([0, 1, 2])
+    scores = torch.rand(3, 6, generator=torch.Generator().manual_seed(0)).to(device)
+    lists, target = scores.argsort(1, descending=True), torch.tensor([[3], [2], [5]], device=device)
+    mask = torch.arange(6, device=device) == 1
+    for exclude, meant in ((seen, seen.items), ((mask, seen), (mask, seen.items))):
+        for make, what in ((trm.Ranking.from_scores, scores), (trm.Ranking.from_topk, lists)):
+            assert torch.equal(make(what, target, exclude=exclude).ranks, make(what, target, exclude=meant).ranks)
+        metric, same = trm.MRR(3).to(device), trm.MRR(3).to(device)
+        metric.update(scores, target, exclude=exclude)
+        same.update(scores, target, exclude=meant)
+        assert metric.compute() == same.compute()
+        ranks = trm.get_topk_ranks(scores, target, 3, exclude=exclude)
+        assert torch.equal(ranks, trm.get_topk_ranks(scores, target, 3, exclude=meant))
+    for make, what in ((trm.Ranking.from_scores, scores), (trm.Ranking.from_topk, lists)):
+        got, wanted = make(what, seen), make(what, seen.items, gains=seen.values)
+        assert torch.equal(got.ranks, wanted.ranks)
+        assert torch.equal(trm.functional.ndcg(got, 3), trm.functional.ndcg(wanted, 3))
+    metric = trm.NDCG(3).to(device)
+    metric.update(scores, seen, exclude=target)
+    assert metric.compute() == trm.functional.ndcg(trm.Ranking.from_scores(scores, seen, exclude=target), 3).mean()
+    if ratings is None:
+        assert torch.equal(trm.get_topk_ranks(scores, seen, 3), trm.get_topk_ranks(scores, seen.items, 3))
+    else:
+        with pytest.raises(TypeError, match=r"knows no gains, and target holds values: pass target\.items"):
+            trm.get_topk_ranks(scores, seen, 3)
+        with pytest.raises(ValueError, match=r"gains were given beside a target that holds values: pass target\.items"):
+            metric.update(scores, seen, gains=seen.values)
+
+
 # ------------------------------------------------------------------------------------------------- lists, ranks, flat
 
 

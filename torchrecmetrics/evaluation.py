@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrecmetrics import kernels
 from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.collection import Metrics, RecMetricCollection
-from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.metric import MetricOptions, RankingMetric
 from torchrecmetrics.ranking import Ranking
@@ -85,11 +85,11 @@ class Evaluation(dict[str, Tensor]):
 def check_target(target: Any) -> None:
     """Refuse a ground truth that is not `Interactions`."""
     if not isinstance(target, Interactions):
-        hint = (
-            "pass split.test"
-            if hasattr(target, "test")
-            else "Interactions.from_edge_index(edges, num_users, num_items)"
-        )
+        hint = "Interactions.from_edge_index(edges, num_users, num_items)"
+        if isinstance(target, Batch):
+            hint = "pass the Interactions whole, without select"
+        elif hasattr(target, "test"):
+            hint = "pass split.test"
         raise TypeError(f"target must be Interactions, got {describe(target)}: {hint}")
 
 

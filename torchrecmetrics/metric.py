@@ -22,6 +22,7 @@ from torchrecmetrics.checks import (
     check_score_threshold,
     describe,
 )
+from torchrecmetrics.interactions import Batch
 from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.ranking import Exclude, Needs, Overlap, Ranking, Rules, Ties
 from torchrecmetrics.ranking.forms import Form, read
@@ -289,7 +290,7 @@ class RankingMetric(SummedMetric):
     def update(
         self,
         scores: Tensor | Ranking | None = None,
-        target: Tensor | None = None,
+        target: Tensor | Batch | None = None,
         *,
         gains: Tensor | None = None,
         exclude: Exclude | None = None,
@@ -306,7 +307,7 @@ class RankingMetric(SummedMetric):
     def forward(
         self,
         scores: Tensor | Ranking | None = None,
-        target: Tensor | None = None,
+        target: Tensor | Batch | None = None,
         *,
         gains: Tensor | None = None,
         exclude: Exclude | None = None,

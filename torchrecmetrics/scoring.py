@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchrecmetrics.checks import check_k, describe
-from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Products
 from torchrecmetrics.ranking import Exclude, ScoreRows
 
@@ -276,11 +276,11 @@ def evaluating(model: Any) -> Iterator[None]:
 # ---------------------------------------------------------------------------------------------------------- history
 
 
-def histories(exclude: Histories | None) -> Sequence[Any]:
+def histories(exclude: Any) -> Sequence[Any]:
     """Return what was given as one thing, several or none as several."""
     if exclude is None:
         return ()
-    return exclude if isinstance(exclude, (tuple, list)) else (exclude,)
+    return exclude if isinstance(exclude, (tuple, list)) and not isinstance(exclude, Batch) else (exclude,)
 
 
 class History:
@@ -298,6 +298,7 @@ class History:
                 self.masks.append(place.bring("exclude", part))
             else:
                 what = f"{part.dtype} {list(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
+                what += ": pass the Interactions whole, without select" if isinstance(part, Batch) else ""
                 raise TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")
 
     def lengths(self, num_users: int) -> Tensor:

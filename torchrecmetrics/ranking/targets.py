@@ -17,6 +17,7 @@ from torchrecmetrics.checks import (
     describe,
     shown,
 )
+from torchrecmetrics.interactions import Batch
 from torchrecmetrics.ranking.excluded import Exclude, Excluded
 from torchrecmetrics.ranking.rules import Rules
 
@@ -61,6 +62,15 @@ class Targets(NamedTuple):
     def unwanted(self) -> Tensor | None:
         """Items with a negative gain, bool [B, T]; None where there can be none."""
         return None if self.gains is None else self.listed & (self.gains < 0)
+
+
+def selected(target: Tensor | Batch, gains: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return ids and gains of a target, which `Interactions.select` gives as one."""
+    if not isinstance(target, Batch):
+        return target, gains
+    if target.values is not None and gains is not None:
+        raise ValueError("gains were given beside a target that holds values: pass target.items")
+    return target.items, target.values if gains is None else gains
 
 
 def _entries(
