@@ -442,6 +442,33 @@ def test_ranks_know_their_depth(device):
         trm.Ranking.from_ranks(ranks, depth=5)
 
 
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("k", [1, 3, 40_000, 2**31 - 1, 2**31, 2**40, 2**53 - 1])
+@pytest.mark.parametrize("depth", [None, 2**40, 2**53 - 1])
+def test_ranks_of_any_integer_type(dtype, k, depth, device):
+    """Padding is padding, and a place in the first k a hit, whatever fits the type of the ranks."""
+    largest = torch.iinfo(dtype).max
+    ranks = torch.tensor([[0, 2, -1], [3, largest, 0], [0, 0, 0]], dtype=dtype, device=device)
+    if depth is not None and depth < k:
+        return
+    found = [k >= 2, k >= 3], [1 / 2 if k > 1 else 0.0, 1 / 3 if k > 2 else 0.0], [k >= 2, (k >= 3) + (largest <= k)]
+    for metric, expected in zip((trm.HR(k), trm.MRR(k), trm.Precision(k)), found, strict=True):
+        metric.to(device).update(ranks, depth=depth)
+        expected = sum(expected) / 2 / (k if isinstance(metric, trm.Precision) else 1)
+        assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
+        assert (metric.num_users, metric.num_skipped) == (2, 1)
+    if depth is None:
+        assert trm.Ranking.from_ranks(ranks).num_relevant.tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize("k", [2**53, 2**63])
+def test_k_beyond_float64_is_refused(k):
+    """k + 1 and k would be one place."""
+    for make in (trm.HR, trm.MRR, lambda k: trm.get_topk_ranks(SCORES, TARGET, k)):
+        with pytest.raises(ValueError, match=f"k must be below 2\\^53, .*, got {k}"):
+            make(k)
+
+
 def test_a_repeated_place_tells_the_depth():
     """Two relevant items cannot share a place: two 11s are the "not in the top 10" of ranks cut there."""
     joined = torch.cat([torch.tensor([[11, 2, 11]]), torch.tensor([[1, 2, 3]])])

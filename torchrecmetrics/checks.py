@@ -84,15 +84,16 @@ class Checks:
 
 
 def check_k(k: Any, name: str = "k") -> int:
-    """Return `k` as an int >= 1, or raise."""
+    """Return `k` as an int >= 1 that float64 holds, or raise."""
     if isinstance(k, bool):
         raise TypeError(f"{name} must be an integer >= 1, got {k!r}")
     try:
         value = operator.index(k)
     except TypeError:
         raise TypeError(f"{name} must be an integer >= 1, got {k!r} ({type(k).__name__})") from None
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
+    if not 1 <= value < 2**53:
+        wanted = "at least 1" if value < 1 else "below 2^53, where float64 begins to skip whole numbers"
+        raise ValueError(f"{name} must be {wanted}, got {value}")
     return value
 
 
