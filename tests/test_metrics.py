@@ -312,6 +312,24 @@ def test_four_counts():
     assert (metric.num_users, metric.num_skipped, metric.num_unreachable, metric.num_tied) == (3, 1, 1, 1)
 
 
+@pytest.mark.parametrize(("others", "tied"), [([], 1), (["HR@3"], 2), (["MRR"], 3)])
+@pytest.mark.parametrize("form", ["ids", "padded", "bool", "bool, width given"])
+@pytest.mark.parametrize("split", [1, 2, 4])
+def test_what_is_tied_depends_on_the_row_alone(others, tied, form, split):
+    """RPrecision reads R places of a row: neither other rows nor padding nor the target's form move a tie there."""
+    scores = torch.tensor([[5.0, 4, 4, 3, 2, 1], [6, 5, 4, 3, 2, 2], [6, 5, 3, 3, 2, 1], [6, 5, 4, 3, 2, 1]])
+    target = torch.tensor([[1, -1, -1, -1], [4, 0, 1, -1], [2, 0, 3, -1], [0, 1, 2, 3]])  # ties: 2.5; 5.5; 3, 4
+    metric = trm.RecMetricCollection(["RPrecision", *others], max_relevant=5 if "width" in form else None)
+    if form == "padded":
+        target = torch.nn.functional.pad(target, (0, 2), value=-1)
+    elif form != "ids":
+        target = torch.zeros(4, 7).scatter_(1, target.where(target >= 0, 6), 1)[:, :6].bool()
+    for s, t in zip(scores.split(split), target.split(split), strict=True):
+        metric.update(s, t)
+    metric.compute()
+    assert metric["RPrecision"].num_tied == tied
+
+
 @pytest.mark.parametrize("split", [1, 3, 16])
 def test_batches_do_not_show(split, generator):
     """Any split into batches gives the value of the whole to 1e-12: no mean of batch means."""

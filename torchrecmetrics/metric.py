@@ -277,7 +277,10 @@ class RankingMetric(SummedMetric):
 
     @property
     def num_tied(self) -> int:
-        """Rows of the last `compute` with a relevant item that shared its score, within the depth looked at."""
+        """Rows of the last `compute` with a relevant item that shared its score, within the places that are read.
+
+        Those are as many as the deepest `k` of all metrics that rank together; RPrecision asks for the row's own R.
+        """
         return self.last_summary().num_tied
 
     def standard_error(self) -> Tensor:

@@ -58,7 +58,7 @@ class Places:
     num_relevant: Tensor
     """Int64 [B]: relevant items of the row, ranked or not."""
     tied: Tensor
-    """Bool [B]: a relevant item within `depth` shares its score with another candidate."""
+    """Bool [B]: a relevant item shares its score with another candidate, within the places that are read of its row."""
     unreachable: Tensor
     """Bool [B]: a relevant item is not a candidate (excluded, `-inf` or NaN)."""
     penalties: Graded | None = None

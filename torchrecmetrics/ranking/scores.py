@@ -110,7 +110,7 @@ class FromScores(FromLocated):
     ) -> Self:
         """Rank as deep as the readers need, and count what they count; the package may hand over scores in parts."""
         target, gains = selected(target, gains)
-        needs = needs.within(target, rules)
+        asked, needs = needs, needs.within(target, rules)
         shape, device = check_shape(scores, rules)
         checks = Checks(rules.validate_args, device, shape[0])
         targets = Targets.read(target, gains, exclude, shape, rules, checks)
@@ -120,7 +120,7 @@ class FromScores(FromLocated):
             rules.place_ties,
             checks,
             depth=needs.depth,
-            score_threshold=needs.score_threshold,
+            asked=asked,
             made_with=rules.shaping(),
         )
 
