@@ -426,6 +426,61 @@ def test_shard_by_users(world_size, processes):
         assert alone == 1
 
 
+# ------------------------------------------------------------------------------------------------- ids from 1
+
+
+def from_1(tmp_path, make):
+    """Train and test interactions whose ids start at 1, of a size that is not given unless `make` says so."""
+    users, items, times = [0, 0, 0, 1, 1, 1], [1, 2, 3, 3, 2, 4], [1, 2, 3, 4, 5, 6]
+    if make == "text":
+        for name, line in (("train", "0 1 2\n1 3 2"), ("test", "0 3\n1 4")):
+            (tmp_path / name).write_text(line)
+        return trm.Interactions.from_text(tmp_path / "train", tmp_path / "test")
+    if make in ("split", "vocabulary"):
+        ids = {"item_ids": [1, 2, 3, 4]} if make == "vocabulary" else {}
+        split = trm.Interactions.leave_last_out(users, items, times, **ids)
+        return split.train.union(split.valid), split.test.without(split.train)
+    if make == "time":
+        split = trm.Interactions.split_by_time(users, items, [1, 1, 3, 1, 1, 3], 2, 3)
+        return split.train, split.test
+    test = trm.Interactions.from_columns([0, 1], [3, 4], num_items=5 if make == "sized" else None)
+    return trm.Interactions.from_columns([0, 0, 1, 1], [1, 2, 3, 2], num_users=2, num_items=5), test
+
+
+@pytest.mark.parametrize("make", ["columns", "text", "split", "time"])
+def test_ids_from_1_are_noticed(make, tmp_path):
+    """Where nobody said how many items there are, and none has id 0, its column would compete with all others."""
+    train, test = from_1(tmp_path, make)
+    users, items = torch.ones(2, 1), torch.tensor([[9.0], [1], [2], [5], [4]])
+    both = {"target": test, "exclude": train, "k": 1}
+    for call in (
+        lambda **more: trm.evaluate("HR", users, items, **both, **more),
+        lambda **more: trm.evaluate("HR", lambda ids: users[ids] @ items.T, **both, **more),
+        lambda **more: trm.evaluate("HR", users, items, **(both | {"exclude": None}), **more),
+    ):
+        with pytest.warns(UserWarning, match=r"start at 1, padding_idx=0 keeps item 0 .* vocabulary .* num_items") as w:
+            assert call()["HR@1"] == 0
+        assert [warning.filename for warning in w] == [__file__]
+        assert call(padding_idx=0)["HR@1"] > 0
+        assert call(items_allowed=torch.arange(5) > 0)["HR@1"] > 0
+    assert trm.evaluate("HR", users, items, target=test, exclude=(train, torch.arange(5) == 0), k=1)["HR@1"] > 0
+    known = trm.Interactions.from_columns([0, 1], [0, 4])
+    trm.evaluate("HR", users, items, target=known, exclude=test, k=1, overlap="keep")  # item 0 is one like the others
+    if make != "time":
+        with pytest.warns(UserWarning, match=r"ids start at 1, items_allowed=torch.arange\(5\) > 0 keeps item 0") as w:
+            assert trm.recommend(users, items, 1, exclude=test)[0].tolist() == [[0], [0]]
+        assert [warning.filename for warning in w] == [__file__]
+        allowed = torch.arange(5) > 0
+        assert trm.recommend(users, items, 1, exclude=test, items_allowed=allowed)[0].tolist() == [[4], [3]]
+
+
+@pytest.mark.parametrize("make", ["sized", "vocabulary"])
+def test_sizes_that_were_given_are_believed(make, tmp_path):
+    train, test = from_1(tmp_path, make)
+    trm.evaluate("HR", torch.ones(2, 1), torch.ones(test.num_items, 1), target=test, exclude=train, k=1)
+    trm.recommend(torch.ones(2, 1), torch.ones(test.num_items, 1), 1, exclude=test)
+
+
 # ------------------------------------------------------------------------------------------------- bad input
 
 U, V, TRAIN, TEST = world()

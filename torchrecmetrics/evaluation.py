@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
@@ -143,6 +144,9 @@ def evaluate(
     `kernels="triton"` scores of embeddings are counted as they are made and never kept; bfloat16 and float16 embeddings
     are then multiplied as they are, float32 ones as `torch.get_float32_matmul_precision()` says.
 
+    Warns:
+        UserWarning: if ids seem to start at 1: nothing has item 0, and the number of items was not given.
+
     Raises:
         ValueError: for shapes, devices, ids or values that do not fit, and kernels that cannot run there.
 
@@ -171,6 +175,9 @@ def evaluate(
     if user_ids is not None and len(torch.unique(ids)) < len(ids):
         raise ValueError("user_ids hold a user twice")
     needs, member = collection.needs, collection.members[0]
+    rank, world = _my_share(shard)
+    if member.padding_idx is None and rank == 0:
+        _warn_of_item_0([target, *history.parts], history.masks, items_allowed, "padding_idx=0")
     if member.rules.take_overlap == "error":
         history.check_overlap(target, ids)
 
@@ -179,7 +186,6 @@ def evaluate(
     empty = ids[degree[ids] == 0]
     ids = ids[degree[ids] > 0]
     ids = ids[entries[ids].argsort(stable=True)]
-    rank, world = _my_share(shard)
     ids = ids[rank::world]
     if member.device != place.device:
         collection.to(place.device)
@@ -203,6 +209,24 @@ def evaluate(
         for batch in batches(scorer, ids, entries[ids], update, Budget(batch_size, memory_budget)):
             bar.advance(batch, member)
     return Evaluation(collection, chosen)
+
+
+def _warn_of_item_0(
+    parts: Sequence[Interactions], masks: Sequence[Tensor], items_allowed: Tensor | None, cure: str
+) -> None:
+    """Warn if ids seem to start at 1: then an item 0 that nobody can have competes with all the others."""
+    if not any(part.num_items_inferred for part in parts):
+        return
+    known = any((part.items == 0).any() for part in parts)
+    out = any(mask[0] for mask in masks) or (items_allowed is not None and not items_allowed[0])
+    if not known and not out:
+        warnings.warn(
+            "no interaction has item 0, and how many items there are was taken from the largest id: if ids start at 1, "
+            f"{cure} keeps item 0 from being recommended, and a vocabulary (item_ids=) numbers the items from 0; if "
+            "item 0 is one like the others, num_items= says so",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _my_share(shard: str | None) -> tuple[int, int]:
@@ -256,6 +280,7 @@ def recommend(
     terms = Terms(item_bias, similarity, items_allowed)
     scorer = scorer_of(users, items, (num_users, num_items), terms, place)
     history = History(exclude, num_items, place)
+    _warn_of_item_0(history.parts, history.masks, items_allowed, f"items_allowed=torch.arange({num_items}) > 0")
     ids = _ids(user_ids, num_users)
     lengths = history.lengths(num_users)[ids]
     order = lengths.argsort(stable=True)
