@@ -21,6 +21,7 @@ from torchrecmetrics.checks import (
     check_k,
     check_score_threshold,
     describe,
+    in_words,
 )
 from torchrecmetrics.interactions import Batch
 from torchrecmetrics.kernels import KernelChoice
@@ -352,7 +353,8 @@ class RankingMetric(SummedMetric):
         """Turn sums over rows into means, standard errors and counts."""
         for metric, (_, _, _, _, *invalid) in zip(metrics, counts, strict=True):
             if any(invalid):
-                what = "; ".join(f"{n} rows {text}" for n, text in zip(invalid, VIOLATIONS.values(), strict=True) if n)
+                found = zip(invalid, VIOLATIONS.values(), strict=True)
+                what = "; ".join(f"{in_words(rows)} {text}" for rows, text in found if rows)
                 raise ValueError(f"{metric.label}: bad input since the last reset: {what}")
         w, wv, w2, w2v, w2v2 = torch.stack([tally.sums for tally in tallies], 1).unbind()
         mean = wv / w
