@@ -316,12 +316,11 @@ def test_out_of_memory_halves_the_batch():
     assert max(calls) > 6 >= calls[-1]
 
 
-@pytest.mark.parametrize("progress", [True, 1])
-def test_progress(progress, capsys):
+def test_progress(capsys):
     """tqdm shows users and the running value of the first metric."""
     pytest.importorskip("tqdm")
     users, items, train, test = world()
-    trm.evaluate(["NDCG"], users, items, target=test, exclude=train, k=10, batch_size=8, progress=progress)
+    trm.evaluate(["NDCG"], users, items, target=test, exclude=train, k=10, batch_size=8, progress=True)
     shown = capsys.readouterr().err
     assert "user/s" in shown
     assert "NDCG@10=0." in shown
@@ -539,6 +538,67 @@ BAD = [
         lambda: trm.evaluate("HR", U, V, target=TEST, exclude=torch.eye(3) > 0, k=5),
         TypeError,
         r"exclude must be Interactions, bool \[60\]",
+    ),
+    *(
+        (lambda user_ids=user_ids, door=door: door(user_ids), error, message)
+        for door in (
+            lambda user_ids: trm.evaluate("HR", U, V, user_ids=user_ids, **BOTH),
+            lambda user_ids: trm.recommend(lambda ids: U[ids], k=2, num_items=8, user_ids=user_ids),
+        )
+        for user_ids, error, message in (
+            (3, ValueError, r"row numbers \[n\], such as \[3\] for user 3, got 3"),
+            ([[3]], ValueError, r"row numbers \[n\], such as \[3\] for user 3, got \[\[3\]\]"),
+            ({1, 2}, TypeError, r"row numbers \[n\] .*, not strings or sets, got set \{1, 2\}"),
+            ([0, None], TypeError, r"row numbers \[n\] .*, got list \[0, None\]"),
+            ("abc", TypeError, r"row numbers \[n\] .*, got str 'abc'"),
+            ([1j], ValueError, r"user_ids must be whole numbers \[n\], got torch.complex64 \[1\]"),
+            ([-1], ValueError, "user_ids hold -1..-1, expected 0.."),
+        )
+    ),
+    *(
+        (lambda more=more, door=door: door(**more), error, message)
+        for door in (
+            lambda **more: trm.evaluate("HR", U, V, **BOTH, **more),
+            lambda **more: trm.recommend(U, V, 2, **more),
+        )
+        for more, error, message in (
+            (
+                {"memory_budget": "1GB"},
+                TypeError,
+                r"memory_budget \(bytes\) must be an integer >= 1, got '1GB' \(str\)",
+            ),
+            ({"memory_budget": -5}, ValueError, r"memory_budget \(bytes\) must be at least 1, got -5"),
+            ({"memory_budget": 1e9}, TypeError, r"must be an integer >= 1, got 1000000000.0 \(float\)"),
+            ({"batch_size": "8"}, TypeError, r"batch_size must be an integer >= 1, got '8' \(str\)"),
+            ({"progress": "yes"}, TypeError, r"progress must be True, False or a function of .*, got 'yes' \(str\)"),
+            ({"progress": 1}, TypeError, r"got 1 \(int\)"),
+            ({"device": "gpu"}, ValueError, r"device must be .* the name of one, such as 'cuda:0', got 'gpu' \(str\)"),
+            ({"device": 3.5}, ValueError, r"got 3.5 \(float\)"),
+        )
+    ),
+    *(
+        (
+            lambda more=more: trm.recommend(lambda ids: U[ids], k=2, **({"num_users": 4, "num_items": 8} | more)),
+            error,
+            message,
+        )
+        for more, error, message in (
+            ({"num_items": 0}, ValueError, "num_items must be at least 1, got 0"),
+            ({"num_items": "8"}, TypeError, r"num_items must be an integer >= 1, got '8' \(str\)"),
+            ({"num_users": -1}, ValueError, "num_users must be at least 0, got -1"),
+        )
+    ),
+    (lambda: trm.recommend(U, V[:0], 2), ValueError, "num_items must be at least 1, got 0"),
+    (lambda: trm.recommend(U, V, 2, num_items=9), ValueError, "num_items=9 was given beside 60 embeddings"),
+    (
+        lambda: trm.recommend(U.where(torch.arange(40)[:, None] != 7, math.nan), V, 2),
+        ValueError,
+        "1 of 40 rows with a score that is NaN or .inf: user 7",
+    ),
+    (
+        lambda: trm.recommend(lambda ids: U[ids] + math.inf, k=2, num_items=8, user_ids=[5]),
+        ValueError,
+        "1 of 1 row with a score that is NaN or .inf: user 5",
     ),
     (lambda: trm.evaluate("HR", U, V, user_ids=[99], **BOTH), ValueError, r"user_ids hold 99..99, expected 0..39"),
     (lambda: trm.evaluate("HR", U, V, user_ids=[0.5], **BOTH), ValueError, "user_ids must be whole numbers"),

@@ -655,6 +655,16 @@ def test_k_not_an_integer(k):
         trm.get_topk_ranks(SCORES, TARGET, k)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.complex64, torch.complex128])
+def test_complex_gains_are_refused_at_every_door(dtype):
+    """Their imaginary part would be dropped."""
+    with pytest.raises(ValueError, match=r"gains must be numbers in the shape of target \[2, 2\], got a torch.complex"):
+        trm.Ranking.from_scores(SCORES, TARGET, gains=torch.zeros(2, 2, dtype=dtype))
+    with pytest.raises(TypeError, match=r"target must be bool or real numbers, got a torch.complex"):
+        trm.Ranking.from_flat(SCORES[0], torch.zeros(SCORES.shape[1], dtype=dtype), torch.zeros(SCORES.shape[1]).long())
+
+
 def test_dense_target_for_topk_ranks():
     """One rank per target needs ids."""
     with pytest.raises(TypeError, match="takes integer item ids as target"):

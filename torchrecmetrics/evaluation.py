@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.checks import check_k, describe
+from torchrecmetrics.checks import VIOLATIONS, check_k, describe, in_words
 from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Kernels
@@ -205,7 +206,7 @@ def evaluate(
         scores, exclude = scorer.scores(batch, at_once), history.select(batch)
         collection.update(Ranking.of_batch(scores, relevant.items, relevant.values, exclude, needs, member.rules))
 
-    with evaluating(users), _Bar(progress if rank == 0 else False, len(ids)) as bar:
+    with evaluating(users), _Bar(progress, len(ids), rank == 0) as bar:
         for batch in batches(scorer, ids, entries[ids], update, Budget(batch_size, memory_budget)):
             bar.advance(batch, member)
     return Evaluation(collection, chosen)
@@ -265,17 +266,20 @@ def recommend(
         candidates exist. Both on the scores' device, rows in the order of `user_ids`.
     """
     k = check_k(k)
+    given = [part for part in histories(exclude) if isinstance(part, Interactions)]
     if isinstance(users, Tensor) and isinstance(items, Tensor):
+        for name, number, have in (("num_users", num_users, len(users)), ("num_items", num_items, len(items))):
+            if number is not None and number != have:
+                raise ValueError(f"{name}={number!r} was given beside {have} embeddings, which say so themselves")
         num_users, num_items = len(users), len(items)
-    for part in histories(exclude):
-        if isinstance(part, Interactions):
-            num_users, num_items = num_users or part.num_users, num_items or part.num_items
+    elif given:
+        num_users = given[0].num_users if num_users is None else num_users
+        num_items = given[0].num_items if num_items is None else num_items
     if num_items is None or (num_users is None and user_ids is None):
         raise ValueError("with a score function, recommend needs num_items and num_users or user_ids")
-    if num_users is None and not len(user_ids):
-        num_users = 0
     if num_users is None:
-        num_users = int(torch.as_tensor(user_ids, device="cpu").max()) + 1
+        num_users = 1 + max(_ids(user_ids, None).tolist(), default=-1)
+    num_users, num_items = check_k(num_users, "num_users", 0), check_k(num_items, "num_items")
     place = Place.of(device, users)
     terms = Terms(item_bias, similarity, items_allowed)
     scorer = scorer_of(users, items, (num_users, num_items), terms, place)
@@ -292,7 +296,12 @@ def recommend(
         nonlocal values
         for part, rows in zip(torch.split(batch, at_once), torch.split(order[done:], at_once), strict=False):
             made = scorer.scores(part, at_once)
-            scores = history.masked(part, made if isinstance(made, Tensor) else next(iter(made.parts())))
+            scores = made if isinstance(made, Tensor) else next(iter(made.parts()))
+            wrong = ~(scores.amax(1) < torch.inf)
+            if wrong.any():
+                user = int(part[wrong.cpu()][0])
+                raise ValueError(f"{in_words(int(wrong.sum()), len(wrong))} {VIOLATIONS['scores']}: user {user}")
+            scores = history.masked(part, scores)
             if values is None:
                 values = scores.new_full((len(ids), k), -torch.inf)
             rows = rows[: len(part)].to(place.device)
@@ -310,8 +319,7 @@ def recommend(
 
 
 def _topk(scores: Tensor, k: int) -> Tensor:
-    """Ids of the k best of each row, best first, ties by lower id; NaN and -inf come last."""
-    scores = scores.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+    """Ids of the k best of each row, best first, ties by lower id; -inf comes last."""
     top, ids = scores.topk(k, dim=1)
     # which of several equal scores topk took at the k-th place is up to it: ask anew where there was a choice
     contested = ((scores >= top[:, -1:]).sum(1) > k).nonzero()[:, 0]
@@ -321,31 +329,40 @@ def _topk(scores: Tensor, k: int) -> Tensor:
     return ids.gather(1, scores.gather(1, ids).sort(dim=1, descending=True, stable=True).indices)
 
 
-def _ids(user_ids: Any, num_users: int) -> Tensor:
-    """User ids on the host."""
+def _ids(user_ids: Any, num_users: int | None) -> Tensor:
+    """User ids on the host; how many users there are may not be known yet."""
     if user_ids is None:
-        return torch.arange(num_users, device="cpu")
+        return torch.arange(num_users or 0, device="cpu")
     try:
         ids = torch.as_tensor(user_ids, device="cpu")
-    except (TypeError, ValueError) as error:
-        raise TypeError("user_ids must be row numbers (the position in a vocabulary), not strings") from error
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        what = f"{type(user_ids).__name__} {reprlib.repr(user_ids)}"
+        raise TypeError(
+            f"user_ids must be row numbers [n] (positions in a vocabulary), not strings or sets, got {what}"
+        ) from error
+    if ids.dim() != 1:
+        raise ValueError(f"user_ids must be row numbers [n], such as [3] for user 3, got {reprlib.repr(user_ids)}")
     if not len(ids):
         return ids.long()
-    if ids.dtype == torch.bool or ids.is_floating_point() or ids.dim() != 1:
+    if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
         raise ValueError(f"user_ids must be whole numbers [n], got {ids.dtype} {list(ids.shape)}")
-    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_users):
-        raise ValueError(f"user_ids hold {int(ids.min())}..{int(ids.max())}, expected 0..{num_users - 1}")
+    if int(ids.min()) < 0 or (num_users is not None and int(ids.max()) >= num_users):
+        last = "" if num_users is None else num_users - 1
+        raise ValueError(f"user_ids hold {int(ids.min())}..{int(ids.max())}, expected 0..{last}")
     return ids.long()
 
 
 class _Bar:
     """A progress bar, somebody else's, or nothing."""
 
-    def __init__(self, shown: bool | Progress, total: int) -> None:
+    def __init__(self, shown: bool | Progress, total: int, here: bool = True) -> None:
+        if not isinstance(shown, bool) and not callable(shown):
+            what = "True, False or a function of (users done, users in all)"
+            raise TypeError(f"progress must be {what}, got {shown!r} ({type(shown).__name__})")
         self._bar: Any = None
-        self._tell = shown if callable(shown) else None
+        self._tell = shown if callable(shown) and here else None
         self._done, self._total = 0, total
-        if shown and self._tell is None:
+        if shown is True and here:
             try:
                 from tqdm.auto import tqdm
             except ImportError as error:

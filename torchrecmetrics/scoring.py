@@ -44,7 +44,13 @@ class Place(NamedTuple):
     def of(cls, device: str | torch.device | None, users: object, other: Interactions | None = None) -> Place:
         """Return the device that was asked for, or else that of the embeddings, or of something else."""
         if device is not None:
-            return cls(torch.device(device), True)
+            try:
+                return cls(torch.device(device), True)
+            except (RuntimeError, TypeError):
+                what = f"got {device!r} ({type(device).__name__})"
+                raise ValueError(
+                    f"device must be a torch.device or the name of one, such as 'cuda:0', {what}"
+                ) from None
         if isinstance(users, Tensor):
             return cls(users.device, False)
         return cls(torch.device("cpu") if other is None else other.device, False)
@@ -365,7 +371,7 @@ class Budget(NamedTuple):
     def bytes_on(self, device: torch.device) -> int:
         """Return the memory there is to be used."""
         if self.memory is not None:
-            return self.memory
+            return check_k(self.memory, "memory_budget (bytes)")
         return int(torch.cuda.mem_get_info(device)[0] // 2) if device.type == "cuda" else _CPU_BUDGET
 
 

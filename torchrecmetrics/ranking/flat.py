@@ -103,5 +103,7 @@ def _check_triple(scores: Tensor, target: Tensor, indexes: Tensor) -> None:
             f"scores, target and indexes must be tensors of one shape, got {describe(scores)}, "
             f"{describe(target)} and {describe(indexes)}"
         )
+    if target.is_complex():
+        raise TypeError(f"target must be bool or real numbers, got {describe(target)}")
     for name, tensor in (("target", target), ("indexes", indexes)):
         check_device(name, tensor, scores.device)

@@ -108,7 +108,8 @@ def _entries(
             if (
                 not isinstance(gains, Tensor)
                 or gains.shape != target.shape
-                or gains.dtype in (torch.bool, torch.complex64)
+                or gains.dtype == torch.bool
+                or gains.is_complex()
             ):
                 raise ValueError(
                     f"gains must be numbers in the shape of target {list(target.shape)}, got {describe(gains)}"
