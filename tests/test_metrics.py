@@ -264,6 +264,21 @@ def test_rows_without_a_relevant_item(name, action, expected, num_users):
     assert (metric.num_users, metric.num_skipped) == (num_users, 1)
 
 
+@pytest.mark.parametrize(("action", "expected", "num_users"), [("skip", 1.0, 1), ("neg", 0.5, 2), ("pos", 1.0, 2)])
+@pytest.mark.parametrize("empty", [0.0, 7.0, math.inf, math.nan])
+def test_a_formula_need_not_know_of_rows_without_a_relevant_item(action, expected, num_users, empty):
+    """Whatever it returns for them, they are counted once and average as they are told to."""
+
+    class Found(trm.RankingMetric):
+        formula = staticmethod(
+            lambda ranking, k: (ranking.num_hits(k) > 0).double().where(ranking.num_relevant > 0, empty)
+        )
+
+    metric = Found(1, empty_target_action=action)
+    assert value(metric, torch.tensor([[0.1, 0.2], [0.1, 0.2]]), torch.tensor([1, -1])) == expected
+    assert (metric.num_users, metric.num_skipped) == (num_users, 1)
+
+
 @pytest.mark.parametrize("validate_args", [True, False])
 def test_rows_without_a_relevant_item_can_be_an_error(validate_args):
     metric = trm.HR(1, empty_target_action="error", validate_args=validate_args)
