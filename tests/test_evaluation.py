@@ -480,6 +480,21 @@ def test_sizes_that_were_given_are_believed(make, tmp_path):
     trm.recommend(torch.ones(2, 1), torch.ones(test.num_items, 1), 1, exclude=test)
 
 
+def test_padding_is_no_overlap():
+    """The id that pads target and history is in neither: evaluate says what update does."""
+    users, items = torch.tensor([[1.0], [2.0]]), torch.tensor([[9.0], [1], [2], [5]])
+    train = trm.Interactions.from_edge_index(torch.tensor([[0, 0, 1], [0, 3, 0]]), 2, 4)
+    test = trm.Interactions.from_edge_index(torch.tensor([[0, 0, 1], [0, 2, 0]]), 2, 4)
+    got = trm.evaluate(["HR"], users, items, target=test, exclude=train, k=1, padding_idx=0)
+    batch = trm.RecMetricCollection(["HR"], k=1, padding_idx=0)
+    batch.update(users @ items.T, test.select([0, 1]), exclude=train.select([0, 1]))
+    assert got["HR@1"] == batch.compute()["HR@1"] == 1
+    assert (got.num_users, got.num_skipped) == (batch["HR@1"].num_users, batch["HR@1"].num_skipped) == (1, 1)
+    other = trm.Interactions.from_edge_index(torch.tensor([[0, 1], [0, 1]]), 2, 4)
+    with pytest.raises(ValueError, match=r"1 \(user, item\) pairs .* such as \[\[1, 1\]\]"):
+        trm.evaluate(["HR"], users, items, target=other, exclude=other, k=1, padding_idx=0)
+
+
 # ------------------------------------------------------------------------------------------------- bad input
 
 U, V, TRAIN, TEST = world()

@@ -180,7 +180,7 @@ def evaluate(
     if member.padding_idx is None and rank == 0:
         _warn_of_item_0([target, *history.parts], history.masks, items_allowed, "padding_idx=0")
     if member.rules.take_overlap == "error":
-        history.check_overlap(target, ids)
+        history.check_overlap(target, ids, member.padding_idx)
 
     degree = target.host_degree
     entries = history.lengths(target.num_users) + degree

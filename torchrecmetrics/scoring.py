@@ -332,7 +332,7 @@ class History:
             scores = scores.masked_fill(mask, -torch.inf)
         return scores
 
-    def check_overlap(self, target: Interactions, ids: Tensor) -> None:
+    def check_overlap(self, target: Interactions, ids: Tensor, padding_idx: int | None) -> None:
         """Raise if items to be found are excluded too: the numbers would depend on what that is taken to mean."""
         asked = torch.zeros(target.num_users, dtype=torch.bool, device=target.device)
         asked[ids.to(target.device)] = True
@@ -345,6 +345,8 @@ class History:
         for mask in self.masks:
             both |= mask[target.items]
         both &= asked[target.users]
+        if padding_idx is not None:
+            both &= target.items != padding_idx
         if target.values is not None:
             both &= target.values > 0
         count = int(both.sum())
