@@ -1,6 +1,8 @@
 """What every metric is worth: by hand, against plain Python, at the edges, and as properties."""
 
+import functools
 import math
+import operator
 
 import hypothesis.strategies as st
 import pytest
@@ -358,6 +360,54 @@ def test_batches_do_not_show(split, generator):
     for key, number in whole.compute().items():
         assert parts.compute()[key].item() == pytest.approx(number.item(), abs=1e-12)
         assert parts[key].standard_error().item() == pytest.approx(whole[key].standard_error().item(), abs=1e-12)
+
+
+def error_of(values, weights=None, at_once=1000):
+    """Standard error of these values of rows, added up some at a time; 1: one after the other."""
+    parts = iter(values.split(at_once))
+
+    class Given(trm.RankingMetric):
+        formula = staticmethod(lambda ranking: next(parts))
+
+    metric = Given()
+    if at_once > 1:
+        for row in range(0, len(values), at_once):
+            some = slice(row, row + at_once)
+            metric.update(torch.ones_like(values[some]).long(), weights=None if weights is None else weights[some])
+    else:
+        w = torch.ones_like(values) if weights is None else weights
+        terms = (w, w * values, w.square(), w * (w * values), (w * values).square())
+        nothing = metric.state()
+        sums = torch.tensor([functools.reduce(operator.add, term.tolist()) for term in terms], dtype=torch.float64)
+        metric.add(nothing._replace(sums=sums, counts=nothing.counts.index_fill(0, torch.tensor([0]), len(values))))
+    metric.compute()
+    return metric.standard_error().item()
+
+
+@pytest.mark.parametrize("at_once", [1, 97, 100_000])
+@pytest.mark.parametrize("rows", [2, 3, 1000, 20_000])
+@pytest.mark.parametrize("constant", [0.1, 1 / 3, 0.7, 1.0, 1e-9, 123.456])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_constant_has_no_standard_error(constant, rows, at_once, weighted, generator):
+    """Exactly none, whatever its sums were rounded to."""
+    weights = torch.rand(rows, generator=generator, dtype=torch.float64) * 9 + 1e-3 if weighted else None
+    assert error_of(torch.full((rows,), constant, dtype=torch.float64), weights, at_once) == 0
+
+
+@pytest.mark.parametrize("at_once", [1, 100_000])
+@pytest.mark.parametrize(("rows", "spread"), [(2, 1e-6), (1000, 1e-5), (100_000, 1e-4)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_small_spread_survives(rows, spread, at_once, weighted, generator):
+    """A standard error of a ten-millionth of the value is none of rounding."""
+    values = 0.3 * (1 + spread * (torch.arange(rows, dtype=torch.float64) % 2))
+    weights = (
+        torch.rand(rows, generator=generator, dtype=torch.float64) + 0.5 if weighted else torch.ones(rows).double()
+    )
+    mean = (weights * values).sum() / weights.sum()
+    expected = ((weights * (values - mean)).square().sum() * rows / (rows - 1)).sqrt() / weights.sum()
+    got = error_of(values, weights if weighted else None, at_once)
+    assert got == pytest.approx(expected.item(), rel=0.05)
+    assert error_of(1 - torch.eye(1, rows, dtype=torch.float64)[0], None, at_once) == pytest.approx(1 / rows, rel=1e-6)
 
 
 def test_counts_do_not_stall_at_2_to_the_24():

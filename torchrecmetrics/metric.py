@@ -358,8 +358,12 @@ class RankingMetric(SummedMetric):
                 raise ValueError(f"{metric.label}: bad input since the last reset: {what}")
         w, wv, w2, w2v, w2v2 = torch.stack([tally.sums for tally in tallies], 1).unbind()
         mean = wv / w
-        spread = (w2v2 - 2 * mean * w2v + mean.square() * w2).clamp(min=0).sqrt() / w
         used = torch.stack([tally.counts[0] for tally in tallies]).to(w.dtype)
+        variance = w2v2 - 2 * mean * w2v + mean.square() * w2
+        # Each of the sums is off by less than (n + 3) u of its terms' sizes, in whatever order n terms were added, and
+        # the mean's own error is of no account where all values are one: less is no spread, but rounding.
+        rounding = (used + 8) * torch.finfo(w.dtype).eps * (w2v2 + 2 * (mean * w2v).abs() + mean.square() * w2)
+        spread = variance.where(~(variance <= rounding), 0).sqrt() / w
         error = (spread * (used / (used - 1)).sqrt()).where(used > 1, torch.nan)
         return [
             Summary(value, deviation, *numbers[:4])
