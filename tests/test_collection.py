@@ -437,5 +437,5 @@ def test_short_rows_are_counted_member_by_member(device):
     collection.update(ranking)
     users = {key: int(metric.state().counts[0]) for key, metric in collection.items()}
     assert users == {"HR@2": 2, "Recall@2": 2, "HR@3": 1, "Recall@3": 1}
-    with pytest.raises(ValueError, match="HR@3: bad input since the last reset: 1 rows known to fewer than k places"):
+    with pytest.raises(ValueError, match="HR@3: bad input since the last reset: 1 row known to fewer than k places"):
         collection.compute()

@@ -262,17 +262,17 @@ def bad_batches():
         torch.tensor([[0, 1, 2], [0, 1, 2]]), good["target"], exclude=torch.tensor([[2], [5]]), validate_args="deferred"
     )
     return {
-        "scores": ({**good, "scores": nan}, "1 rows with a score that is NaN or .inf"),
+        "scores": ({**good, "scores": nan}, "1 row with a score that is NaN or .inf"),
         "target": ({**good, "target": torch.tensor([[0, 3], [4, 1]])}, "2 rows with a target id beyond the last item"),
-        "twice": ({**good, "target": torch.tensor([[1, 1], [0, 1]])}, "1 rows with an item listed twice"),
+        "twice": ({**good, "target": torch.tensor([[1, 1], [0, 1]])}, "1 row with an item listed twice"),
         "exclude": (
             {**good, "exclude": torch.tensor([[1], [3]])},
-            "1 rows with an excluded id .*; 1 rows with a target that",
+            "1 row with an excluded id .*; 1 row with a target that",
         ),
-        "gains": ({**good, "gains": torch.tensor([[1, math.inf], [1, 1]])}, "1 rows with a gain"),
-        "weights": ({**good, "weights": torch.tensor([-1.0, 1.0])}, "1 rows with a weight"),
-        "ranks": ({"ranks": ranks}, "1 rows with ranks that are no places"),
-        "short": ({"ranking": short}, "1 rows known to fewer than k places"),
+        "gains": ({**good, "gains": torch.tensor([[1, math.inf], [1, 1]])}, "1 row with a gain"),
+        "weights": ({**good, "weights": torch.tensor([-1.0, 1.0])}, "1 row with a weight"),
+        "ranks": ({"ranks": ranks}, "1 row with ranks that are no places"),
+        "short": ({"ranking": short}, "1 row known to fewer than k places"),
     }
 
 
@@ -297,7 +297,7 @@ def test_deferred_violations_raise_in_compute(name):
 def test_deferred_empty_rows_raise_in_compute():
     metric = trm.HR(3, validate_args="deferred", empty_target_action="error")
     metric.update(torch.tensor([[0.1, 0.9, math.nan], [0.3, 0.2, 0.1]]), torch.tensor([1, -1]))
-    with pytest.raises(ValueError, match=r"1 rows with a score .*; 1 rows without a relevant item"):
+    with pytest.raises(ValueError, match=r"1 row with a score .*; 1 row without a relevant item"):
         metric.compute()
 
 
@@ -426,7 +426,7 @@ def deferred_error(rank, world_size):
     metric = trm.HR(1, validate_args="deferred")
     scores = torch.tensor([[0.1, math.nan if rank == 1 else 0.2]])
     metric.update(scores, torch.tensor([0]))
-    with pytest.raises(ValueError, match="HR@1: bad input since the last reset: 1 rows with a score that is NaN") as e:
+    with pytest.raises(ValueError, match="HR@1: bad input since the last reset: 1 row with a score that is NaN") as e:
         metric.compute()
     assert not metric._is_synced
     metric.reset()

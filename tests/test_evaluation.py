@@ -316,12 +316,11 @@ def test_out_of_memory_halves_the_batch():
     assert max(calls) > 6 >= calls[-1]
 
 
-@pytest.mark.parametrize("progress", [True, 1])
-def test_progress(progress, capsys):
+def test_progress(capsys):
     """tqdm shows users and the running value of the first metric."""
     pytest.importorskip("tqdm")
     users, items, train, test = world()
-    trm.evaluate(["NDCG"], users, items, target=test, exclude=train, k=10, batch_size=8, progress=progress)
+    trm.evaluate(["NDCG"], users, items, target=test, exclude=train, k=10, batch_size=8, progress=True)
     shown = capsys.readouterr().err
     assert "user/s" in shown
     assert "NDCG@10=0." in shown
@@ -426,6 +425,76 @@ def test_shard_by_users(world_size, processes):
         assert alone == 1
 
 
+# ------------------------------------------------------------------------------------------------- ids from 1
+
+
+def from_1(tmp_path, make):
+    """Train and test interactions whose ids start at 1, of a size that is not given unless `make` says so."""
+    users, items, times = [0, 0, 0, 1, 1, 1], [1, 2, 3, 3, 2, 4], [1, 2, 3, 4, 5, 6]
+    if make == "text":
+        for name, line in (("train", "0 1 2\n1 3 2"), ("test", "0 3\n1 4")):
+            (tmp_path / name).write_text(line)
+        return trm.Interactions.from_text(tmp_path / "train", tmp_path / "test")
+    if make in ("split", "vocabulary"):
+        ids = {"item_ids": [1, 2, 3, 4]} if make == "vocabulary" else {}
+        split = trm.Interactions.leave_last_out(users, items, times, **ids)
+        return split.train.union(split.valid), split.test.without(split.train)
+    if make == "time":
+        split = trm.Interactions.split_by_time(users, items, [1, 1, 3, 1, 1, 3], 2, 3)
+        return split.train, split.test
+    test = trm.Interactions.from_columns([0, 1], [3, 4], num_items=5 if make == "sized" else None)
+    return trm.Interactions.from_columns([0, 0, 1, 1], [1, 2, 3, 2], num_users=2, num_items=5), test
+
+
+@pytest.mark.parametrize("make", ["columns", "text", "split", "time"])
+def test_ids_from_1_are_noticed(make, tmp_path):
+    """Where nobody said how many items there are, and none has id 0, its column would compete with all others."""
+    train, test = from_1(tmp_path, make)
+    users, items = torch.ones(2, 1), torch.tensor([[9.0], [1], [2], [5], [4]])
+    both = {"target": test, "exclude": train, "k": 1}
+    for call in (
+        lambda **more: trm.evaluate("HR", users, items, **both, **more),
+        lambda **more: trm.evaluate("HR", lambda ids: users[ids] @ items.T, **both, **more),
+        lambda **more: trm.evaluate("HR", users, items, **(both | {"exclude": None}), **more),
+    ):
+        with pytest.warns(UserWarning, match=r"start at 1, padding_idx=0 keeps item 0 .* vocabulary .* num_items") as w:
+            assert call()["HR@1"] == 0
+        assert [warning.filename for warning in w] == [__file__]
+        assert call(padding_idx=0)["HR@1"] > 0
+        assert call(items_allowed=torch.arange(5) > 0)["HR@1"] > 0
+    assert trm.evaluate("HR", users, items, target=test, exclude=(train, torch.arange(5) == 0), k=1)["HR@1"] > 0
+    known = trm.Interactions.from_columns([0, 1], [0, 4])
+    trm.evaluate("HR", users, items, target=known, exclude=test, k=1, overlap="keep")  # item 0 is one like the others
+    if make != "time":
+        with pytest.warns(UserWarning, match=r"ids start at 1, items_allowed=torch.arange\(5\) > 0 keeps item 0") as w:
+            assert trm.recommend(users, items, 1, exclude=test)[0].tolist() == [[0], [0]]
+        assert [warning.filename for warning in w] == [__file__]
+        allowed = torch.arange(5) > 0
+        assert trm.recommend(users, items, 1, exclude=test, items_allowed=allowed)[0].tolist() == [[4], [3]]
+
+
+@pytest.mark.parametrize("make", ["sized", "vocabulary"])
+def test_sizes_that_were_given_are_believed(make, tmp_path):
+    train, test = from_1(tmp_path, make)
+    trm.evaluate("HR", torch.ones(2, 1), torch.ones(test.num_items, 1), target=test, exclude=train, k=1)
+    trm.recommend(torch.ones(2, 1), torch.ones(test.num_items, 1), 1, exclude=test)
+
+
+def test_padding_is_no_overlap():
+    """The id that pads target and history is in neither: evaluate says what update does."""
+    users, items = torch.tensor([[1.0], [2.0]]), torch.tensor([[9.0], [1], [2], [5]])
+    train = trm.Interactions.from_edge_index(torch.tensor([[0, 0, 1], [0, 3, 0]]), 2, 4)
+    test = trm.Interactions.from_edge_index(torch.tensor([[0, 0, 1], [0, 2, 0]]), 2, 4)
+    got = trm.evaluate(["HR"], users, items, target=test, exclude=train, k=1, padding_idx=0)
+    batch = trm.RecMetricCollection(["HR"], k=1, padding_idx=0)
+    batch.update(users @ items.T, test.select([0, 1]), exclude=train.select([0, 1]))
+    assert got["HR@1"] == batch.compute()["HR@1"] == 1
+    assert (got.num_users, got.num_skipped) == (batch["HR@1"].num_users, batch["HR@1"].num_skipped) == (1, 1)
+    other = trm.Interactions.from_edge_index(torch.tensor([[0, 1], [0, 1]]), 2, 4)
+    with pytest.raises(ValueError, match=r"1 \(user, item\) pairs .* such as \[\[1, 1\]\]"):
+        trm.evaluate(["HR"], users, items, target=other, exclude=other, k=1, padding_idx=0)
+
+
 # ------------------------------------------------------------------------------------------------- bad input
 
 U, V, TRAIN, TEST = world()
@@ -464,6 +533,16 @@ BAD = [
         TypeError,
         "target must be Interactions, got a torch.int64 tensor",
     ),
+    (
+        lambda: trm.evaluate("HR", U, V, target=TEST.select([0]), k=5),
+        TypeError,
+        "target must be Interactions, got Batch: pass the Interactions whole, without select",
+    ),
+    (
+        lambda: trm.evaluate("HR", U, V, target=TEST, exclude=TRAIN.select([0]), k=5),
+        TypeError,
+        "exclude must be Interactions, .*, got Batch: pass the Interactions whole, without select",
+    ),
     (lambda: trm.evaluate("HR", U, V, target=TEST.without(TEST), k=5), ValueError, "target holds no interactions"),
     (
         lambda: trm.evaluate("HR", U, V, target=TEST, exclude=TEST, k=5),
@@ -474,6 +553,67 @@ BAD = [
         lambda: trm.evaluate("HR", U, V, target=TEST, exclude=torch.eye(3) > 0, k=5),
         TypeError,
         r"exclude must be Interactions, bool \[60\]",
+    ),
+    *(
+        (lambda user_ids=user_ids, door=door: door(user_ids), error, message)
+        for door in (
+            lambda user_ids: trm.evaluate("HR", U, V, user_ids=user_ids, **BOTH),
+            lambda user_ids: trm.recommend(lambda ids: U[ids], k=2, num_items=8, user_ids=user_ids),
+        )
+        for user_ids, error, message in (
+            (3, ValueError, r"row numbers \[n\], such as \[3\] for user 3, got 3"),
+            ([[3]], ValueError, r"row numbers \[n\], such as \[3\] for user 3, got \[\[3\]\]"),
+            ({1, 2}, TypeError, r"row numbers \[n\] .*, not strings or sets, got set \{1, 2\}"),
+            ([0, None], TypeError, r"row numbers \[n\] .*, got list \[0, None\]"),
+            ("abc", TypeError, r"row numbers \[n\] .*, got str 'abc'"),
+            ([1j], ValueError, r"user_ids must be whole numbers \[n\], got torch.complex64 \[1\]"),
+            ([-1], ValueError, "user_ids hold -1..-1, expected 0.."),
+        )
+    ),
+    *(
+        (lambda more=more, door=door: door(**more), error, message)
+        for door in (
+            lambda **more: trm.evaluate("HR", U, V, **BOTH, **more),
+            lambda **more: trm.recommend(U, V, 2, **more),
+        )
+        for more, error, message in (
+            (
+                {"memory_budget": "1GB"},
+                TypeError,
+                r"memory_budget \(bytes\) must be an integer >= 1, got '1GB' \(str\)",
+            ),
+            ({"memory_budget": -5}, ValueError, r"memory_budget \(bytes\) must be at least 1, got -5"),
+            ({"memory_budget": 1e9}, TypeError, r"must be an integer >= 1, got 1000000000.0 \(float\)"),
+            ({"batch_size": "8"}, TypeError, r"batch_size must be an integer >= 1, got '8' \(str\)"),
+            ({"progress": "yes"}, TypeError, r"progress must be True, False or a function of .*, got 'yes' \(str\)"),
+            ({"progress": 1}, TypeError, r"got 1 \(int\)"),
+            ({"device": "gpu"}, ValueError, r"device must be .* the name of one, such as 'cuda:0', got 'gpu' \(str\)"),
+            ({"device": 3.5}, ValueError, r"got 3.5 \(float\)"),
+        )
+    ),
+    *(
+        (
+            lambda more=more: trm.recommend(lambda ids: U[ids], k=2, **({"num_users": 4, "num_items": 8} | more)),
+            error,
+            message,
+        )
+        for more, error, message in (
+            ({"num_items": 0}, ValueError, "num_items must be at least 1, got 0"),
+            ({"num_items": "8"}, TypeError, r"num_items must be an integer >= 1, got '8' \(str\)"),
+            ({"num_users": -1}, ValueError, "num_users must be at least 0, got -1"),
+        )
+    ),
+    (lambda: trm.recommend(U, V[:0], 2), ValueError, "num_items must be at least 1, got 0"),
+    (lambda: trm.recommend(U, V, 2, num_items=9), ValueError, "num_items=9 was given beside 60 embeddings"),
+    (
+        lambda: trm.recommend(U.where(torch.arange(40)[:, None] != 7, math.nan), V, 2),
+        ValueError,
+        "1 of 40 rows with a score that is NaN or .inf: user 7",
+    ),
+    (
+        lambda: trm.recommend(lambda ids: U[ids] + math.inf, k=2, num_items=8, user_ids=[5]),
+        ValueError,
+        "1 of 1 row with a score that is NaN or .inf: user 5",
     ),
     (lambda: trm.evaluate("HR", U, V, user_ids=[99], **BOTH), ValueError, r"user_ids hold 99..99, expected 0..39"),
     (lambda: trm.evaluate("HR", U, V, user_ids=[0.5], **BOTH), ValueError, "user_ids must be whole numbers"),

@@ -462,13 +462,13 @@ def bad_values_on_one_process(rank, world_size):
 def test_bad_values_on_one_process_raise_in_all(processes):
     """No process is left waiting for one that raised alone."""
     message = "RecMetricsCallback, loader 'val': HR@1: bad input since the last reset: "
-    message += "1 rows with a target id beyond the last item"
+    message += "1 row with a target id beyond the last item"
     one, other = processes.run(bad_values_on_one_process, 2)
     assert one[:2] == other[:2] == [message, message]
     assert one[2] == one[3]
     assert "batch 0: validation_step must return a mapping" in one[2]
     assert other[2] == other[3]
-    assert "1 rows in place of a batch that another process could not use (it tells why)" in other[2]
+    assert "1 row in place of a batch that another process could not use (it tells why)" in other[2]
 
 
 def epochs_of_a_fit(rank, world_size):

@@ -1,6 +1,8 @@
 """What every metric is worth: by hand, against plain Python, at the edges, and as properties."""
 
+import functools
 import math
+import operator
 
 import hypothesis.strategies as st
 import pytest
@@ -264,6 +266,21 @@ def test_rows_without_a_relevant_item(name, action, expected, num_users):
     assert (metric.num_users, metric.num_skipped) == (num_users, 1)
 
 
+@pytest.mark.parametrize(("action", "expected", "num_users"), [("skip", 1.0, 1), ("neg", 0.5, 2), ("pos", 1.0, 2)])
+@pytest.mark.parametrize("empty", [0.0, 7.0, math.inf, math.nan])
+def test_a_formula_need_not_know_of_rows_without_a_relevant_item(action, expected, num_users, empty):
+    """Whatever it returns for them, they are counted once and average as they are told to."""
+
+    class Found(trm.RankingMetric):
+        formula = staticmethod(
+            lambda ranking, k: (ranking.num_hits(k) > 0).double().where(ranking.num_relevant > 0, empty)
+        )
+
+    metric = Found(1, empty_target_action=action)
+    assert value(metric, torch.tensor([[0.1, 0.2], [0.1, 0.2]]), torch.tensor([1, -1])) == expected
+    assert (metric.num_users, metric.num_skipped) == (num_users, 1)
+
+
 @pytest.mark.parametrize("validate_args", [True, False])
 def test_rows_without_a_relevant_item_can_be_an_error(validate_args):
     metric = trm.HR(1, empty_target_action="error", validate_args=validate_args)
@@ -312,6 +329,24 @@ def test_four_counts():
     assert (metric.num_users, metric.num_skipped, metric.num_unreachable, metric.num_tied) == (3, 1, 1, 1)
 
 
+@pytest.mark.parametrize(("others", "tied"), [([], 1), (["HR@3"], 2), (["MRR"], 3)])
+@pytest.mark.parametrize("form", ["ids", "padded", "bool", "bool, width given"])
+@pytest.mark.parametrize("split", [1, 2, 4])
+def test_what_is_tied_depends_on_the_row_alone(others, tied, form, split):
+    """RPrecision reads R places of a row: neither other rows nor padding nor the target's form move a tie there."""
+    scores = torch.tensor([[5.0, 4, 4, 3, 2, 1], [6, 5, 4, 3, 2, 2], [6, 5, 3, 3, 2, 1], [6, 5, 4, 3, 2, 1]])
+    target = torch.tensor([[1, -1, -1, -1], [4, 0, 1, -1], [2, 0, 3, -1], [0, 1, 2, 3]])  # ties: 2.5; 5.5; 3, 4
+    metric = trm.RecMetricCollection(["RPrecision", *others], max_relevant=5 if "width" in form else None)
+    if form == "padded":
+        target = torch.nn.functional.pad(target, (0, 2), value=-1)
+    elif form != "ids":
+        target = torch.zeros(4, 7).scatter_(1, target.where(target >= 0, 6), 1)[:, :6].bool()
+    for s, t in zip(scores.split(split), target.split(split), strict=True):
+        metric.update(s, t)
+    metric.compute()
+    assert metric["RPrecision"].num_tied == tied
+
+
 @pytest.mark.parametrize("split", [1, 3, 16])
 def test_batches_do_not_show(split, generator):
     """Any split into batches gives the value of the whole to 1e-12: no mean of batch means."""
@@ -325,6 +360,54 @@ def test_batches_do_not_show(split, generator):
     for key, number in whole.compute().items():
         assert parts.compute()[key].item() == pytest.approx(number.item(), abs=1e-12)
         assert parts[key].standard_error().item() == pytest.approx(whole[key].standard_error().item(), abs=1e-12)
+
+
+def error_of(values, weights=None, at_once=1000):
+    """Standard error of these values of rows, added up some at a time; 1: one after the other."""
+    parts = iter(values.split(at_once))
+
+    class Given(trm.RankingMetric):
+        formula = staticmethod(lambda ranking: next(parts))
+
+    metric = Given()
+    if at_once > 1:
+        for row in range(0, len(values), at_once):
+            some = slice(row, row + at_once)
+            metric.update(torch.ones_like(values[some]).long(), weights=None if weights is None else weights[some])
+    else:
+        w = torch.ones_like(values) if weights is None else weights
+        terms = (w, w * values, w.square(), w * (w * values), (w * values).square())
+        nothing = metric.state()
+        sums = torch.tensor([functools.reduce(operator.add, term.tolist()) for term in terms], dtype=torch.float64)
+        metric.add(nothing._replace(sums=sums, counts=nothing.counts.index_fill(0, torch.tensor([0]), len(values))))
+    metric.compute()
+    return metric.standard_error().item()
+
+
+@pytest.mark.parametrize("at_once", [1, 97, 100_000])
+@pytest.mark.parametrize("rows", [2, 3, 1000, 20_000])
+@pytest.mark.parametrize("constant", [0.1, 1 / 3, 0.7, 1.0, 1e-9, 123.456])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_constant_has_no_standard_error(constant, rows, at_once, weighted, generator):
+    """Exactly none, whatever its sums were rounded to."""
+    weights = torch.rand(rows, generator=generator, dtype=torch.float64) * 9 + 1e-3 if weighted else None
+    assert error_of(torch.full((rows,), constant, dtype=torch.float64), weights, at_once) == 0
+
+
+@pytest.mark.parametrize("at_once", [1, 100_000])
+@pytest.mark.parametrize(("rows", "spread"), [(2, 1e-6), (1000, 1e-5), (100_000, 1e-4)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_small_spread_survives(rows, spread, at_once, weighted, generator):
+    """A standard error of a ten-millionth of the value is none of rounding."""
+    values = 0.3 * (1 + spread * (torch.arange(rows, dtype=torch.float64) % 2))
+    weights = (
+        torch.rand(rows, generator=generator, dtype=torch.float64) + 0.5 if weighted else torch.ones(rows).double()
+    )
+    mean = (weights * values).sum() / weights.sum()
+    expected = ((weights * (values - mean)).square().sum() * rows / (rows - 1)).sqrt() / weights.sum()
+    got = error_of(values, weights if weighted else None, at_once)
+    assert got == pytest.approx(expected.item(), rel=0.05)
+    assert error_of(1 - torch.eye(1, rows, dtype=torch.float64)[0], None, at_once) == pytest.approx(1 / rows, rel=1e-6)
 
 
 def test_counts_do_not_stall_at_2_to_the_24():

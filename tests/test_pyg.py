@@ -308,7 +308,7 @@ WRONG_VALUES = {  # arguments, what is said at once, and in compute
     "label twice": (
         {"edge_label_index": torch.tensor([[0, 1, 0], [4, 4, 4]])},
         r"1 of 2 rows with an item listed twice in target: edge_label_index\[:, 2\] is \[0, 4\] once more",
-        "1 rows with an item listed twice in target",
+        "1 row with an item listed twice in target",
     ),
     "row beyond the batch": (
         {"edge_label_index": torch.tensor([[0, 5], [4, 4]])},
@@ -319,27 +319,27 @@ WRONG_VALUES = {  # arguments, what is said at once, and in compute
     "negative item": (
         {"edge_label_index": torch.tensor([[0, 1], [4, -4]])},
         r"1 of 2 rows whose labels .*: edge_label_index\[:, 1\] is \[1, -4\]",
-        "1 rows whose labels",
+        "1 row whose labels",
     ),
     "weight": (
         {"edge_label_weight": torch.tensor([1, float("nan"), 1])},
         r"1 of 2 rows with a gain that is NaN or infinite: edge_label_weight\[1\] is nan",
-        "1 rows with a gain that is NaN or infinite",
+        "1 row with a gain that is NaN or infinite",
     ),
     "list": (
         {"pred_index_mat": torch.tensor([[4, 1], [2, 2]])},
         r"1 of 2 rows with an item recommended twice: row 1 is \[2, 2\] \(duplicates='first'",
-        "1 rows with an item recommended twice",
+        "1 row with an item recommended twice",
     ),
     "list and label": (
         {"pred_index_mat": LISTS[:, :1].expand(2, 2), "edge_label_index": torch.tensor([[0, 0], [4, 4]])},
         "listed twice in target",
-        "1 rows with an item listed twice in target; 2 rows with an item recommended twice",
+        "1 row with an item listed twice in target; 2 rows with an item recommended twice",
     ),
     "too many": (
         {},
         r"1 of 2 rows with more relevant items than max_relevant: batch row 0: 2 > 1",
-        "1 rows with more relevant items",
+        "1 row with more relevant items",
     ),
 }
 

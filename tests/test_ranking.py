@@ -345,6 +345,40 @@ def test_excluding_ids_equals_masking(generator):
         assert torch.equal(got.num_ranked, masked.num_ranked)
 
 
+@pytest.mark.parametrize("ratings", [None, torch.tensor([1, 0, 2, 2, 3])])
+def test_a_selection_is_its_items(ratings, device):
+    """What Interactions.select gives is ids and, as target, gains: its ratings are no history of their own."""
+    edges = torch.tensor([[0, 0, 1, 2, 2], [4, 5, 4, 0, 1]], device=device)
+    ratings = None if ratings is None else ratings.to(device)
+    seen = trm.Interactions.from_edge_index(edges, 3, 6, ratings).select([0, 1, 2])
+    scores = torch.rand(3, 6, generator=torch.Generator().manual_seed(0)).to(device)
+    lists, target = scores.argsort(1, descending=True), torch.tensor([[3], [2], [5]], device=device)
+    mask = torch.arange(6, device=device) == 1
+    for exclude, meant in ((seen, seen.items), ((mask, seen), (mask, seen.items))):
+        for make, what in ((trm.Ranking.from_scores, scores), (trm.Ranking.from_topk, lists)):
+            assert torch.equal(make(what, target, exclude=exclude).ranks, make(what, target, exclude=meant).ranks)
+        metric, same = trm.MRR(3).to(device), trm.MRR(3).to(device)
+        metric.update(scores, target, exclude=exclude)
+        same.update(scores, target, exclude=meant)
+        assert metric.compute() == same.compute()
+        ranks = trm.get_topk_ranks(scores, target, 3, exclude=exclude)
+        assert torch.equal(ranks, trm.get_topk_ranks(scores, target, 3, exclude=meant))
+    for make, what in ((trm.Ranking.from_scores, scores), (trm.Ranking.from_topk, lists)):
+        got, wanted = make(what, seen), make(what, seen.items, gains=seen.values)
+        assert torch.equal(got.ranks, wanted.ranks)
+        assert torch.equal(trm.functional.ndcg(got, 3), trm.functional.ndcg(wanted, 3))
+    metric = trm.NDCG(3).to(device)
+    metric.update(scores, seen, exclude=target)
+    assert metric.compute() == trm.functional.ndcg(trm.Ranking.from_scores(scores, seen, exclude=target), 3).mean()
+    if ratings is None:
+        assert torch.equal(trm.get_topk_ranks(scores, seen, 3), trm.get_topk_ranks(scores, seen.items, 3))
+    else:
+        with pytest.raises(TypeError, match=r"knows no gains, and target holds values: pass target\.items"):
+            trm.get_topk_ranks(scores, seen, 3)
+        with pytest.raises(ValueError, match=r"gains were given beside a target that holds values: pass target\.items"):
+            metric.update(scores, seen, gains=seen.values)
+
+
 # ------------------------------------------------------------------------------------------------- lists, ranks, flat
 
 
@@ -505,6 +539,33 @@ def test_ranks_know_their_depth(device):
     assert trm.Ranking.from_ranks(ranks, depth=2).depth == 2
     with pytest.raises(ValueError, match="depth=5 was given for ranks that were cut at 4"):
         trm.Ranking.from_ranks(ranks, depth=5)
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("k", [1, 3, 40_000, 2**31 - 1, 2**31, 2**40, 2**53 - 1])
+@pytest.mark.parametrize("depth", [None, 2**40, 2**53 - 1])
+def test_ranks_of_any_integer_type(dtype, k, depth, device):
+    """Padding is padding, and a place in the first k a hit, whatever fits the type of the ranks."""
+    largest = torch.iinfo(dtype).max
+    ranks = torch.tensor([[0, 2, -1], [3, largest, 0], [0, 0, 0]], dtype=dtype, device=device)
+    if depth is not None and depth < k:
+        return
+    found = [k >= 2, k >= 3], [1 / 2 if k > 1 else 0.0, 1 / 3 if k > 2 else 0.0], [k >= 2, (k >= 3) + (largest <= k)]
+    for metric, expected in zip((trm.HR(k), trm.MRR(k), trm.Precision(k)), found, strict=True):
+        metric.to(device).update(ranks, depth=depth)
+        expected = sum(expected) / 2 / (k if isinstance(metric, trm.Precision) else 1)
+        assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
+        assert (metric.num_users, metric.num_skipped) == (2, 1)
+    if depth is None:
+        assert trm.Ranking.from_ranks(ranks).num_relevant.tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize("k", [2**53, 2**63])
+def test_k_beyond_float64_is_refused(k):
+    """k + 1 and k would be one place."""
+    for make in (trm.HR, trm.MRR, lambda k: trm.get_topk_ranks(SCORES, TARGET, k)):
+        with pytest.raises(ValueError, match=f"k must be below 2\\^53, .*, got {k}"):
+            make(k)
 
 
 def test_a_repeated_place_tells_the_depth():
@@ -691,6 +752,16 @@ def test_k_below_one(k):
 def test_k_not_an_integer(k):
     with pytest.raises(TypeError, match="k must be an integer >= 1, got"):
         trm.get_topk_ranks(SCORES, TARGET, k)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.complex64, torch.complex128])
+def test_complex_gains_are_refused_at_every_door(dtype):
+    """Their imaginary part would be dropped."""
+    with pytest.raises(ValueError, match=r"gains must be numbers in the shape of target \[2, 2\], got a torch.complex"):
+        trm.Ranking.from_scores(SCORES, TARGET, gains=torch.zeros(2, 2, dtype=dtype))
+    with pytest.raises(TypeError, match=r"target must be bool or real numbers, got a torch.complex"):
+        trm.Ranking.from_flat(SCORES[0], torch.zeros(SCORES.shape[1], dtype=dtype), torch.zeros(SCORES.shape[1]).long())
 
 
 def test_dense_target_for_topk_ranks():

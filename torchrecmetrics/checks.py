@@ -64,7 +64,7 @@ class Checks:
             if rows.count_nonzero():  # `any` takes several times as long
                 rows = rows.any(1) if rows.dim() == 2 else rows
                 first = int(rows.nonzero()[0])
-                raise ValueError(f"{int(rows.sum())} of {len(rows)} rows {VIOLATIONS[kind]}: {detail(first)}")
+                raise ValueError(f"{in_words(int(rows.sum()), len(rows))} {VIOLATIONS[kind]}: {detail(first)}")
         else:
             rows = rows.any(1) if rows.dim() == 2 else rows
             self._counts[kind] = self._counts.get(kind, self._zero) + rows.sum()
@@ -84,16 +84,17 @@ class Checks:
         return mask & ~(self._rejected if mask.dim() == 1 else self._rejected[:, None])
 
 
-def check_k(k: Any, name: str = "k") -> int:
-    """Return `k` as an int >= 1, or raise."""
+def check_k(k: Any, name: str = "k", least: int = 1) -> int:
+    """Return `k` as an int >= `least` that float64 holds, or raise."""
     if isinstance(k, bool):
-        raise TypeError(f"{name} must be an integer >= 1, got {k!r}")
+        raise TypeError(f"{name} must be an integer >= {least}, got {k!r}")
     try:
         value = operator.index(k)
     except TypeError:
-        raise TypeError(f"{name} must be an integer >= 1, got {k!r} ({type(k).__name__})") from None
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
+        raise TypeError(f"{name} must be an integer >= {least}, got {k!r} ({type(k).__name__})") from None
+    if not least <= value < 2**53:
+        wanted = f"at least {least}" if value < least else "below 2^53, where float64 begins to skip whole numbers"
+        raise ValueError(f"{name} must be {wanted}, got {value}")
     return value
 
 
@@ -184,6 +185,12 @@ def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     """Refuse a word that is not one of `choices`."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def in_words(rows: int, of: int | None = None) -> str:
+    """Say how many rows, or how many of them, for a message."""
+    last = rows if of is None else of
+    return f"{rows}{'' if of is None else f' of {of}'} {'row' if last == 1 else 'rows'}"
 
 
 def describe(value: object) -> str:

@@ -15,6 +15,7 @@ from torchmetrics import Metric, MetricCollection
 
 from torchrecmetrics import metrics as _metrics
 from torchrecmetrics.checks import check_k
+from torchrecmetrics.interactions import Batch
 from torchrecmetrics.metric import BatchRows, MetricOptions, RankingMetric, batch_rows
 from torchrecmetrics.ranking import Exclude, Needs, Ranking
 from torchrecmetrics.ranking.forms import Form, read
@@ -169,7 +170,7 @@ class RecMetricCollection(MetricCollection):
     def update(  # type: ignore[override]  # ModuleDict's own is hidden by MetricCollection's, too
         self,
         scores: Tensor | Ranking | None = None,
-        target: Tensor | None = None,
+        target: Tensor | Batch | None = None,
         *,
         gains: Tensor | None = None,
         exclude: Exclude | None = None,
@@ -186,7 +187,7 @@ class RecMetricCollection(MetricCollection):
     def forward(
         self,
         scores: Tensor | Ranking | None = None,
-        target: Tensor | None = None,
+        target: Tensor | Batch | None = None,
         *,
         gains: Tensor | None = None,
         exclude: Exclude | None = None,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import reprlib
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.checks import check_k, describe
+from torchrecmetrics.checks import VIOLATIONS, check_k, describe, in_words
 from torchrecmetrics.collection import Metrics, RecMetricCollection
-from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.metric import MetricOptions, RankingMetric
 from torchrecmetrics.ranking import Ranking
@@ -89,11 +91,11 @@ class Evaluation(dict[str, Tensor]):
 def check_target(target: Any) -> None:
     """Refuse a ground truth that is not `Interactions`."""
     if not isinstance(target, Interactions):
-        hint = (
-            "pass split.test"
-            if hasattr(target, "test")
-            else "Interactions.from_edge_index(edges, num_users, num_items)"
-        )
+        hint = "Interactions.from_edge_index(edges, num_users, num_items)"
+        if isinstance(target, Batch):
+            hint = "pass the Interactions whole, without select"
+        elif hasattr(target, "test"):
+            hint = "pass split.test"
         raise TypeError(f"target must be Interactions, got {describe(target)}: {hint}")
 
 
@@ -147,6 +149,9 @@ def evaluate(
     `kernels="triton"` scores of embeddings are counted as they are made and never kept; bfloat16 and float16 embeddings
     are then multiplied as they are, float32 ones as `torch.get_float32_matmul_precision()` says.
 
+    Warns:
+        UserWarning: if ids seem to start at 1: nothing has item 0, and the number of items was not given.
+
     Raises:
         ValueError: for shapes, devices, ids or values that do not fit, and kernels that cannot run there.
 
@@ -175,15 +180,17 @@ def evaluate(
     if user_ids is not None and len(torch.unique(ids)) < len(ids):
         raise ValueError("user_ids hold a user twice")
     needs, member = collection.needs, collection.members[0]
+    rank, world = _my_share(shard)
+    if member.padding_idx is None and rank == 0:
+        _warn_of_item_0([target, *history.parts], history.masks, items_allowed, "padding_idx=0")
     if member.rules.take_overlap == "error":
-        history.check_overlap(target, ids)
+        history.check_overlap(target, ids, member.padding_idx)
 
     degree = target.host_degree
     entries = history.lengths(target.num_users) + degree
     empty = ids[degree[ids] == 0]
     ids = ids[degree[ids] > 0]
     ids = ids[entries[ids].argsort(stable=True)]
-    rank, world = _my_share(shard)
     ids = ids[rank::world]
     if member.device != place.device:
         collection.to(place.device)
@@ -203,10 +210,28 @@ def evaluate(
         scores, exclude = scorer.scores(batch, at_once), history.select(batch)
         collection.update(Ranking.of_batch(scores, relevant.items, relevant.values, exclude, needs, member.rules))
 
-    with evaluating(users), _Bar(progress if rank == 0 else False, len(ids)) as bar:
+    with evaluating(users), _Bar(progress, len(ids), rank == 0) as bar:
         for batch in batches(scorer, ids, entries[ids], update, Budget(batch_size, memory_budget)):
             bar.advance(batch, member)
     return Evaluation(collection, chosen)
+
+
+def _warn_of_item_0(
+    parts: Sequence[Interactions], masks: Sequence[Tensor], items_allowed: Tensor | None, cure: str
+) -> None:
+    """Warn if ids seem to start at 1: then an item 0 that nobody can have competes with all the others."""
+    if not any(part.num_items_inferred for part in parts):
+        return
+    known = any((part.items == 0).any() for part in parts)
+    out = any(mask[0] for mask in masks) or (items_allowed is not None and not items_allowed[0])
+    if not known and not out:
+        warnings.warn(
+            "no interaction has item 0, and how many items there are was taken from the largest id: if ids start at 1, "
+            f"{cure} keeps item 0 from being recommended, and a vocabulary (item_ids=) numbers the items from 0; if "
+            "item 0 is one like the others, num_items= says so",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _my_share(shard: str | None) -> tuple[int, int]:
@@ -245,21 +270,25 @@ def recommend(
         candidates exist. Both on the scores' device, rows in the order of `user_ids`.
     """
     k = check_k(k)
+    given = [part for part in histories(exclude) if isinstance(part, Interactions)]
     if isinstance(users, Tensor) and isinstance(items, Tensor):
+        for name, number, have in (("num_users", num_users, len(users)), ("num_items", num_items, len(items))):
+            if number is not None and number != have:
+                raise ValueError(f"{name}={number!r} was given beside {have} embeddings, which say so themselves")
         num_users, num_items = len(users), len(items)
-    for part in histories(exclude):
-        if isinstance(part, Interactions):
-            num_users, num_items = num_users or part.num_users, num_items or part.num_items
+    elif given:
+        num_users = given[0].num_users if num_users is None else num_users
+        num_items = given[0].num_items if num_items is None else num_items
     if num_items is None or (num_users is None and user_ids is None):
         raise ValueError("with a score function, recommend needs num_items and num_users or user_ids")
-    if num_users is None and not len(user_ids):
-        num_users = 0
     if num_users is None:
-        num_users = int(torch.as_tensor(user_ids, device="cpu").max()) + 1
+        num_users = 1 + max(_ids(user_ids, None).tolist(), default=-1)
+    num_users, num_items = check_k(num_users, "num_users", 0), check_k(num_items, "num_items")
     place = Place.of(device, users)
     terms = Terms(item_bias, similarity, items_allowed)
     scorer = scorer_of(users, items, (num_users, num_items), terms, place)
     history = History(exclude, num_items, place)
+    _warn_of_item_0(history.parts, history.masks, items_allowed, f"items_allowed=torch.arange({num_items}) > 0")
     ids = _ids(user_ids, num_users)
     lengths = history.lengths(num_users)[ids]
     order = lengths.argsort(stable=True)
@@ -271,7 +300,12 @@ def recommend(
         nonlocal values
         for part, rows in zip(torch.split(batch, at_once), torch.split(order[done:], at_once), strict=False):
             made = scorer.scores(part, at_once)
-            scores = history.masked(part, made if isinstance(made, Tensor) else next(iter(made.parts())))
+            scores = made if isinstance(made, Tensor) else next(iter(made.parts()))
+            wrong = ~(scores.amax(1) < torch.inf)
+            if wrong.any():
+                user = int(part[wrong.cpu()][0])
+                raise ValueError(f"{in_words(int(wrong.sum()), len(wrong))} {VIOLATIONS['scores']}: user {user}")
+            scores = history.masked(part, scores)
             if values is None:
                 values = scores.new_full((len(ids), k), -torch.inf)
             rows = rows[: len(part)].to(place.device)
@@ -289,8 +323,7 @@ def recommend(
 
 
 def _topk(scores: Tensor, k: int) -> Tensor:
-    """Ids of the k best of each row, best first, ties by lower id; NaN and -inf come last."""
-    scores = scores.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+    """Ids of the k best of each row, best first, ties by lower id; -inf comes last."""
     top, ids = scores.topk(k, dim=1)
     # which of several equal scores topk took at the k-th place is up to it: ask anew where there was a choice
     contested = ((scores >= top[:, -1:]).sum(1) > k).nonzero()[:, 0]
@@ -300,31 +333,40 @@ def _topk(scores: Tensor, k: int) -> Tensor:
     return ids.gather(1, scores.gather(1, ids).sort(dim=1, descending=True, stable=True).indices)
 
 
-def _ids(user_ids: Any, num_users: int) -> Tensor:
-    """User ids on the host."""
+def _ids(user_ids: Any, num_users: int | None) -> Tensor:
+    """User ids on the host; how many users there are may not be known yet."""
     if user_ids is None:
-        return torch.arange(num_users, device="cpu")
+        return torch.arange(num_users or 0, device="cpu")
     try:
         ids = torch.as_tensor(user_ids, device="cpu")
-    except (TypeError, ValueError) as error:
-        raise TypeError("user_ids must be row numbers (the position in a vocabulary), not strings") from error
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        what = f"{type(user_ids).__name__} {reprlib.repr(user_ids)}"
+        raise TypeError(
+            f"user_ids must be row numbers [n] (positions in a vocabulary), not strings or sets, got {what}"
+        ) from error
+    if ids.dim() != 1:
+        raise ValueError(f"user_ids must be row numbers [n], such as [3] for user 3, got {reprlib.repr(user_ids)}")
     if not len(ids):
         return ids.long()
-    if ids.dtype == torch.bool or ids.is_floating_point() or ids.dim() != 1:
+    if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
         raise ValueError(f"user_ids must be whole numbers [n], got {ids.dtype} {list(ids.shape)}")
-    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_users):
-        raise ValueError(f"user_ids hold {int(ids.min())}..{int(ids.max())}, expected 0..{num_users - 1}")
+    if int(ids.min()) < 0 or (num_users is not None and int(ids.max()) >= num_users):
+        last = "" if num_users is None else num_users - 1
+        raise ValueError(f"user_ids hold {int(ids.min())}..{int(ids.max())}, expected 0..{last}")
     return ids.long()
 
 
 class _Bar:
     """A progress bar, somebody else's, or nothing."""
 
-    def __init__(self, shown: bool | Progress, total: int) -> None:
+    def __init__(self, shown: bool | Progress, total: int, here: bool = True) -> None:
+        if not isinstance(shown, bool) and not callable(shown):
+            what = "True, False or a function of (users done, users in all)"
+            raise TypeError(f"progress must be {what}, got {shown!r} ({type(shown).__name__})")
         self._bar: Any = None
-        self._tell = shown if callable(shown) else None
+        self._tell = shown if callable(shown) and here else None
         self._done, self._total = 0, total
-        if shown and self._tell is None:
+        if shown is True and here:
             try:
                 from tqdm.auto import tqdm
             except ImportError as error:

@@ -217,6 +217,7 @@ class Interactions:
             UserWarning: if ids without vocabulary or number run to 100 times as many as there are.
         """
         check_choice("unknown", unknown, ("error", "drop"))
+        inferred = num_items is None and item_ids is None
         rows, users_known, num_users = codes_of("users", users, user_ids, num_users, 3)
         columns, items_known, num_items = codes_of("items", items, item_ids, num_items, 3)
         if rows.shape != columns.shape:
@@ -242,11 +243,13 @@ class Interactions:
             duplicates=duplicates,
             values_reduce=values_reduce,
         )
-        built.num_dropped = dropped
+        built.num_dropped, built.num_items_inferred = dropped, inferred
         return built
 
     num_dropped = 0
     """Rows that `from_columns(unknown="drop")` left out."""
+    num_items_inferred = False
+    """Whether there are as many items as the largest id says, for want of a number or a vocabulary."""
 
     @overload
     @classmethod
@@ -278,6 +281,8 @@ class Interactions:
             check_spread(name, ids, "", 3)
         num_users, num_items = (int(ids.max()) + 1 if len(ids) else 0 for ids in (users, items))
         built = tuple(cls.from_edge_index(edges, num_users, num_items) for edges, _ in read)
+        for each in built:
+            each.num_items_inferred = True
         return built[0] if len(built) == 1 else built
 
     @classmethod
@@ -355,7 +360,7 @@ class Interactions:
         place_from_end = count.cumsum(0)[rows[order]] - torch.arange(len(order), device="cpu")
         part = torch.zeros_like(rows)
         part[order] = (3 - place_from_end).clamp(min=0) * (count[rows[order]] >= 3)
-        return cls._split(rows, columns, part, shape)
+        return cls._split(rows, columns, part, shape, num_items is None and item_ids is None)
 
     @classmethod
     def split_by_time(
@@ -390,12 +395,13 @@ class Interactions:
                 given = array_of("times", times)
                 ends = f"{given[when.argmin()]} to {given[when.argmax()]}"
                 raise ValueError(f"no event is left for {name}; times run from {ends}")
-        return cls._split(rows, columns, part, shape)
+        return cls._split(rows, columns, part, shape, num_items is None and item_ids is None)
 
     @classmethod
-    def _split(cls, users: Tensor, items: Tensor, part: Tensor, shape: tuple[int, int]) -> Split:
+    def _split(cls, users: Tensor, items: Tensor, part: Tensor, shape: tuple[int, int], inferred: bool) -> Split:
         edges = torch.stack([users, items])
         train, valid, test = (cls.from_edge_index(edges[:, part == p], *shape) for p in range(3))
+        train.num_items_inferred = valid.num_items_inferred = test.num_items_inferred = inferred
         unseen = [int((~torch.isin(side[part > 0].unique(), side[part == 0])).sum()) for side in edges]
         return Split(train, valid, test, *unseen)
 
@@ -430,7 +436,7 @@ class Interactions:
         """Return the same interactions on another device."""
         values = None if self.values is None else self.values.to(device)
         moved = Interactions(self.offsets.to(device), self.items.to(device), self.num_items, values)
-        moved.num_dropped = self.num_dropped
+        moved.num_dropped, moved.num_items_inferred = self.num_dropped, self.num_items_inferred
         return moved
 
     def to_edge_index(self, item_offset: int = 0, *, undirected: bool = False) -> Tensor:
@@ -497,7 +503,9 @@ class Interactions:
         self._check_shape(other)
         kept = ~torch.isin(self.keys, other.keys, assume_unique=True)
         values = None if self.values is None else self.values[kept]
-        return self._from_keys(self.keys[kept], self.num_users, self.num_items, values)
+        left = self._from_keys(self.keys[kept], self.num_users, self.num_items, values)
+        left.num_items_inferred = self.num_items_inferred
+        return left
 
     def union(self, other: Interactions, *, values_reduce: Reduce = "last") -> Interactions:
         """Return what either has, such as train and validation as history of a test; values need both to have them."""
@@ -506,7 +514,9 @@ class Interactions:
         if self.values is not None and other.values is not None:
             values = torch.cat([self.values, other.values])
         keys = torch.cat([self.keys, other.keys])
-        return self._from_keys(keys, self.num_users, self.num_items, values, values_reduce=values_reduce)
+        joined = self._from_keys(keys, self.num_users, self.num_items, values, values_reduce=values_reduce)
+        joined.num_items_inferred = self.num_items_inferred or other.num_items_inferred
+        return joined
 
     def _check_shape(self, other: Interactions) -> None:
         if not isinstance(other, Interactions):

@@ -21,7 +21,9 @@ from torchrecmetrics.checks import (
     check_k,
     check_score_threshold,
     describe,
+    in_words,
 )
+from torchrecmetrics.interactions import Batch
 from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.ranking import Exclude, Needs, Overlap, Ranking, Rules, Ties
 from torchrecmetrics.ranking.forms import Form, read
@@ -278,7 +280,10 @@ class RankingMetric(SummedMetric):
 
     @property
     def num_tied(self) -> int:
-        """Rows of the last `compute` with a relevant item that shared its score, within the depth looked at."""
+        """Rows of the last `compute` with a relevant item that shared its score, within the places that are read.
+
+        Those are as many as the deepest `k` of all metrics that rank together; RPrecision asks for the row's own R.
+        """
         return self.last_summary().num_tied
 
     def standard_error(self) -> Tensor:
@@ -291,7 +296,7 @@ class RankingMetric(SummedMetric):
     def update(
         self,
         scores: Tensor | Ranking | None = None,
-        target: Tensor | None = None,
+        target: Tensor | Batch | None = None,
         *,
         gains: Tensor | None = None,
         exclude: Exclude | None = None,
@@ -308,7 +313,7 @@ class RankingMetric(SummedMetric):
     def forward(
         self,
         scores: Tensor | Ranking | None = None,
-        target: Tensor | None = None,
+        target: Tensor | Batch | None = None,
         *,
         gains: Tensor | None = None,
         exclude: Exclude | None = None,
@@ -351,12 +356,17 @@ class RankingMetric(SummedMetric):
         """Turn sums over rows into means, standard errors and counts."""
         for metric, (_, _, _, _, *invalid) in zip(metrics, counts, strict=True):
             if any(invalid):
-                what = "; ".join(f"{n} rows {text}" for n, text in zip(invalid, VIOLATIONS.values(), strict=True) if n)
+                found = zip(invalid, VIOLATIONS.values(), strict=True)
+                what = "; ".join(f"{in_words(rows)} {text}" for rows, text in found if rows)
                 raise ValueError(f"{metric.label}: bad input since the last reset: {what}")
         w, wv, w2, w2v, w2v2 = torch.stack([tally.sums for tally in tallies], 1).unbind()
         mean = wv / w
-        spread = (w2v2 - 2 * mean * w2v + mean.square() * w2).clamp(min=0).sqrt() / w
         used = torch.stack([tally.counts[0] for tally in tallies]).to(w.dtype)
+        variance = w2v2 - 2 * mean * w2v + mean.square() * w2
+        # Each of the sums is off by less than (n + 3) u of its terms' sizes, in whatever order n terms were added, and
+        # the mean's own error is of no account where all values are one: less is no spread, but rounding.
+        rounding = (used + 8) * torch.finfo(w.dtype).eps * (w2v2 + 2 * (mean * w2v).abs() + mean.square() * w2)
+        spread = variance.where(~(variance <= rounding), 0).sqrt() / w
         error = (spread * (used / (used - 1)).sqrt()).where(used > 1, torch.nan)
         return [
             Summary(value, deviation, *numbers[:4])

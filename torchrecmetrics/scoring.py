@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchrecmetrics.checks import check_k, describe
-from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Products
 from torchrecmetrics.ranking import Exclude, ScoreRows
 
@@ -44,7 +44,13 @@ class Place(NamedTuple):
     def of(cls, device: str | torch.device | None, users: object, other: Interactions | None = None) -> Place:
         """Return the device that was asked for, or else that of the embeddings, or of something else."""
         if device is not None:
-            return cls(torch.device(device), True)
+            try:
+                return cls(torch.device(device), True)
+            except (RuntimeError, TypeError):
+                what = f"got {device!r} ({type(device).__name__})"
+                raise ValueError(
+                    f"device must be a torch.device or the name of one, such as 'cuda:0', {what}"
+                ) from None
         if isinstance(users, Tensor):
             return cls(users.device, False)
         return cls(torch.device("cpu") if other is None else other.device, False)
@@ -284,11 +290,11 @@ def evaluating(model: Any) -> Iterator[None]:
 # ---------------------------------------------------------------------------------------------------------- history
 
 
-def histories(exclude: Histories | None) -> Sequence[Any]:
+def histories(exclude: Any) -> Sequence[Any]:
     """Return what was given as one thing, several or none as several."""
     if exclude is None:
         return ()
-    return exclude if isinstance(exclude, (tuple, list)) else (exclude,)
+    return exclude if isinstance(exclude, (tuple, list)) and not isinstance(exclude, Batch) else (exclude,)
 
 
 class History:
@@ -306,6 +312,7 @@ class History:
                 self.masks.append(place.bring("exclude", part))
             else:
                 what = f"{part.dtype} {list(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
+                what += ": pass the Interactions whole, without select" if isinstance(part, Batch) else ""
                 raise TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")
 
     def lengths(self, num_users: int) -> Tensor:
@@ -333,7 +340,7 @@ class History:
             scores = scores.masked_fill(mask, -torch.inf)
         return scores
 
-    def check_overlap(self, target: Interactions, ids: Tensor) -> None:
+    def check_overlap(self, target: Interactions, ids: Tensor, padding_idx: int | None) -> None:
         """Raise if items to be found are excluded too: the numbers would depend on what that is taken to mean."""
         asked = torch.zeros(target.num_users, dtype=torch.bool, device=target.device)
         asked[ids.to(target.device)] = True
@@ -346,6 +353,8 @@ class History:
         for mask in self.masks:
             both |= mask[target.items]
         both &= asked[target.users]
+        if padding_idx is not None:
+            both &= target.items != padding_idx
         if target.values is not None:
             both &= target.values > 0
         count = int(both.sum())
@@ -372,7 +381,7 @@ class Budget(NamedTuple):
     def bytes_on(self, device: torch.device) -> int:
         """Return the memory there is to be used."""
         if self.memory is not None:
-            return self.memory
+            return check_k(self.memory, "memory_budget (bytes)")
         return int(torch.cuda.mem_get_info(device)[0] // 2) if device.type == "cuda" else _CPU_BUDGET
 
 

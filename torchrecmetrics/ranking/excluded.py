@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.arrays import search
 from torchrecmetrics.checks import Checks, check_device, check_ids, check_strided
+from torchrecmetrics.interactions import Batch
 from torchrecmetrics.ranking.rules import Rules
 
-Exclude: TypeAlias = Tensor | tuple[Tensor, ...]
-"""What `exclude=` takes for a batch: ids, masks, or a tuple of these."""
+Exclude: TypeAlias = Tensor | Batch | tuple[Tensor | Batch, ...]
+"""What `exclude=` takes for a batch: ids, what `Interactions.select` gives, masks, or a tuple of these."""
+
+
+def _parts(exclude: Any) -> list[Any]:
+    """Return what was given as one thing, several or none as several; what `Interactions.select` gives is one."""
+    several = () if exclude is None else exclude if type(exclude) is tuple else (exclude,)
+    return [part.items if isinstance(part, Batch) else part for part in several]
 
 
 class Excluded:
@@ -31,7 +38,7 @@ class Excluded:
         self.masks: list[Tensor] = []
         self.padding_idx = padding_idx
         columns = []
-        for part in () if exclude is None else exclude if isinstance(exclude, tuple) else (exclude,):
+        for part in _parts(exclude):
             if isinstance(part, Tensor) and part.dtype == torch.bool:
                 fits = part.dim() in (1, 2) and (items is None or part.shape[-1] == items)
                 if not fits or (part.dim() == 2 and len(part) != rows):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchrecmetrics.arrays import float_dtype, run_starts
 from torchrecmetrics.checks import Checks, Validation, check_device, check_ids, check_scores, describe
-from torchrecmetrics.ranking.rules import Rules, Ties
+from torchrecmetrics.ranking.rules import Needs, Rules, Ties
 from torchrecmetrics.ranking.ties import FromLocated, Located
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class FromFlat(FromLocated):
             group_size=table(run_length, 0),
             num_ranked=torch.bincount(query[usable], minlength=rows),
         )
-        return cls._from_located(located, rules.place_ties, checks, made_with=rules.shaping("ties"))
+        return cls._from_located(located, rules.place_ties, checks, asked=Needs(), made_with=rules.shaping("ties"))
 
 
 def _check_triple(scores: Tensor, target: Tensor, indexes: Tensor) -> None:
@@ -103,5 +103,7 @@ def _check_triple(scores: Tensor, target: Tensor, indexes: Tensor) -> None:
             f"scores, target and indexes must be tensors of one shape, got {describe(scores)}, "
             f"{describe(target)} and {describe(indexes)}"
         )
+    if target.is_complex():
+        raise TypeError(f"target must be bool or real numbers, got {describe(target)}")
     for name, tensor in (("target", target), ("indexes", indexes)):
         check_device(name, tensor, scores.device)

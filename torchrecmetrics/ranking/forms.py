@@ -7,6 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from torchrecmetrics.checks import describe
+from torchrecmetrics.interactions import Batch
 from torchrecmetrics.ranking import Exclude, Needs, Ranking, Reach, Rules
 
 
@@ -14,7 +15,7 @@ class Form(NamedTuple):
     """What one call of `update` was given."""
 
     scores: Tensor | Ranking | None = None  # the first argument, whatever it is
-    target: Tensor | None = None
+    target: Tensor | Batch | None = None
     gains: Tensor | None = None
     exclude: Exclude | None = None
     ranks: Tensor | None = None

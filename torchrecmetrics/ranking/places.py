@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.arrays import float_dtype, group_mean, search
-from torchrecmetrics.checks import Checks, Faults, check_cutoffs, check_k
+from torchrecmetrics.checks import Checks, Faults, check_cutoffs, check_k, in_words
 from torchrecmetrics.kernels import Kernels
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Places:
     num_relevant: Tensor
     """Int64 [B]: relevant items of the row, ranked or not."""
     tied: Tensor
-    """Bool [B]: a relevant item within `depth` shares its score with another candidate."""
+    """Bool [B]: a relevant item shares its score with another candidate, within the places that are read of its row."""
     unreachable: Tensor
     """Bool [B]: a relevant item is not a candidate (excluded, `-inf` or NaN)."""
     penalties: Graded | None = None
@@ -103,7 +103,9 @@ class Places:
         depth = "unknown depth"
         if self.reach.known:
             depth = "whole" if self.depth is None else f"first {self.depth}"
-        return f"Ranking({len(self)} rows, up to {self.ranks.shape[1]} relevant items, {depth}, {self.ranks.device})"
+        return (
+            f"Ranking({in_words(len(self))}, up to {self.ranks.shape[1]} relevant items, {depth}, {self.ranks.device})"
+        )
 
     @property
     def ranks(self) -> Tensor:

@@ -66,7 +66,8 @@ class FromRanks(Places):
             last = torch.inf
             placed = ranks.to(dtype).where(relevant, last).sort(dim=1).values
         else:  # integers sort faster; none of them is as large as this
-            kind = torch.int64 if columns is None else torch.int32
+            ranks = ranks.long()  # what they are compared with may not fit a smaller type
+            kind = torch.int64 if columns is None or columns >= 2**31 - 1 else torch.int32
             last = torch.iinfo(kind).max
             wanted = relevant if columns is None else relevant & (ranks <= columns)
             placed = ranks.to(kind).where(wanted, last).sort(dim=1).values
@@ -141,7 +142,7 @@ def _no_places(ranks: Tensor, placed: Tensor, last: float, reach: Reach) -> tupl
         return wrong | (running_sums(placed) < number * (number + 1) / 2 * (1 - 1e-9)), None
     wrong = ranks == INVALID_RANK
     again = placed[:, 1:] == placed[:, :-1]
-    again &= placed[:, 1:] <= reach.depth if reach.depth is not None else placed[:, 1:] < last
+    again &= placed[:, 1:] < (last if reach.depth is None else min(last, reach.depth + 1))
     if reach.known:
         wrong[:, 1 : placed.shape[1]] |= again
         return wrong, None

@@ -109,3 +109,9 @@ class Needs(NamedTuple):
         else:
             widest = max(1, target.shape[1]) if target.dim() == 2 else 1
         return self._replace(depth=None if widest is None else max(self.depth, widest))
+
+    def places(self, num_relevant: Tensor) -> int | Tensor | None:
+        """How many places of each row are read, a number or [B, 1]; None = all. A batch may be ranked deeper."""
+        if not self.each_relevant or self.depth is None:
+            return self.depth
+        return num_relevant[:, None].clamp(min=self.depth)

@@ -19,11 +19,12 @@ from torchrecmetrics.checks import (
     check_score_threshold,
     check_scores,
 )
+from torchrecmetrics.interactions import Batch
 from torchrecmetrics.kernels import KernelChoice, Products, Question
 from torchrecmetrics.ranking.excluded import Exclude
 from torchrecmetrics.ranking.places import cut
 from torchrecmetrics.ranking.rules import Needs, Overlap, Rules, Ties
-from torchrecmetrics.ranking.targets import Targets
+from torchrecmetrics.ranking.targets import Targets, selected
 from torchrecmetrics.ranking.ties import FromLocated, Located, place
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class FromScores(FromLocated):
     def from_scores(
         cls,
         scores: Tensor,
-        target: Tensor,
+        target: Tensor | Batch,
         *,
         gains: Tensor | None = None,
         exclude: Exclude | None = None,
@@ -101,14 +102,15 @@ class FromScores(FromLocated):
     def of_batch(
         cls,
         scores: Tensor | ScoreRows | Products,
-        target: Tensor,
+        target: Tensor | Batch,
         gains: Tensor | None,
         exclude: Exclude | None,
         needs: Needs,
         rules: Rules,
     ) -> Self:
         """Rank as deep as the readers need, and count what they count; the package may hand over scores in parts."""
-        needs = needs.within(target, rules)
+        target, gains = selected(target, gains)
+        asked, needs = needs, needs.within(target, rules)
         shape, device = check_shape(scores, rules)
         checks = Checks(rules.validate_args, device, shape[0])
         targets = Targets.read(target, gains, exclude, shape, rules, checks)
@@ -118,7 +120,7 @@ class FromScores(FromLocated):
             rules.place_ties,
             checks,
             depth=needs.depth,
-            score_threshold=needs.score_threshold,
+            asked=asked,
             made_with=rules.shaping(),
         )
 
@@ -126,7 +128,7 @@ class FromScores(FromLocated):
 @torch.no_grad()
 def get_topk_ranks(
     scores: Tensor,
-    target: Tensor,
+    target: Tensor | Batch,
     k: int,
     *,
     exclude: Exclude | None = None,
@@ -166,6 +168,9 @@ def get_topk_ranks(
                 [1, 0]])
     """
     k = check_k(k)
+    target, gains = selected(target, None)
+    if gains is not None:
+        raise TypeError("get_topk_ranks knows no gains, and target holds values: pass target.items")
     check_integer_target(target, "get_topk_ranks")
     rules = Rules(ties, padding_idx, overlap, None, validate_args, kernels)
     shape, device = check_shape(scores, rules)

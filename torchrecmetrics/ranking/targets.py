@@ -17,6 +17,7 @@ from torchrecmetrics.checks import (
     describe,
     shown,
 )
+from torchrecmetrics.interactions import Batch
 from torchrecmetrics.ranking.excluded import Exclude, Excluded
 from torchrecmetrics.ranking.rules import Rules
 
@@ -63,6 +64,15 @@ class Targets(NamedTuple):
         return None if self.gains is None else self.listed & (self.gains < 0)
 
 
+def selected(target: Tensor | Batch, gains: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return ids and gains of a target, which `Interactions.select` gives as one."""
+    if not isinstance(target, Batch):
+        return target, gains
+    if target.values is not None and gains is not None:
+        raise ValueError("gains were given beside a target that holds values: pass target.items")
+    return target.items, target.values if gains is None else gains
+
+
 def _entries(
     target: Tensor, gains: Tensor | None, shape: tuple[int, int | None], rules: Rules, checks: Checks
 ) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -98,7 +108,8 @@ def _entries(
             if (
                 not isinstance(gains, Tensor)
                 or gains.shape != target.shape
-                or gains.dtype in (torch.bool, torch.complex64)
+                or gains.dtype == torch.bool
+                or gains.is_complex()
             ):
                 raise ValueError(
                     f"gains must be numbers in the shape of target {list(target.shape)}, got {describe(gains)}"

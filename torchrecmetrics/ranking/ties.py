@@ -11,7 +11,7 @@ from torchrecmetrics.arrays import float_dtype, search
 from torchrecmetrics.checks import Checks
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.ranking.places import Graded, Places, Reach, cut
-from torchrecmetrics.ranking.rules import Ties
+from torchrecmetrics.ranking.rules import Needs, Ties
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -88,10 +88,10 @@ class FromLocated(Places):
         checks: Checks,
         *,
         depth: int | None = None,
-        score_threshold: float | None = None,
+        asked: Needs,
         made_with: dict[str, object],
     ) -> Self:
-        """Place the located items and keep what metrics need."""
+        """Place the located items and keep what metrics need: a batch is ranked to one `depth`, as deep as is asked."""
         gains = located.gains
         secondary = gains if gains is None or ties == "pessimistic" else -gains
 
@@ -106,16 +106,18 @@ class FromLocated(Places):
         found, penalties = graded(located.relevant, placed), None
         if located.unwanted is not None:
             penalties = graded(located.unwanted, place(located, located.unwanted, _MIRRORED[ties], secondary))
-        group_size = located.group_size.gather(1, placed.order)
+        num_relevant = located.relevant.sum(1)
+        places = asked.places(num_relevant)
+        near = found.ranks < torch.inf if places is None else found.ranks <= places
         return cls(
             found=found,
-            num_relevant=located.relevant.sum(1),
-            tied=((found.ranks < torch.inf) & (group_size > 1)).any(1),
+            num_relevant=num_relevant,
+            tied=(near & (located.group_size.gather(1, placed.order) > 1)).any(1),
             unreachable=(located.relevant & ~located.candidate).any(1),
             penalties=penalties,
             num_ranked=located.num_ranked,
             num_recommended=located.num_recommended,
-            score_threshold=score_threshold,
+            score_threshold=asked.score_threshold,
             reach=Reach(depth),
             faults=checks.faults,
             made_with=made_with,

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from torchrecmetrics.arrays import float_dtype, search
 from torchrecmetrics.checks import Checks, Validation, check_choice, check_ids, check_integer_target, shown
+from torchrecmetrics.interactions import Batch
 from torchrecmetrics.ranking.excluded import Exclude
 from torchrecmetrics.ranking.places import Graded, Places, Reach
 from torchrecmetrics.ranking.rules import Overlap, Rules
-from torchrecmetrics.ranking.targets import Targets
+from torchrecmetrics.ranking.targets import Targets, selected
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,7 +29,7 @@ class FromTopk(Places):
     def from_topk(
         cls,
         item_ids: Tensor,
-        target: Tensor,
+        target: Tensor | Batch,
         *,
         gains: Tensor | None = None,
         exclude: Exclude | None = None,
@@ -65,6 +66,7 @@ class FromTopk(Places):
         """
         rules = Rules(padding_idx=padding_idx, overlap=overlap, validate_args=validate_args)
         check_choice("duplicates", duplicates, get_args(Duplicates))
+        target, gains = selected(target, gains)
         _check_lists(item_ids, target)
         rows, depth = item_ids.shape
         device = item_ids.device
