@@ -11,6 +11,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 import torchrecmetrics as trm
+from torchrecmetrics.state import Summary, SummedMetric, Tally, compute_together
 
 METRICS = {
     metric.label: metric
@@ -498,3 +499,39 @@ def test_reset_gives_every_state_back_as_it_was():
         metric.reset()
         metric.update(torch.rand(2, 4), torch.tensor([1, 2]))
         assert (int(metric.batches), metric.seen, metric.state().counts[0]) == (1, [1], 2)
+
+
+class Longest(SummedMetric):
+    """Not a mean over rows: another number of sums, and another meaning."""
+
+    def __init__(self):
+        super().__init__()
+        self._keep_sums("longest", 3, 1)
+
+    @property
+    def label(self):
+        return "Longest"
+
+    @classmethod
+    def summaries(cls, metrics, tallies, counts):
+        both = zip(tallies, counts, strict=True)
+        return [Summary(tally.sums.max(), tally.sums.min(), *numbers * 4) for tally, numbers in both]
+
+    def update(self, tally):
+        self.add(tally)
+
+
+def of_several_kinds(rank, world_size):
+    metrics = [trm.HR(1), Longest(), trm.MRR(), Longest()]
+    for place in (0, 2):
+        metrics[place].update(torch.tensor([[0.1, 0.9]]), torch.tensor([rank]))
+    for place in (1, 3):
+        metrics[place].update(Tally(torch.tensor([1.0, 5.0, place]).double(), torch.tensor([rank + 1])))
+    compute_together(metrics)
+    return [(metric.compute().item(), metric.last_summary().num_users) for metric in metrics]
+
+
+def test_metrics_of_several_kinds_synchronise_together(processes):
+    """States of any length go into one vector and come out as they went in; each kind reads its own."""
+    wanted = [(0.5, 2), (10.0, 3), (0.75, 2), (10.0, 3)]
+    assert processes.run(of_several_kinds, 2) == [wanted] * 2

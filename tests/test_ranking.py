@@ -842,3 +842,15 @@ def test_topk_ranks_mark_invalid_rows():
     scores = SCORES.where(SCORES < 0.9, math.nan)
     ranks = trm.get_topk_ranks(scores, TARGET, 2, validate_args="deferred")
     assert ranks.tolist() == [[INVALID_RANK] * 2, [2, INVALID_RANK * 0]]
+
+
+def test_a_rejected_list_is_not_also_too_short():
+    """A row is counted under what was found first."""
+    lists, target = torch.tensor([[4, 4, 9], [5, 8, 2]]), torch.tensor([[9], [5]])
+    ranking = trm.Ranking.from_topk(
+        lists, target, exclude=torch.tensor([[9], [2]]), overlap="miss", validate_args="deferred"
+    )
+    metric = trm.HR(3, validate_args="deferred")
+    metric.update(ranking)
+    with pytest.raises(ValueError, match="1 row with an item recommended twice; 1 row known to fewer than k places"):
+        metric.compute()
