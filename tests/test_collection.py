@@ -247,6 +247,45 @@ def test_weights_gains_exclude(device):
         assert metric.compute().item() == pytest.approx(collection.compute()[key].item(), abs=1e-12)
 
 
+def test_merge_state(collection, device):
+    """Two halves merge to the whole, prefix or not; all members do, or none."""
+    other, wrong = collection.clone(prefix="b/"), collection.clone()
+    first, second = batch(1, device=device), batch(2, device=device)
+    collection.update(*first)
+    collection.compute()
+    other.update(*second)
+    collection.merge_state(other)
+    assert numbers(collection.compute()) == alone(collection, first, second)
+    before = {key: [state.clone() for state in metric.state()] for key, metric in collection.items()}
+    last = list(wrong.keys())[-1]
+    del wrong._modules[last]
+    wrong[last] = trm.HR(77).to(device)
+    fewer = collection.clone()
+    del fewer._modules[last]
+    for bad, error, message in (
+        (wrong, ValueError, "merges states named like its own"),
+        (fewer, ValueError, rf"collections of the same metrics can be merged; only one of the two has \['{last}'\]"),
+        (collection.clone().to("meta"), ValueError, r"the state on meta: move one with .to\(device\)"),
+        (collection[last], TypeError, "merges a RecMetricCollection, got "),
+        ({}, TypeError, "merges a RecMetricCollection, got dict"),
+    ):
+        with pytest.raises(error, match=message):
+            collection.merge_state(bad)
+        for key, metric in collection.items():
+            assert all(map(torch.equal, metric.state(), before[key]))
+
+
+def test_standard_errors(collection, device):
+    """Those of the members, under the keys of compute."""
+    collection.update(*batch(1, device=device))
+    with pytest.raises(RuntimeError, match="call it first"):
+        collection.standard_errors()
+    values = collection.compute()
+    errors = collection.standard_errors()
+    assert errors.keys() == values.keys()
+    assert numbers(errors) == {key: metric.standard_error().item() for key, metric in collection.items()}
+
+
 @pytest.mark.parametrize("call", ["update", "forward"])
 def test_a_rejected_call_changes_no_member(call, device):
     """All members are asked before the first one changes: here the last one cannot use the input."""

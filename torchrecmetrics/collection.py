@@ -14,7 +14,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from torchrecmetrics import metrics as _metrics
-from torchrecmetrics.checks import check_k
+from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.interactions import Batch
 from torchrecmetrics.metric import BatchRows, MetricOptions, RankingMetric, batch_rows
 from torchrecmetrics.ranking import Exclude, Needs, Ranking
@@ -220,6 +220,22 @@ class RecMetricCollection(MetricCollection):
         """Return every member's value under its key; one packed synchronisation."""
         compute_together(self.members)
         return {key: m.last_summary().value.clone() for key, m in zip(self.keys(), self.members, strict=True)}
+
+    def standard_errors(self) -> dict[str, Tensor]:
+        """Return the standard error of what the last `compute` gave for every member, under its key."""
+        return {key: member.standard_error() for key, member in zip(self.keys(), self.members, strict=True)}
+
+    def merge_state(self, other: RecMetricCollection) -> None:
+        """Add the state of a collection of the same metrics, made with the same options; all members, or none."""
+        if not isinstance(other, RecMetricCollection):
+            raise TypeError(f"a collection merges a RecMetricCollection, got {describe(other)}")
+        mine, theirs = (dict(zip(each.keys(keep_base=True), each.members, strict=True)) for each in (self, other))
+        if lone := mine.keys() ^ theirs.keys():
+            raise ValueError(f"collections of the same metrics can be merged; only one of the two has {sorted(lone)}")
+        for key, member in mine.items():
+            member.mergeable(theirs[key])
+        for key, member in mine.items():
+            member.merge_state(theirs[key])
 
     def _adopt(self) -> None:
         """Tell the members whom to ask, so that the first one that is computed synchronises them all."""

@@ -65,9 +65,8 @@ class Evaluation(dict[str, Tensor]):
     def __init__(self, collection: RecMetricCollection, kernels: Kernels) -> None:
         super().__init__(collection.compute())
         self.kernels = kernels
-        members = collection.members
-        self.standard_errors = {key: m.standard_error() for key, m in zip(self, members, strict=True)}
-        first = members[0]
+        self.standard_errors = collection.standard_errors()
+        first = collection.members[0]
         self.num_users, self.num_skipped = first.num_users, first.num_skipped
         self.num_unreachable, self.num_tied = first.num_unreachable, first.num_tied
 
