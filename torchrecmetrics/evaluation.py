@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.checks import VIOLATIONS, check_k, describe, in_words
+from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words
 from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Kernels
@@ -86,7 +86,7 @@ class Evaluation(dict[str, Tensor]):
 def check_target(target: Any) -> None:
     """Refuse a ground truth that is not `Interactions`."""
     if not isinstance(target, Interactions):
-        hint = "Interactions.from_edge_index(edges, num_users, num_items)"
+        hint = as_interactions("target", target) or "Interactions.from_edge_index(edges, num_users, num_items)"
         if isinstance(target, Batch):
             hint = "pass the Interactions whole, without select"
         elif hasattr(target, "test"):

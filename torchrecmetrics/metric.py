@@ -20,6 +20,8 @@ from torchrecmetrics.checks import (
     check_choice,
     check_k,
     check_score_threshold,
+    check_strided,
+    check_tensor,
     describe,
     in_words,
 )
@@ -508,8 +510,8 @@ def _values(metrics: Sequence[RankingMetric], ranking: Ranking) -> Tensor:
 
 
 def _check_weights(weights: Tensor, rows: int, device: torch.device, checks: Checks) -> Tensor:
-    if not isinstance(weights, Tensor):
-        raise TypeError(f"weights must be a tensor, got {type(weights).__name__}")
+    check_tensor("weights", weights)
+    check_strided("weights", weights, "0")
     if weights.shape != (rows,) or weights.is_complex() or weights.device != device:
         raise ValueError(f"weights must be numbers [{rows}] on {device}, got {describe(weights)} on {weights.device}")
     if checks.enabled:
