@@ -207,6 +207,46 @@ def test_names_of_hit_rate(name):
 
 
 @pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("P@5", "Precision@5"),
+        ("R@5", "Recall@5"),
+        ("mean_average_precision", "MAP@3"),
+        ("mAP", "MAP@3"),
+        ("hits@10", "HR@10"),
+        ("Mean Reciprocal Rank@10", "MRR@10"),
+    ],
+)
+def test_other_names(name, key):
+    assert list(trm.RecMetricCollection([name], k=3).keys()) == [key]
+
+
+@pytest.mark.parametrize("word", ["top_k", "topk", "K", "cutoff"])
+def test_what_others_call_k(word):
+    """Named, where a k is missed, too."""
+    users, items = torch.eye(2), torch.eye(2)
+    target = trm.Interactions.from_edge_index(torch.tensor([[0], [0]]), 2, 2)
+    for make in (
+        trm.HitRate,
+        trm.MAP,
+        lambda **k: trm.RecMetricCollection(["HR"], **k),
+        lambda **k: trm.evaluate(["HR"], users, items, target=target, **k),
+    ):
+        with pytest.raises(TypeError, match=rf"{word}= is called k here: k=10, or several .* k=\[5, 10\]"):
+            make(**{word: 10})
+
+
+def test_a_metric_of_ones_own_may_use_such_a_word():
+    class Own(trm.RankingMetric):
+        formula = staticmethod(trm.functional.hit_rate)
+
+        def __init__(self, top_k):
+            super().__init__(top_k)
+
+    assert Own(top_k=3).k == copy.deepcopy(Own(3)).k == 3
+
+
+@pytest.mark.parametrize(
     "duplicate", [copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c)), lambda c: c.clone(prefix="x/")]
 )
 def test_copies(collection, duplicate, device):
@@ -290,6 +330,45 @@ def test_weights_gains_exclude(device):
         assert metric.compute().item() == pytest.approx(collection.compute()[key].item(), abs=1e-12)
 
 
+def test_merge_state(collection, device):
+    """Two halves merge to the whole, prefix or not; all members do, or none."""
+    other, wrong = collection.clone(prefix="b/"), collection.clone()
+    first, second = batch(1, device=device), batch(2, device=device)
+    collection.update(*first)
+    collection.compute()
+    other.update(*second)
+    collection.merge_state(other)
+    assert numbers(collection.compute()) == alone(collection, first, second)
+    before = {key: [state.clone() for state in metric.state()] for key, metric in collection.items()}
+    last = list(wrong.keys())[-1]
+    del wrong._modules[last]
+    wrong[last] = trm.HR(77).to(device)
+    fewer = collection.clone()
+    del fewer._modules[last]
+    for bad, error, message in (
+        (wrong, ValueError, "merges states named like its own"),
+        (fewer, ValueError, rf"collections of the same metrics can be merged; only one of the two has \['{last}'\]"),
+        (collection.clone().to("meta"), ValueError, r"the state on meta: move one with .to\(device\)"),
+        (collection[last], TypeError, "merges a RecMetricCollection, got "),
+        ({}, TypeError, "merges a RecMetricCollection, got dict"),
+    ):
+        with pytest.raises(error, match=message):
+            collection.merge_state(bad)
+        for key, metric in collection.items():
+            assert all(map(torch.equal, metric.state(), before[key]))
+
+
+def test_standard_errors(collection, device):
+    """Those of the members, under the keys of compute."""
+    collection.update(*batch(1, device=device))
+    with pytest.raises(RuntimeError, match="call it first"):
+        collection.standard_errors()
+    values = collection.compute()
+    errors = collection.standard_errors()
+    assert errors.keys() == values.keys()
+    assert numbers(errors) == {key: metric.standard_error().item() for key, metric in collection.items()}
+
+
 @pytest.mark.parametrize("call", ["update", "forward"])
 def test_a_rejected_call_changes_no_member(call, device):
     """All members are asked before the first one changes: here the last one cannot use the input."""
@@ -307,7 +386,11 @@ BAD = [
     (lambda: trm.RecMetricCollection(["nDGC"], k=5), ValueError, "unknown metric 'nDGC'; did you mean 'NDCG'?"),
     (lambda: trm.RecMetricCollection(["coverage"], k=5), ValueError, "Known: AUROC, F1, HR, MAP"),
     (lambda: trm.RecMetricCollection(["HR"]), ValueError, "'HR' needs a cut-off: pass k="),
-    (lambda: trm.RecMetricCollection(["HR@x"]), ValueError, "what follows '@' must be a whole number"),
+    (
+        lambda: trm.RecMetricCollection(["HR@x"]),
+        ValueError,
+        r"what follows '@' must be a whole number, such as \w+@10; or pass '\w+' and k=10",
+    ),
     (lambda: trm.RecMetricCollection(["AUROC@5"]), ValueError, "AUROC has no cut-off"),
     (lambda: trm.RecMetricCollection(["HR"], k=[5, 5]), ValueError, "two metrics have the key 'HR@5'"),
     (lambda: trm.RecMetricCollection(["HR"], k=0), ValueError, "k must be at least 1"),

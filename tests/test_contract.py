@@ -143,6 +143,8 @@ def test_merge_state(metric, device):
     assert metric.compute().item() == pytest.approx(expected(metric, 1, 2)[0], abs=1e-12)
     with pytest.raises(ValueError, match="merges states named like its own"):
         metric.merge_state(trm.HR(99))
+    with pytest.raises(TypeError, match="merges a metric like itself or its metric_state, got int"):
+        metric.merge_state(3)
     with pytest.raises(ValueError, match="merges states named like its own"):
         metric.merge_state({name: state[:1] for name, state in metric.metric_state.items()})
 

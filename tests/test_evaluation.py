@@ -543,6 +543,18 @@ BAD = [
         TypeError,
         "exclude must be Interactions, .*, got Batch: pass the Interactions whole, without select",
     ),
+    (
+        lambda: trm.evaluate("HR", U, V, target=TEST.to_scipy(), k=5),
+        TypeError,
+        r"target must be Interactions, got csr_array: Interactions.from_scipy\(target\)",
+    ),
+    (
+        lambda: trm.evaluate("HR", U, V, target=TEST, exclude=TRAIN.to_scipy(), k=5),
+        TypeError,
+        r"exclude must be Interactions, .*, got csr_array: pass Interactions.from_scipy\(exclude\)",
+    ),
+    (lambda: trm.evaluate("HR", U.to_sparse(), V, **BOTH), TypeError, r"users is sparse .*: pass users.to_dense\(\)"),
+    (lambda: trm.evaluate("HR", lambda ids: U[ids].numpy(), **BOTH), ValueError, r"got ndarray: torch.as_tensor"),
     (lambda: trm.evaluate("HR", U, V, target=TEST.without(TEST), k=5), ValueError, "target holds no interactions"),
     (
         lambda: trm.evaluate("HR", U, V, target=TEST, exclude=TEST, k=5),

@@ -362,6 +362,16 @@ def test_batches_do_not_show(split, generator):
         assert parts[key].standard_error().item() == pytest.approx(whole[key].standard_error().item(), abs=1e-12)
 
 
+@pytest.mark.parametrize("name", trm.functional.__all__)
+def test_functions_ask_for_a_ranking(name):
+    """Scores in its place are told how they become one."""
+    cut = () if name in ("r_precision", "auroc") else (2,)
+    message = rf"{name} reads a Ranking, got .*: {name}\(Ranking.from_scores\(scores, target\)"
+    for scores in (SCORES, SCORES.numpy(), None):
+        with pytest.raises(TypeError, match=message):
+            getattr(trm.functional, name)(scores, *cut)
+
+
 def error_of(values, weights=None, at_once=1000):
     """Standard error of these values of rows, added up some at a time; 1: one after the other."""
     parts = iter(values.split(at_once))
@@ -545,7 +555,7 @@ BAD_OPTIONS = [
     (lambda: trm.HR(5, score_threshold="3"), TypeError, "score_threshold must be a number, got '3'"),
     (lambda: trm.Recall(5, truncated="no"), TypeError, "True or False, got 'no'"),
     (lambda: trm.Precision(5, zero_division="x"), ValueError, "zero_division must be"),
-    (lambda: trm.HR(5, top_k=3), ValueError, "HR has no option 'top_k'. There are score_threshold, ties, "),
+    (lambda: trm.HR(5, xyz=3), ValueError, "HR has no option 'xyz'. There are score_threshold, ties, "),
 ]
 
 

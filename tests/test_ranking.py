@@ -754,6 +754,77 @@ def test_k_not_an_integer(k):
         trm.get_topk_ranks(SCORES, TARGET, k)
 
 
+def held_by(name):
+    """Users x items, or a batch of ids, in something that is no plain tensor."""
+    if name == "jagged":
+        return torch.nested.nested_tensor([torch.tensor([1, 2]), torch.tensor([0])], layout=torch.jagged)
+    if name == "nested":
+        return torch.nested.nested_tensor([torch.tensor([1, 2]), torch.tensor([0])])
+    if name == "sparse":
+        return TARGET.to_sparse()
+    if name == "scipy":
+        return pytest.importorskip("scipy.sparse").csr_matrix((2, 3))
+    if name == "frame":
+        return pytest.importorskip("pandas").DataFrame({"user": [0], "item": [1]})
+    if name == "interactions":
+        return trm.Interactions.from_padded(TARGET, 3)
+    return {"numpy": TARGET.numpy(), "list": TARGET.tolist(), "string": "12"}[name]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("jagged", r"NAME is a nested tensor: pass torch.nested.to_padded_tensor\(NAME, -1\)"),
+        ("nested", r"NAME is a nested tensor: pass torch.nested.to_padded_tensor\(NAME, -1\)"),
+        ("sparse", r"NAME is sparse \(torch.sparse_coo\): pass this batch's item ids, or NAME.to_dense\(\)"),
+        (
+            "scipy",
+            r"NAME must be a tensor, got csr_matrix: pass Interactions.from_scipy\(NAME\).select\(user_ids\).items",
+        ),
+        ("frame", r"got DataFrame: pass Interactions.from_columns\(NAME\['user'\], .*\).select\(user_ids\).items"),
+        ("interactions", r"NAME must be a tensor, got Interactions: pass NAME.select\(user_ids\).items"),
+        ("numpy", r"NAME must be a tensor, got ndarray: torch.as_tensor\(NAME\), .*pad_sequence"),
+        ("list", r"NAME must be a tensor, got list: torch.as_tensor\(NAME\), .*pad_sequence"),
+    ],
+)
+def test_what_is_no_tensor_of_ids_is_told_how_it_becomes_one(name, message):
+    """At every door, and nothing is added."""
+    metric, what = trm.HR(2), held_by(name)
+    before = [state.clone() for state in metric.state()]
+    for argument, call in (
+        ("target", lambda: metric.update(SCORES, what)),
+        ("target", lambda: trm.Ranking.from_scores(SCORES, what)),
+        ("target", lambda: trm.get_topk_ranks(SCORES, what, 2)),
+        ("target", lambda: trm.Ranking.from_topk(TARGET, what)),
+        ("item_ids", lambda: trm.Ranking.from_topk(what, TARGET)),
+        ("exclude", lambda: metric.update(SCORES, TARGET, exclude=what)),
+        ("exclude", lambda: metric.update(SCORES, TARGET, exclude=(what, TARGET))),
+        ("exclude", lambda: trm.Ranking.from_topk(TARGET, TARGET, exclude=what)),
+    ):
+        with pytest.raises(TypeError, match=message.replace("NAME", argument)):
+            call()
+    assert all(map(torch.equal, metric.state(), before))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("argument", ["scores", "gains", "weights", "ranks"])
+@pytest.mark.parametrize("name", ["jagged", "nested", "sparse", "numpy", "list"])
+def test_other_arguments_that_are_no_tensor(name, argument):
+    what = held_by(name)
+    what = what.float() if isinstance(what, torch.Tensor) and argument == "scores" else what
+    padding = {"scores": "-torch.inf", "ranks": "-1"}.get(argument, "0")
+    message = {
+        "jagged": rf"{argument} is a nested tensor: pass torch.nested.to_padded_tensor\({argument}, {padding}\)",
+        "sparse": rf"{argument} is sparse \(torch.sparse_coo\): pass .*{argument}.to_dense\(\)",
+        "numpy": rf"{argument} must be a.* tensor, got ndarray.* torch.as_tensor\({argument}\)",
+        "list": rf"{argument} must be a.* tensor, got list.* torch.as_tensor\({argument}\)",
+    }
+    arguments = {"ranks": what} if argument == "ranks" else {"scores": SCORES, "target": TARGET, argument: what}
+    with pytest.raises(TypeError, match=message[name.replace("nested", "jagged")]):
+        trm.HR(2).update(**arguments)
+
+
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize("dtype", [torch.complex32, torch.complex64, torch.complex128])
 def test_complex_gains_are_refused_at_every_door(dtype):

@@ -134,14 +134,13 @@ def check_score_threshold(threshold: Any) -> float | None:
 
 def check_scores(scores: Tensor, dims: int) -> None:
     """Refuse scores of another kind, type or number of dimensions."""
-    if not isinstance(scores, Tensor):
-        raise TypeError(f"scores must be a tensor, got {describe(scores)}")
+    check_tensor("scores", scores)
+    check_strided("scores", scores, "-torch.inf")
     if scores.dtype not in SCORE_DTYPES:
         cure = ""
         if dims == 2 and not scores.is_floating_point():
             cure = "; for lists of recommended item ids use Ranking.from_topk(item_ids, target)"
         raise TypeError(f"scores must be float64, float32, float16 or bfloat16, got {describe(scores)}{cure}")
-    check_strided("scores", scores)
     if scores.dim() != dims or (dims == 2 and scores.shape[1] == 0):
         wanted = "[rows, items] with at least one item" if dims == 2 else "[entries]"
         hints = {1: "; flat (scores, target, indexes): Ranking.from_flat", 3: "; one position of each: scores[:, -1]"}
@@ -151,19 +150,41 @@ def check_scores(scores: Tensor, dims: int) -> None:
 
 def check_ids(name: str, ids: Any) -> None:
     """Refuse anything but a tensor of signed integers."""
-    if not isinstance(ids, Tensor):
-        raise TypeError(
-            f"{name} must be a tensor, got {describe(ids)}: torch.as_tensor({name}), or for lists of uneven length "
-            "torch.nn.utils.rnn.pad_sequence(..., batch_first=True, padding_value=-1)"
-        )
+    whole = as_interactions(name, ids)
+    if whole is not None:
+        raise TypeError(f"{name} must be a tensor, got {describe(ids)}: pass {whole}.select(user_ids).items")
+    uneven = ", or for lists of uneven length torch.nn.utils.rnn.pad_sequence(..., batch_first=True, padding_value=-1)"
+    check_tensor(name, ids, uneven)
+    check_strided(name, ids)
     if ids.dtype not in ID_DTYPES:
         raise TypeError(f"{name} must hold int64, int32 or int16, got {describe(ids)}")
 
 
-def check_strided(name: str, tensor: Tensor) -> None:
-    """Refuse sparse tensors."""
+def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
+    """Refuse anything but a tensor."""
+    if not isinstance(value, Tensor):
+        array = f"{name}.to_numpy()" if hasattr(value, "to_numpy") else name  # a frame of pandas or polars
+        raise TypeError(f"{name} must be a tensor, got {describe(value)}: torch.as_tensor({array}){otherwise}")
+
+
+def as_interactions(name: str, value: Any) -> str | None:
+    """Return how users x items, held by something else than a tensor, become `Interactions`; None if it holds none."""
+    if hasattr(value, "to_edge_index"):
+        return name
+    if hasattr(value, "tocoo"):
+        return f"Interactions.from_scipy({name})"
+    if hasattr(value, "columns") and len(getattr(value, "shape", ())) == 2:
+        return f"Interactions.from_columns({name}['user'], {name}['item'], num_users=..., num_items=...)"
+    return None
+
+
+def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
+    """Refuse nested and sparse tensors."""
+    if tensor.is_nested:
+        raise TypeError(f"{name} is a nested tensor: pass torch.nested.to_padded_tensor({name}, {padding})")
     if tensor.layout != torch.strided:
-        raise TypeError(f"{name} is sparse ({tensor.layout}): pass this batch's item ids, or {name}.to_dense()")
+        ids = "" if tensor.is_floating_point() else "this batch's item ids, or "
+        raise TypeError(f"{name} is sparse ({tensor.layout}): pass {ids}{name}.to_dense()")
 
 
 def check_integer_target(target: Any, name: str) -> None:
@@ -195,6 +216,8 @@ def in_words(rows: int, of: int | None = None) -> str:
 
 def describe(value: object) -> str:
     """Say what was given, for a message."""
+    if isinstance(value, Tensor) and value.is_nested:
+        return "a nested tensor"  # some of them do not tell their shape
     if isinstance(value, Tensor):
         return f"a {value.dtype} tensor of shape {list(value.shape)}"
     return f"{type(value).__name__}"

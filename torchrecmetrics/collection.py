@@ -14,9 +14,9 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from torchrecmetrics import metrics as _metrics
-from torchrecmetrics.checks import check_k
+from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.interactions import Batch
-from torchrecmetrics.metric import BatchRows, MetricOptions, RankingMetric, batch_rows
+from torchrecmetrics.metric import BatchRows, MetricOptions, RankingMetric, batch_rows, check_spelling
 from torchrecmetrics.ranking import Exclude, Needs, Ranking
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
@@ -31,9 +31,13 @@ Metrics: TypeAlias = Sequence[str | RankingMetric] | Mapping[str, RankingMetric]
 _CLASSES: dict[str, type[RankingMetric]] = {
     cls._name: cls for cls in (getattr(_metrics, name) for name in _metrics.__all__)
 }
-_BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | dict.fromkeys(
-    ("hit", "hitratio", "hitrate"), _metrics.HitRate
-)
+_BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | {
+    **dict.fromkeys(("hit", "hits", "hitratio", "hitrate"), _metrics.HitRate),
+    "p": _metrics.Precision,
+    "r": _metrics.Recall,
+    "meanaverageprecision": _metrics.MAP,
+    "meanreciprocalrank": _metrics.MRR,
+}
 # one kernel call serves all members, and all of them average the same rows: these must agree
 _AGREED = (*RULES, "empty_target_action")
 _DEFAULTS = {"ties": "realistic", "overlap": "error"}
@@ -49,8 +53,9 @@ class RecMetricCollection(MetricCollection):
 
     Args:
         metrics: names ("HR", "NDCG", "MRR", "Precision", "Recall", "RPrecision", "MAP", "F1", "AUROC"; case ignored;
-            Hit, HitRatio, HitRate = HR), which are crossed with `k` unless they carry a cut-off ("MAP@100") or need
-            none (AUROC, RPrecision), and instances of this package's metrics; or a dict of instances with their keys.
+            Hit, Hits, HitRatio, HitRate = HR, P = Precision, R = Recall), which are crossed with `k` unless they carry
+            a cut-off ("MAP@100") or need none (AUROC, RPrecision), and instances of this package's metrics; or a dict
+            of instances with their keys.
         k: cut-off or cut-offs for the names.
         prefix: put in front of every key.
         postfix: put behind every key.
@@ -83,6 +88,7 @@ class RecMetricCollection(MetricCollection):
         key_format: KeyFormat = "{name}@{k}",
         **options: Unpack[MetricOptions],
     ) -> None:
+        check_spelling(options)
         super().__init__({}, prefix=prefix, postfix=postfix, compute_groups=False)
         self._groups = {}  # torchmetrics 1.4 leaves this to add_metrics
         if isinstance(metrics, (Mapping, MetricCollection)):
@@ -221,6 +227,22 @@ class RecMetricCollection(MetricCollection):
         compute_together(self.members)
         return {key: m.last_summary().value.clone() for key, m in zip(self.keys(), self.members, strict=True)}
 
+    def standard_errors(self) -> dict[str, Tensor]:
+        """Return the standard error of what the last `compute` gave for every member, under its key."""
+        return {key: member.standard_error() for key, member in zip(self.keys(), self.members, strict=True)}
+
+    def merge_state(self, other: RecMetricCollection) -> None:
+        """Add the state of a collection of the same metrics, made with the same options; all members, or none."""
+        if not isinstance(other, RecMetricCollection):
+            raise TypeError(f"a collection merges a RecMetricCollection, got {describe(other)}")
+        mine, theirs = (dict(zip(each.keys(keep_base=True), each.members, strict=True)) for each in (self, other))
+        if lone := mine.keys() ^ theirs.keys():
+            raise ValueError(f"collections of the same metrics can be merged; only one of the two has {sorted(lone)}")
+        for key, member in mine.items():
+            member.mergeable(theirs[key])
+        for key, member in mine.items():
+            member.merge_state(theirs[key])
+
     def _adopt(self) -> None:
         """Tell the members whom to ask, so that the first one that is computed synchronises them all."""
         for metric in self.members:
@@ -287,7 +309,10 @@ def _from_name(text: str, cutoffs: list[int], options: MetricOptions) -> list[Ra
         return [_make(cls, None, options)]
     if at:
         if not cutoff.strip().isdecimal():
-            raise ValueError(f"{text!r}: what follows '@' must be a whole number")
+            raise ValueError(
+                f"{text!r}: what follows '@' must be a whole number, such as {cls._name}@10; or pass {cls._name!r} and "
+                "k=10"
+            )
         return [_make(cls, int(cutoff), options)]
     if cutoffs:
         return [_make(cls, k, options) for k in cutoffs]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.checks import VIOLATIONS, check_k, describe, in_words
+from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words
 from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Kernels
@@ -64,12 +64,9 @@ class Evaluation(dict[str, Tensor]):
 
     def __init__(self, collection: RecMetricCollection, kernels: Kernels) -> None:
         super().__init__(collection.compute())
-        members = collection.members
-        first = members[0].last_summary()
+        first = collection.members[0].last_summary()
         self.kernels: Kernels = kernels
-        self.standard_errors: dict[str, Tensor] = {
-            key: m.standard_error() for key, m in zip(self, members, strict=True)
-        }
+        self.standard_errors: dict[str, Tensor] = collection.standard_errors()
         self.num_users: int = first.num_users
         self.num_skipped: int = first.num_skipped
         self.num_unreachable: int = first.num_unreachable
@@ -91,7 +88,7 @@ class Evaluation(dict[str, Tensor]):
 def check_target(target: Any) -> None:
     """Refuse a ground truth that is not `Interactions`."""
     if not isinstance(target, Interactions):
-        hint = "Interactions.from_edge_index(edges, num_users, num_items)"
+        hint = as_interactions("target", target) or "Interactions.from_edge_index(edges, num_users, num_items)"
         if isinstance(target, Batch):
             hint = "pass the Interactions whole, without select"
         elif hasattr(target, "test"):

@@ -9,15 +9,15 @@ relevant items, h(k) the number of them in the first k places.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import partial
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from typing import Literal, ParamSpec, TypeAlias
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.arrays import running_sums
-from torchrecmetrics.checks import check_choice, check_cutoffs
+from torchrecmetrics.checks import check_choice, check_cutoffs, describe
 from torchrecmetrics.ranking import DEPTH_UNKNOWN, Ranking, derived
 
 Denominator: TypeAlias = Literal["k", "min", "recommended"]
@@ -38,6 +38,26 @@ __all__ = [
 ]
 
 
+P = ParamSpec("P")
+
+
+def _of_ranking(formula: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Say of a first argument that is none how it becomes a ranking."""
+
+    @wraps(formula)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        ranking = args[0] if args else kwargs.get("ranking")
+        if not isinstance(ranking, Ranking):
+            raise TypeError(
+                f"{formula.__name__} reads a Ranking, got {describe(ranking)}: {formula.__name__}("
+                "Ranking.from_scores(scores, target), ...), or from_topk for lists of item ids, from_ranks for ranks"
+            )
+        return formula(*args, **kwargs)
+
+    return checked
+
+
+@_of_ranking
 def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = None) -> Tensor:
     """1 if a relevant item stands in the first `k` places, else 0.
 
@@ -48,6 +68,7 @@ def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = No
     return _defined(ranking, _num_found(ranking, k, score_threshold) > 0)
 
 
+@_of_ranking
 def precision(
     ranking: Ranking,
     k: Cutoffs,
@@ -70,6 +91,7 @@ def precision(
     return _defined(ranking, (hits / places).where(places > 0, zero_division))
 
 
+@_of_ranking
 def recall(
     ranking: Ranking,
     k: Cutoffs,
@@ -95,6 +117,7 @@ def recall(
     return _defined(ranking, hits / (_at_most(ranking, k) if truncated else _relevant(ranking)))
 
 
+@_of_ranking
 def f1(ranking: Ranking, k: Cutoffs, *, denominator: Denominator = "k", score_threshold: float | None = None) -> Tensor:
     """2 h(k) / (k + R): the harmonic mean of precision and recall.
 
@@ -105,6 +128,7 @@ def f1(ranking: Ranking, k: Cutoffs, *, denominator: Denominator = "k", score_th
     return _defined(ranking, 2 * _hits(ranking, k, score_threshold) / (places + _relevant(ranking)))
 
 
+@_of_ranking
 def r_precision(ranking: Ranking) -> Tensor:
     """h(R) / R: precision at the number of relevant items, which is recall there too.
 
@@ -114,6 +138,7 @@ def r_precision(ranking: Ranking) -> Tensor:
     return _defined(ranking, ranking.num_hits(ranking.num_relevant) / _relevant(ranking))
 
 
+@_of_ranking
 def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: Normalization = "relevant") -> Tensor:
     """(1/R) sum over the hits of i / r_i: precision at each hit's place, averaged over all relevant items.
 
@@ -127,6 +152,7 @@ def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: 
     return _defined(ranking, found / relevant)
 
 
+@_of_ranking
 def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -> Tensor:
     """DCG / IDCG with DCG = sum over the hits of gain_i / log2(1 + r_i); IDCG orders all the row's gains best first.
 
@@ -150,6 +176,7 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
     return _defined(ranking, found / _first(_graded_ideal_dcg(ranking, gain), relevant))
 
 
+@_of_ranking
 def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
     """1 / r_1 if the best relevant item stands in the first `k` places, else 0.
 
@@ -160,6 +187,7 @@ def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
     return _defined(ranking, _best(ranking).where(_num_within(ranking, k) > 0, 0))
 
 
+@_of_ranking
 def auroc(ranking: Ranking) -> Tensor:
     """Share of (relevant, other) pairs in the right order (realistic ties: half); NaN too if every item is relevant.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypedDict, get_args
 
 import torch
@@ -20,6 +20,8 @@ from torchrecmetrics.checks import (
     check_choice,
     check_k,
     check_score_threshold,
+    check_strided,
+    check_tensor,
     describe,
     in_words,
 )
@@ -57,6 +59,13 @@ class MetricOptions(TypedDict, total=False):
 
 
 OPTIONS = tuple(MetricOptions.__annotations__)
+
+
+def check_spelling(options: Iterable[str]) -> None:
+    """Refuse what others call the cut-off, and say what it is called here."""
+    for name in ("top_k", "topk", "K", "cutoff", "cutoffs"):
+        if name in options:
+            raise TypeError(f"{name}= is called k here: k=10, or several cut-offs of a collection k=[5, 10]")
 
 
 class Signature(NamedTuple):
@@ -164,6 +173,11 @@ class RankingMetric(SummedMetric):
             if not re.fullmatch(r"[A-Za-z0-9_-]+", cls._name):
                 raise TypeError(f"{cls._name} becomes a label: letters, digits, '-' and '_' only")
         cls.plot_lower_bound, cls.plot_upper_bound = cls.bounds or (None, None)
+
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        """Look at how options are spelt, before Python misses a k."""
+        check_spelling(options.keys() - inspect.signature(cls.__init__).parameters.keys())
+        return super().__new__(cls)
 
     def __init__(self, k: int | None = None, **options: Any) -> None:
         signature = self._signature
@@ -500,8 +514,8 @@ def _values(metrics: Sequence[RankingMetric], ranking: Ranking) -> Tensor:
 
 
 def _check_weights(weights: Tensor, rows: int, device: torch.device, checks: Checks) -> Tensor:
-    if not isinstance(weights, Tensor):
-        raise TypeError(f"weights must be a tensor, got {type(weights).__name__}")
+    check_tensor("weights", weights)
+    check_strided("weights", weights, "0")
     if weights.shape != (rows,) or weights.is_complex() or weights.device != device:
         raise ValueError(f"weights must be numbers [{rows}] on {device}, got {describe(weights)} on {weights.device}")
     if checks.enabled:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from torchrecmetrics.checks import check_k, describe
+from torchrecmetrics.checks import as_interactions, check_k, check_strided, describe
 from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Products
 from torchrecmetrics.ranking import Exclude, ScoreRows
@@ -130,7 +130,8 @@ class FunctionScorer:
         fits = isinstance(scores, Tensor) and scores.is_floating_point()
         if not fits or scores.shape != (len(ids), self.num_items):
             wanted = f"float [{len(ids)}, {self.num_items}]"
-            raise ValueError(f"the score function must return {wanted}, got {describe(scores)}")
+            cure = "" if isinstance(scores, Tensor) or scores is None else ": torch.as_tensor(...)"
+            raise ValueError(f"the score function must return {wanted}, got {describe(scores)}{cure}")
         if scores.device != self.device:
             raise ValueError(f"the score function returned {scores.device}, everything else is on {self.device}")
         bias, _, allowed = self._terms
@@ -149,6 +150,7 @@ class EmbeddingScorer:
 
     def __init__(self, users: Tensor, items: Tensor, shape: tuple[int, int], terms: Terms, place: Place) -> None:
         for name, tensor in (("users", users), ("items", items)):
+            check_strided(name, tensor, "0")
             if tensor.dim() != 2 or not tensor.is_floating_point():
                 raise ValueError(f"{name} must be float [n, d], got {tensor.dtype} {list(tensor.shape)}")
         if users.shape[1] != items.shape[1]:
@@ -312,7 +314,10 @@ class History:
                 self.masks.append(place.bring("exclude", part))
             else:
                 what = f"{part.dtype} {list(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
-                what += ": pass the Interactions whole, without select" if isinstance(part, Batch) else ""
+                if isinstance(part, Batch):
+                    what += ": pass the Interactions whole, without select"
+                elif (whole := as_interactions("exclude", part)) is not None:
+                    what += f": pass {whole}"
                 raise TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")
 
     def lengths(self, num_users: int) -> Tensor:

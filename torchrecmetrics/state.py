@@ -14,6 +14,7 @@ from torchmetrics.utilities import rank_zero_warn
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrecmetrics.arrays import float_dtype
+from torchrecmetrics.checks import describe
 
 
 class Tally(NamedTuple):
@@ -122,15 +123,25 @@ class SummedMetric(Metric):
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Add the state of another metric with the same label and options, or such a state as a dict."""
+        self._reduce_states(self.mergeable(incoming_state))
+        self._computed = self._summary = None
+
+    def mergeable(self, incoming_state: dict[str, Any] | Metric) -> dict[str, Any]:
+        """Return a state that may be added to this one, or raise."""
         # torchmetrics' own asks for the same class, and not for the same options
-        state = incoming_state.metric_state if isinstance(incoming_state, Metric) else incoming_state
+        state: Any = incoming_state.metric_state if isinstance(incoming_state, Metric) else incoming_state
+        if not isinstance(state, dict):
+            raise TypeError(f"{self.label} merges a metric like itself or its metric_state, got {describe(state)}")
         expected = {name: getattr(self, name).shape for name in (self._sums_name, self._counts_name)}
         if {name: getattr(value, "shape", None) for name, value in state.items()} != expected:
             raise ValueError(
                 f"{self.label} merges states named like its own {list(self.metric_state)}, got {list(state)}"
             )
-        self._reduce_states(state)
-        self._computed = None
+        here = self.state().sums.device
+        for value in state.values():
+            if value.device != here:
+                raise ValueError(f"{self.label} is on {here}, the state on {value.device}: move one with .to(device)")
+        return state
 
     def set_dtype(self, dst_type: str | torch.dtype) -> SummedMetric:
         """Return the metric as it is: sums stay float64 and counts int64."""

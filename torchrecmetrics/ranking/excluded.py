@@ -40,6 +40,7 @@ class Excluded:
         columns = []
         for part in _parts(exclude):
             if isinstance(part, Tensor) and part.dtype == torch.bool:
+                check_strided("exclude", part)
                 fits = part.dim() in (1, 2) and (items is None or part.shape[-1] == items)
                 if not fits or (part.dim() == 2 and len(part) != rows):
                     width = "items" if items is None else items
@@ -48,13 +49,10 @@ class Excluded:
                     )
                 self.masks.append(part)
             else:
-                if hasattr(part, "to_edge_index"):
-                    raise TypeError(f"exclude must be ids or bool, got {part}: pass exclude.select(user_ids).items")
                 check_ids("exclude", part)
                 ids = part[:, None] if part.dim() == 1 else part
                 if ids.dim() != 2 or len(ids) != rows:
                     raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(part.shape)}")
-                check_strided("exclude", part)
                 if items is not None and 10 <= items == ids.shape[1] and padding_idx not in (0, 1) and checks.enabled:
                     # no history lists the items 0 and 1 alone, as many times as there are items
                     binary = ((ids == 0) | (ids == 1)).all(1)

@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.arrays import float_dtype, run_starts
-from torchrecmetrics.checks import Checks, Validation, check_device, check_ids, check_scores, describe
+from torchrecmetrics.checks import (
+    Checks,
+    Validation,
+    check_device,
+    check_ids,
+    check_scores,
+    check_strided,
+    check_tensor,
+    describe,
+)
 from torchrecmetrics.ranking.rules import Needs, Rules, Ties
 from torchrecmetrics.ranking.ties import FromLocated, Located
 
@@ -98,7 +107,9 @@ class FromFlat(FromLocated):
 def _check_triple(scores: Tensor, target: Tensor, indexes: Tensor) -> None:
     check_scores(scores, dims=1)
     check_ids("indexes", indexes)
-    if not isinstance(target, Tensor) or not (target.shape == indexes.shape == scores.shape):
+    check_tensor("target", target)
+    check_strided("target", target)
+    if not (target.shape == indexes.shape == scores.shape):
         raise ValueError(
             f"scores, target and indexes must be tensors of one shape, got {describe(scores)}, "
             f"{describe(target)} and {describe(indexes)}"

@@ -58,9 +58,8 @@ def read(form: Form, needs: Needs, rules: Rules) -> Ranking:
             raise ValueError("depth was given beside a Ranking, which knows its own")
         return ranking
     if not isinstance(ranks, Tensor) or ranks.is_floating_point():
-        raise TypeError(
-            f"ranks must be an integer tensor, got {describe(ranks)}; for float ranks use Ranking.from_ranks"
-        )
+        cure = "for float ranks use Ranking.from_ranks" if isinstance(ranks, Tensor) else "torch.as_tensor(ranks)"
+        raise TypeError(f"ranks must be an integer tensor, got {describe(ranks)}; {cure}")
     # no more than k items stand in the first k places
     columns = None if needs.each_relevant or not needs.depth else needs.depth
     return Ranking._from_ranks(ranks, Reach(depth, known=False), None, rules, columns)

@@ -8,7 +8,17 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.arrays import float_dtype, running_sums
-from torchrecmetrics.checks import ID_DTYPES, SCORE_DTYPES, Checks, Validation, check_ids, check_k, describe, shown
+from torchrecmetrics.checks import (
+    ID_DTYPES,
+    SCORE_DTYPES,
+    Checks,
+    Validation,
+    check_ids,
+    check_k,
+    check_strided,
+    describe,
+    shown,
+)
 from torchrecmetrics.ranking.places import Graded, Places, Reach, cut
 from torchrecmetrics.ranking.rules import Rules
 from torchrecmetrics.ranking.scores import INVALID_RANK
@@ -109,6 +119,8 @@ class FromRanks(Places):
 
 def _reach(ranks: Tensor, reach: Reach) -> Reach:
     """Return how far down ranks are known, which they may say themselves."""
+    if isinstance(ranks, Tensor):
+        check_strided("ranks", ranks)
     if not isinstance(ranks, Tensor) or ranks.dtype not in (*ID_DTYPES, *SCORE_DTYPES):
         raise TypeError(f"ranks must be an integer or float tensor, got {describe(ranks)}")
     cut_at: int | None = getattr(ranks, "depth", None)

@@ -14,6 +14,7 @@ from torchrecmetrics.checks import (
     check_device,
     check_ids,
     check_strided,
+    check_tensor,
     describe,
     shown,
 )
@@ -105,12 +106,9 @@ def _entries(
         if ids.dim() != 2 or len(ids) != rows:
             raise ValueError(f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}")
         if gains is not None:
-            if (
-                not isinstance(gains, Tensor)
-                or gains.shape != target.shape
-                or gains.dtype == torch.bool
-                or gains.is_complex()
-            ):
+            check_tensor("gains", gains)
+            check_strided("gains", gains, "0")
+            if gains.shape != target.shape or gains.dtype == torch.bool or gains.is_complex():
                 raise ValueError(
                     f"gains must be numbers in the shape of target {list(target.shape)}, got {describe(gains)}"
                 )
