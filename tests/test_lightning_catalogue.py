@@ -3,6 +3,7 @@
 import csv
 import inspect
 import re
+import time
 
 import pytest
 import torch
@@ -248,3 +249,112 @@ def test_catalogue_over_processes(processes):
     shares = processes.run(shared_catalogue, 2)
     assert [values for values, _ in shares] == [expected, expected]
     assert sum(share for _, share in shares) == scored > max(share for _, share in shares)
+
+
+def make_normalising_module(pl, embed):
+    """Make a module whose running statistics are those of what each process has seen."""
+
+    class Normalising(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            generator = torch.Generator().manual_seed(7)
+            self.users = nn.Parameter(torch.randn(USERS, 8, generator=generator))
+            self.items = nn.Parameter(torch.randn(ITEMS, 8, generator=generator))
+            self.norm = nn.BatchNorm1d(8)
+            self.register_buffer("none", torch.zeros(0, 2, dtype=torch.bool))
+            self.embed = embed
+
+        def training_step(self, batch, batch_idx):
+            seen = torch.randn(4, 8, generator=torch.Generator().manual_seed(int(batch.sum())))
+            return self.norm(seen).sum() * 0 + (self.users.sum() + self.items.sum()) * 0
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    return Normalising()
+
+
+def normalised(rank, world_size, functions):
+    """Return what is logged, and the state that this process has then."""
+    valid, _, train = catalogue()
+
+    def embed(module):
+        users = module.norm(module.users)
+        return (lambda ids: users[ids] @ module.items.T, None) if functions else (users, module.items)
+
+    callback = CatalogueEvaluationCallback(NAMES, k=KS, embed=embed, target=valid, exclude=train)
+    pl, run = distributed_trainer(world_size, callback)
+    module = make_normalising_module(pl, embed)
+    run.fit(module, DataLoader(torch.arange(8), batch_size=2))
+    return logged(run), {key: value.numpy() for key, value in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("functions", [False, True])
+def test_catalogue_evaluates_what_would_be_saved(functions, processes):
+    """Running statistics differ from one process to the next: those of the first are in the checkpoint."""
+    (logged_first, saved), (logged_second, other) = processes.run(normalised, 2, functions)
+    assert abs(saved["norm.running_mean"] - other["norm.running_mean"]).max() > 1e-3  # each has its own again
+    module = make_normalising_module(pytest.importorskip("pytorch_lightning"), None).eval()
+    module.load_state_dict({key: torch.from_numpy(value) for key, value in saved.items()})
+    valid, _, train = catalogue()
+    with torch.no_grad():
+        users = module.norm(module.users)
+    result = trm.evaluate(NAMES, users, module.items.detach(), target=valid, exclude=train, k=KS)
+    assert logged_first == logged_second == {f"val/{key}": value for key, value in near(result).items()}
+
+
+def failures_of_one_process(rank, world_size):
+    """Return what each process raises, and after how long, where only the second one has a reason to."""
+
+    def fails(module):
+        return {}["users"] if rank else (module.users, module.items)
+
+    def scores_fail(module):
+        def scores(ids):
+            return 1 / 0 if rank else module.users[ids] @ module.items.T
+
+        return scores, None
+
+    def differs(module):
+        return module.users + 0.01 * rank, module.items
+
+    def shares(module):
+        return (module.users[rank::2] if rank else module.users), module.items
+
+    def rounds(module):
+        return module.users * (1 + 1e-6 * rank), module.items
+
+    def grows(module):
+        return module.users, module.items
+
+    valid, _, _ = catalogue()
+    told = []
+    for embed in (fails, scores_fail, differs, shares, grows, rounds):
+        callback = CatalogueEvaluationCallback("HR", k=1, embed=embed, target=valid)
+        pl, run = distributed_trainer(world_size, callback)
+        module = make_normalising_module(pl, embed)
+        if embed is grows:
+            module.register_buffer("memory", torch.zeros(3 + rank))
+        module.validation_step = lambda batch, batch_idx: None
+        begun = time.monotonic()
+        try:
+            run.validate(module, DataLoader(torch.arange(4)), verbose=False)
+            told.append(None)
+        except Exception as error:
+            told.append((type(error).__name__, str(error)))
+        assert time.monotonic() - begun < 20
+    return told
+
+
+def test_catalogue_errors_of_one_process_raise_in_all(processes):
+    """No process waits for one that has failed, and embeddings of which each process has its own are refused."""
+    first, second = processes.run(failures_of_one_process, 2)
+    assert first[0][1].endswith("process 1 failed with KeyError: 'users'")
+    assert second[0][1].endswith("'users'")
+    assert first[1][1].endswith("process 1 failed with ZeroDivisionError: division by zero")
+    assert second[1][1].endswith("division by zero")
+    assert first[2:] == second[2:]
+    assert "embed returned other users on process 1 than on process 0" in first[2][1]
+    assert "users is a torch.float32 tensor of shape [30, 8] on process 0 and" in first[3][1]
+    assert "memory is a torch.float32 tensor of shape [3] on process 0 and" in first[4][1]
+    assert first[5] is None

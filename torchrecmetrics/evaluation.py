@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
@@ -14,6 +15,7 @@ from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.interactions import Interactions
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.metric import MetricOptions, RankingMetric
+from torchrecmetrics.processes import together
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.scoring import (
     Budget,
@@ -180,7 +182,6 @@ def evaluate(
     ids = ids[degree[ids] > 0]
     ids = ids[entries[ids].argsort(stable=True)]
     rank, world = _my_share(shard)
-    ids = ids[rank::world]
     if member.device != place.device:
         collection.to(place.device)
     if len(empty) and (rank == 0 or member.empty_target_action == "error"):
@@ -193,13 +194,15 @@ def evaluate(
             scorer = without_memory
         elif member.kernels == "triton":
             raise kernels.refusal(without_memory)
+    ids = ids[rank::world]
 
     def update(batch: Tensor, at_once: int) -> None:
         relevant = target.select(batch)
         scores, exclude = scorer.scores(batch, at_once), history.select(batch)
         collection.update(Ranking.of_batch(scores, relevant.items, relevant.values, exclude, needs, member.rules))
 
-    with evaluating(users), _Bar(progress if rank == 0 else False, len(ids)) as bar:
+    agreed = nullcontext() if shard is None else together(place.device)
+    with agreed, evaluating(users), _Bar(progress if rank == 0 else False, len(ids)) as bar:
         for batch in batches(scorer, ids, entries[ids], update, Budget(batch_size, memory_budget)):
             bar.advance(batch, member)
     return Evaluation(collection, chosen)

@@ -13,8 +13,10 @@ from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
 from torchrecmetrics.evaluation import check_target, evaluate
 from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike
 from torchrecmetrics.lightning.reporting import PROG_BAR, SHORT, Reporting, Stage, check_function
 from torchrecmetrics.metric import MetricOptions
+from torchrecmetrics.processes import together
 from torchrecmetrics.scoring import Budget, Histories, ScoreFunction, Terms, evaluating
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ class CatalogueEvaluationCallback(Reporting):
 
     In `fit` it runs when a validation epoch ends or, without validation loaders, when a training epoch ends; in
     `trainer.validate` and `trainer.test` when theirs ends. The users are split over the processes; every process embeds
-    once. The sanity check evaluates a few users and throws the values away.
+    once, with the buffers (BatchNorm's running statistics) of the first, which saves them. What fails on one raises on
+    all. The sanity check evaluates a few users and throws the values away.
 
     Args:
         metrics: what `RecMetricCollection` takes, or such a collection.
@@ -138,11 +141,14 @@ class CatalogueEvaluationCallback(Reporting):
         if stage not in self.stages or (fitting and (trainer.current_epoch + 1) % self.every_n_epochs):
             return
         self.results = {}
-        with torch.no_grad(), evaluating(pl_module):
-            embeddings = self.embed(pl_module)
-            if not isinstance(embeddings, tuple) or len(embeddings) != 2:
-                raise TypeError(f"embed must return (users, items), got {describe(embeddings)}")
+        device = pl_module.device
+        with torch.no_grad(), evaluating(pl_module), buffers_of_the_first(pl_module, device):
+            with together(device):
+                embeddings = self.embed(pl_module)
+                if not isinstance(embeddings, tuple) or len(embeddings) != 2:
+                    raise TypeError(f"embed must return (users, items), got {describe(embeddings)}")
             users, items = embeddings
+            check_alike({"users": users, "items": items})
             for name in self._names(stage):
                 target = self.target[name] if isinstance(self.target, Mapping) else self.target
                 exclude = self.exclude
@@ -159,7 +165,7 @@ class CatalogueEvaluationCallback(Reporting):
                         target=target,
                         exclude=exclude,
                         user_ids=few,
-                        device=users.device if isinstance(users, Tensor) else pl_module.device,
+                        device=users.device if isinstance(users, Tensor) else device,
                         progress=progress,
                         shard="users" if trainer.world_size > 1 else None,
                         similarity=self._terms.similarity,
