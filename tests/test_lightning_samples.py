@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 from torch.utils.data import DataLoader
-from trainers import KS, NAMES, QUIET, distributed_trainer, loader, logged, make_module, samples
+from trainers import KS, NAMES, QUIET, distributed_trainer, loader, logged, make_module, samples, trainer
 from values import near
 
 import torchrecmetrics as trm
@@ -124,11 +124,14 @@ def doubts(rank, world_size):
     data, said = samples(5), {}
     half = lambda scores, target, users: {"scores": scores[::2], "target": target[::2]}  # noqa: E731
     dropping = torch.utils.data.DistributedSampler(data, drop_last=True)
+    made_for = lambda replicas, rank: torch.utils.data.DistributedSampler(samples(11), replicas, rank)  # noqa: E731
     for name, batches, step, flags in (
         ("own", loader(data, sampler=EveryoneReadsAll(data)), None, {"use_distributed_sampler": False}),
         ("stream", DataLoader(Stream(data), batch_size=4), None, {}),
         ("dropping", loader(data, sampler=dropping), None, {}),
         ("short", loader(samples(10), drop_last=True), None, {}),
+        ("three", loader(samples(11), sampler=made_for(3, rank)), None, {}),
+        ("twice", loader(samples(11), sampler=made_for(2, 0)), None, {}),
         ("backwards", loader(data, sampler=Backwards(data)), None, {}),
         ("order", loader(samples(11), in_order=False), None, {}),
         ("wrapped", loader(data, sampler=EveryoneReadsAll(data)), None, {}),
@@ -159,7 +162,34 @@ def test_doubts_are_said_once(processes):
         assert repeated in said[0][name][0], name
         assert said[1][name] == []
     assert "drop_last=True) leaves 1 of 5 samples out" in said[0]["dropping"][0]
-    assert "DataLoader(drop_last=True) leaves 1 samples of each process out" in said[0]["short"][0]
+    assert "DataLoader(drop_last=True) leaves 1 of 5 samples of each process out" in said[0]["short"][0]
+    for rank in (0, 1):
+        message = f"DistributedSampler(num_replicas=3, rank={rank}) is not made for process {rank} of 2, so samples are"
+        assert message in said[rank]["three"][0]
+    assert said[0]["twice"] == []
+    assert "DistributedSampler(num_replicas=2, rank=0) is not made for process 1 of 2" in said[1]["twice"][0]
     assert [len(process["rows"]) for process in said] == [0, 1]  # the process that holds the repeat
     assert "has 1 rows, which are not its samples" in said[1]["rows"][0]  # and not of a batch without repeats
     assert said[0]["even"] == said[1]["even"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"drop_last": True}, r"DataLoader\(drop_last=True\) leaves 3 of 11 samples out: pass drop_last=False"),
+        (
+            {"sampler": torch.utils.data.DistributedSampler(range(11), 3, 2)},
+            r"DistributedSampler\(num_replicas=3, rank=2\) is not made for process 0 of 1",
+        ),
+        ({"data": Stream(samples(11)), "drop_last": True}, "leaves a last batch out that is not full"),
+    ],
+    ids=["loader", "sampler", "stream"],
+)
+@pytest.mark.parametrize("sample_ids", [None, lambda returned, batch: batch[2]])
+def test_samples_left_out_on_one_process(options, message, sample_ids, pl, tmp_path, monkeypatch):
+    """What is missing is said however many processes there are, and whether or not samples are numbered."""
+    monkeypatch.setattr(Stream, "__iter__", lambda self: iter(self.data))
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1, sample_ids=sample_ids))
+    with pytest.warns(UserWarning, match=message) as caught:
+        run.fit(make_module(pl), loader(samples(8)), loader(**({"data": samples(11)} | options)))
+    assert len([w for w in caught if "RecMetricsCallback" in str(w.message)]) == 1

@@ -14,7 +14,7 @@ from torchrecmetrics.checks import VIOLATIONS, Faults, describe
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
 from torchrecmetrics.interactions import Interactions
 from torchrecmetrics.lightning.reporting import PROG_BAR, SHORT, Reporting, Stage, check_function
-from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, share_of
+from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, left_out, share_of
 from torchrecmetrics.metric import MetricOptions
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.forms import Form
@@ -169,6 +169,8 @@ class RecMetricsCallback(Reporting):
                 if key not in exclude:
                     raise ValueError(f"exclude holds {', '.join(exclude)}, neither {name!r} nor {key!r}")
                 exclude = exclude[key]
+            replicas = trainer.distributed_sampler_kwargs or {"num_replicas": trainer.world_size, "rank": 0}
+            self._warn(left_out(loader, replicas["num_replicas"], replicas["rank"]))
             samples = share = None
             if self.sample_ids is not None:
                 samples = SampleRows(collection)
