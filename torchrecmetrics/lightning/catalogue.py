@@ -14,7 +14,7 @@ from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
 from torchrecmetrics.evaluation import check_target, evaluate
 from torchrecmetrics.interactions import Interactions
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike
-from torchrecmetrics.lightning.reporting import PROG_BAR, SHORT, Reporting, Stage, check_function
+from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.metric import MetricOptions
 from torchrecmetrics.processes import together
 from torchrecmetrics.scoring import Budget, Histories, ScoreFunction, Terms, evaluating
@@ -46,7 +46,7 @@ class CatalogueEvaluationCallback(Reporting):
         every_n_epochs: in `fit`, evaluate after epochs n, 2n, ... only; give ModelCheckpoint the same. EarlyStopping
             wants a value each time: use the Trainer's `check_val_every_n_epoch` with it.
         stages: "validate" (in `fit` too), "test", or both.
-        prog_bar: keys without prefix that the progress bar shows.
+        prog_bar: keys without prefix that the progress bar shows; None: `NDCG@10` where that is logged.
         prefix: put in front of every key; {name} stands for the target's name, or `val` or `test` where it has none,
             {stage} always for `val` or `test`.
         key_format: as in `RecMetricCollection`.
@@ -78,8 +78,8 @@ class CatalogueEvaluationCallback(Reporting):
         target: Interactions | Mapping[str, Interactions],
         exclude: Histories | Mapping[str, Histories | None] | None = None,
         every_n_epochs: int = 1,
-        stages: Sequence[Stage] = ("validate", "test"),
-        prog_bar: Sequence[str] = PROG_BAR,
+        stages: Stage | Sequence[Stage] = ("validate", "test"),
+        prog_bar: str | Sequence[str] | None = None,
         prefix: str = "{name}/",
         key_format: KeyFormat = "{name}@{k}",
         log_counts: bool = False,

@@ -23,7 +23,7 @@ from torchrecmetrics.metric import MetricOptions
 Stage: TypeAlias = Literal["validate", "test"]
 
 SHORT: dict[str, str] = {"validate": "val", "test": "test"}
-PROG_BAR = ("NDCG@10",)
+_PROG_BAR = ("NDCG@10",)
 _COUNTS = ("num_users", "num_skipped", "num_unreachable", "num_tied")
 
 
@@ -44,10 +44,10 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
         self,
         metrics: Metrics | RecMetricCollection,
         k: int | Iterable[int] | None,
-        stages: Sequence[Stage],
+        stages: Stage | Sequence[Stage],
         prefix: str,
         key_format: KeyFormat,
-        prog_bar: Sequence[str],
+        prog_bar: str | Sequence[str] | None,
         log_counts: bool,
         options: MetricOptions,
     ) -> None:
@@ -67,11 +67,12 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
         self._labels = [str(key) for key in self._metrics]
         keys = {metric.label: key for key, metric in zip(self._labels, self._metrics.members, strict=True)}
         keys |= {key: key for key in self._labels}
+        if prog_bar is None:
+            prog_bar = [name for name in _PROG_BAR if name in keys]
         prog_bar = (prog_bar,) if isinstance(prog_bar, str) else prog_bar
-        unknown = [name for name in prog_bar if name not in keys]
-        if unknown and prog_bar is not PROG_BAR:
+        if unknown := [name for name in prog_bar if name not in keys]:
             raise ValueError(f"prog_bar names {', '.join(unknown)}, the metrics are {', '.join(self._labels)}")
-        self.prog_bar = {keys[name] for name in prog_bar if name in keys}
+        self.prog_bar = {keys[name] for name in prog_bar}
         self.log_counts = log_counts
         self._current: list[str] = []  # keys that the stage now running logs
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchrecmetrics.checks import VIOLATIONS, Faults, describe
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
 from torchrecmetrics.interactions import Interactions
-from torchrecmetrics.lightning.reporting import PROG_BAR, SHORT, Reporting, Stage, check_function
+from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, left_out, share_of
 from torchrecmetrics.metric import MetricOptions
 from torchrecmetrics.ranking import Ranking
@@ -48,7 +48,7 @@ class RecMetricsCallback(Reporting):
         metrics: what `RecMetricCollection` takes, or such a collection (a clone is used, without prefix and postfix).
         k: cut-offs, where `metrics` are names.
         stages: "validate" (in `fit` too), "test", or both.
-        prog_bar: keys without prefix that the progress bar shows.
+        prog_bar: keys without prefix that the progress bar shows; None: `NDCG@10` where that is logged.
         outputs: a function of (what the step returned, batch) that makes the mapping.
         prefix: put in front of every key; {name} stands for the loader's name, or `val` or `test` where it has none,
             {stage} always for `val` or `test`.
@@ -83,8 +83,8 @@ class RecMetricsCallback(Reporting):
         metrics: Metrics | RecMetricCollection,
         k: int | Iterable[int] | None = None,
         *,
-        stages: Sequence[Stage] = ("validate", "test"),
-        prog_bar: Sequence[str] = PROG_BAR,
+        stages: Stage | Sequence[Stage] = ("validate", "test"),
+        prog_bar: str | Sequence[str] | None = None,
         outputs: Callable[[Any, Any], Mapping[str, Any]] | None = None,
         prefix: str = "{name}/",
         key_format: KeyFormat = "{name}@{k}",
