@@ -1,6 +1,7 @@
 """CatalogueEvaluationCallback: all users against all items at the end of an epoch, over processes too."""
 
 import csv
+import functools
 import inspect
 import re
 import time
@@ -174,23 +175,60 @@ def test_catalogue_bad_arguments(options, error, message):
         CatalogueEvaluationCallback("HR", k=1, **({"embed": lambda m: None, "target": catalogue()[0]} | options))
 
 
-def test_catalogue_every_n_epochs_and_early_stopping(pl, tmp_path):
-    """EarlyStopping would end the run after the first epoch, with an error that does not tell why."""
-    stop, data = pl.callbacks.EarlyStopping("val/HR@1", mode="max"), DataLoader(torch.arange(4))
-    options = {"k": 1, "embed": lambda m: m.embed(), "target": catalogue()[0]}
-    run = trainer(pl, tmp_path, CatalogueEvaluationCallback("HR", every_n_epochs=2, **options), stop)
+def paced(pl, tmp_path, every, *readers, validates=True, scheduler=None, options=None):
+    """Fit with an evaluation every so many epochs, and something that reads its key."""
+    module, data = make_embedding_module(pl, validates), DataLoader(torch.arange(4))
+    if scheduler is not None:
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+            plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode=scheduler.get("mode", "max"))
+            return [optimizer], [{"scheduler": plateau, "monitor": "val/HR@1"} | {"frequency": scheduler["every"]}]
+
+        type(module).configure_optimizers = configure_optimizers
+    callback = CatalogueEvaluationCallback(
+        "HR", k=1, every_n_epochs=every, embed=lambda m: m.embed(), target=catalogue()[0]
+    )
+    run = trainer(
+        pl, tmp_path, callback, *readers, **({"max_epochs": 4, "enable_checkpointing": True} | (options or {}))
+    )
+    run.fit(module, data, *([data] if validates else []))
+    return run
+
+
+@pytest.mark.parametrize("validates", [True, False])
+@both_packages
+def test_catalogue_every_n_epochs_and_what_reads_its_keys(validates, pl, tmp_path):
+    """What reads a key after epochs that log none stops the run, or takes an old value for a new one."""
+    fit = functools.partial(paced, pl, tmp_path, 2, validates=validates)
+    stop = functools.partial(pl.callbacks.EarlyStopping, "val/HR@1", mode="max")
+    keep = functools.partial(pl.callbacks.ModelCheckpoint, tmp_path, monitor="val/HR@1", mode="max")
+    for refused, message in (
+        (lambda: fit(stop()), r"Trainer\(check_val_every_n_epoch=2\).*EarlyStopping\(strict=False, patience=6\)"),
+        (lambda: fit(stop(strict=False, patience=1)), "EarlyStopping.*reads its key after epochs 1, 2, .*patience=2"),
+        (lambda: fit(keep()), r"ModelCheckpoint .monitor='val/HR@1'.*pass it every_n_epochs=2, too"),
+        (lambda: fit(keep(every_n_epochs=3)), r"reads its key after epochs 3, 6, .*pass it every_n_epochs=6, too"),
+        (lambda: fit(scheduler={"every": 1}), "the learning rate scheduler .*pass 'frequency': 2 beside its 'monitor'"),
+        (lambda: fit(scheduler={"every": 2, "mode": "min"}), "the learning rate scheduler .*pass mode='max'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            refused()
+    for reader in (stop(strict=False), keep(every_n_epochs=2), keep(every_n_epochs=4), keep(every_n_train_steps=8)):
+        assert fit(reader).current_epoch == 4
+    assert fit(scheduler={"every": 4}).current_epoch == 4
+
+
+def test_catalogue_every_n_epochs_and_validation_every_n_epochs(pl, tmp_path):
+    """Where each validation evaluates, whatever reads its keys then may stay."""
+    stop = pl.callbacks.EarlyStopping("val/HR@1", mode="max")
+    keep = pl.callbacks.ModelCheckpoint(tmp_path, monitor="val/HR@1", mode="max")
+    for ours, validated in ((1, 2), (2, 2), (2, 4)):
+        options = {"check_val_every_n_epoch": validated}
+        assert paced(pl, tmp_path, ours, stop, keep, options=options).current_epoch == 4
     with pytest.raises(
-        ValueError, match=r"every_n_epochs=2 does not log: leave that out and pass Trainer\(check_val_every_n_epoch=2\)"
+        ValueError, match=r"reads its key after epochs 3, 6, \.\.\., every_n_epochs=2 logs it after 6, 12"
     ):
-        run.fit(make_embedding_module(pl), data, data)
-    lenient = pl.callbacks.EarlyStopping("val/HR@1", mode="max", strict=False)
-    for callback, stopping, every in (
-        (CatalogueEvaluationCallback("HR", **options), stop, 2),
-        (CatalogueEvaluationCallback("HR", every_n_epochs=2, **options), stop, 2),
-        (CatalogueEvaluationCallback("HR", every_n_epochs=2, **options), lenient, 1),
-    ):
-        run = trainer(pl, tmp_path, callback, stopping, check_val_every_n_epoch=every, max_epochs=4)
-        run.fit(make_embedding_module(pl), data, data)
+        paced(pl, tmp_path, 2, keep, options={"check_val_every_n_epoch": 3})
 
 
 def test_catalogue_embed_returns_something_else(pl, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -43,8 +44,9 @@ class CatalogueEvaluationCallback(Reporting):
             and another in `trainer.test`, take two callbacks with `stages="validate"` and `stages="test"`.
         exclude: what leaves a user's candidates, as in `evaluate`, for all targets; or a dict of that by target's name,
             `{"val": train, "test": train.union(valid)}` for a plain target.
-        every_n_epochs: in `fit`, evaluate after epochs n, 2n, ... only; give ModelCheckpoint the same. EarlyStopping
-            wants a value each time: use the Trainer's `check_val_every_n_epoch` with it.
+        every_n_epochs: in `fit`, evaluate after epochs n, 2n, ... only; give ModelCheckpoint the same, and
+            ReduceLROnPlateau the same `frequency`. EarlyStopping wants a value each time: use the Trainer's
+            `check_val_every_n_epoch` with it.
         stages: "validate" (in `fit` too), "test", or both.
         prog_bar: keys without prefix that the progress bar shows; None: `NDCG@10` where that is logged.
         prefix: put in front of every key; {name} stands for the target's name, or `val` or `test` where it has none,
@@ -113,15 +115,31 @@ class CatalogueEvaluationCallback(Reporting):
         asked = "validate" if stage == "fit" else stage
         if asked in self.stages:
             self._announce(trainer, self._keys(asked, self._names(asked)))
-        every = (trainer.check_val_every_n_epoch or 1) if trainer.enable_validation else 1
-        for callback in trainer.callbacks if stage == "fit" and every % self.every_n_epochs else ():
-            stops = any(kind.__name__ == "EarlyStopping" for kind in type(callback).__mro__) and callback.strict
-            if stops and callback.monitor in self._current:
-                raise ValueError(
-                    f"EarlyStopping(monitor={callback.monitor!r}) reads its key every time, which every_n_epochs="
-                    f"{self.every_n_epochs} does not log: leave that out and pass Trainer(check_val_every_n_epoch="
-                    f"{self.every_n_epochs}), or EarlyStopping(strict=False)"
-                )
+        if stage == "fit":
+            for callback in trainer.callbacks:
+                self._check_pace(trainer, type(callback).__name__, getattr(callback, "monitor", None), callback)
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse learning rate schedulers that cannot work with the keys."""
+        super().on_fit_start(trainer, pl_module)
+        for config in trainer.lr_scheduler_configs if pl_module.automatic_optimization else ():
+            self._check_pace(trainer, "the learning rate scheduler", config.monitor, config)
+
+    def _check_pace(self, trainer: Any, name: str, monitor: str | None, reader: Any) -> None:
+        """Refuse what reads a key after epochs that log none, and would find nothing there or an old value."""
+        ours, validated = (
+            self.every_n_epochs,
+            (trainer.check_val_every_n_epoch or 1) if trainer.enable_validation else 1,
+        )
+        if monitor not in self._current or validated % ours == 0:
+            return
+        every, cure = _pace(reader, ours, validated)
+        if every % ours:
+            logged = math.lcm(ours, validated)
+            raise ValueError(
+                f"{name} (monitor={monitor!r}) reads its key after epochs {every}, {2 * every}, ..., every_n_epochs="
+                f"{ours} logs it after {logged}, {2 * logged}, ...: {cure}"
+            )
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Evaluate and log."""
@@ -176,6 +194,23 @@ class CatalogueEvaluationCallback(Reporting):
                 if not trainer.sanity_checking:
                     self.results[name] = result
                     self._log(pl_module, result, result, self._prefix(stage, name))
+
+
+def _pace(reader: Any, ours: int, validated: int) -> tuple[int, str]:
+    """Return after every how many epochs a callback or scheduler reads its key, 0 = not by epochs; and the cure."""
+    kinds = {kind.__name__ for kind in type(reader).__mro__}
+    if "ModelCheckpoint" in kinds:
+        own = reader._every_n_epochs
+        every = own if reader._save_on_train_epoch_end else math.lcm(own, validated)
+        return every, f"pass it every_n_epochs={math.lcm(own, ours)}, too"
+    if "EarlyStopping" in kinds and (reader.strict or reader.patience < ours):
+        return validated, (
+            f"leave that out and pass Trainer(check_val_every_n_epoch={ours}); or pass EarlyStopping(strict=False, "
+            f"patience={reader.patience * ours}), which reads each value {ours} times"
+        )
+    if getattr(reader, "reduce_on_plateau", False) and reader.interval == "epoch":
+        return reader.frequency, f"pass 'frequency': {math.lcm(reader.frequency, ours)} beside its 'monitor'"
+    return 0, ""
 
 
 @contextmanager

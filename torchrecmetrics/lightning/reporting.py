@@ -128,13 +128,17 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
                 if not any(isinstance(part, Metric) for part in pl_module.modules()):
                     self._check_monitors(trainer, elsewhere, [asked])
 
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse learning rate schedulers that cannot work with the keys, as far as these are known."""
+        if "validate" in self.stages:
+            _check_schedulers(trainer, self._keys("validate", self._names("validate")))
+
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Refuse monitors of keys that nothing has logged, at the end of the sanity check already."""
         if trainer.state.fn == "fit":
             ours = {key for other in _reporting(trainer) for key in other._current}
             self._check_monitors(trainer, {*trainer.callback_metrics, *ours})
-            for config in trainer.lr_scheduler_configs:
-                _check_mode("the learning rate scheduler", config.monitor, config.scheduler, self._current)
+            _check_schedulers(trainer, self._current)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Forget what the run has logged."""
@@ -221,6 +225,12 @@ def _check_modes(trainer: Any, keys: Iterable[str]) -> None:
     """Refuse callbacks that take low values of these keys for good ones."""
     for callback in trainer.callbacks:
         _check_mode(type(callback).__name__, getattr(callback, "monitor", None), callback, keys)
+
+
+def _check_schedulers(trainer: Any, keys: Iterable[str]) -> None:
+    """Refuse learning rate schedulers that take low values of these keys for good ones."""
+    for config in trainer.lr_scheduler_configs:
+        _check_mode("the learning rate scheduler", config.monitor, config.scheduler, keys)
 
 
 def _check_mode(name: str, monitor: Any, judge: Any, keys: Iterable[str]) -> None:
