@@ -1,5 +1,6 @@
 """What both callbacks share: keys, loggers, monitors checked before the first epoch, either of the two packages."""
 
+import contextlib
 import csv
 import functools
 import subprocess
@@ -174,6 +175,26 @@ def test_monitors_are_checked_before_the_first_epoch(kind, sanity, monitor, mode
     run.test(make_module(pl), loader(samples(5)), verbose=False)  # nobody monitors there
 
 
+MISSPELT = ["val_ndcg@10", "val/NDCG10", "val/ndgc@10", "valid/NDCG@10", "VAL/NDCG@10", "val/NDCG", "val/NDG@10"]
+
+
+@pytest.mark.parametrize("monitor", MISSPELT)
+@pytest.mark.parametrize("sanity", [0, 2])
+def test_misspelt_monitors(monitor, sanity, pl, tmp_path):
+    """What is nearly one of our keys may be the module's: a warning, and an error once it is known that it is not."""
+    for watch, strict in ((pl.callbacks.ModelCheckpoint, {}), (pl.callbacks.EarlyStopping, {"strict": False})):
+        watcher = watch(monitor=monitor, mode="max", **strict)
+        options = {"num_sanity_val_steps": sanity, "enable_checkpointing": not strict}
+        run = trainer(pl, tmp_path, RecMetricsCallback(["HR", "NDCG"], k=[5, 10]), watcher, **options)
+        expected = contextlib.nullcontext()
+        if not sanity:
+            expected = pytest.warns(UserWarning, match=rf"{watch.__name__} .monitor='{monitor}'.: did you mean 'val/ND")
+        with expected, pytest.raises(ValueError, match=r"nothing logs that key\. Logged are val/NDCG@"):
+            run.fit(make_module(pl), loader(samples(5)), loader(samples(5)))
+        assert run.current_epoch == 0
+        assert run.global_step == (0 if sanity else 2)
+
+
 @pytest.mark.parametrize(
     ("monitor", "mode"),
     [
@@ -181,6 +202,7 @@ def test_monitors_are_checked_before_the_first_epoch(kind, sanity, monitor, mode
         ("val/num_users", "min"),
         *((key, "min") for key in ("val/loss", "val/auc@10", "val/coverage@10", "val/sampled-NDCG@10", "own/HR@3")),
         *((key, "min") for key in ("val/NDCG@20", "val_NDCG@10", "NDCG@10", "train/NDCG@10", "train/NDCG-x@10")),
+        *((key, "min") for key in MISSPELT),
     ],
 )
 def test_monitors_of_what_the_module_logs(monitor, mode, pl, tmp_path):
@@ -217,6 +239,22 @@ def test_schedulers_are_checked_too(pl, tmp_path):
     type(module).configure_optimizers = configure_optimizers
     run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1))
     with pytest.raises(ValueError, match=r"scheduler .monitor='val/HR@1', mode='min'.: higher is better"):
+        run.fit(module, loader(samples(5)), loader(samples(5)))
+    assert run.global_step == 0
+
+
+def test_misspelt_monitors_of_schedulers(pl, tmp_path):
+    """Schedulers read keys, too."""
+    module = make_module(pl)
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max")
+        return [optimizer], [{"scheduler": scheduler, "monitor": "val/hr1", "strict": False}]
+
+    type(module).configure_optimizers = configure_optimizers
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1))
+    with pytest.raises(ValueError, match=r"scheduler .monitor='val/hr1'.: nothing logs that key. Logged are val/HR@1"):
         run.fit(module, loader(samples(5)), loader(samples(5)))
     assert run.global_step == 0
 

@@ -8,9 +8,11 @@ import importlib.util
 import inspect
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any, Literal, TypeAlias, get_args
 
 from torch import Tensor
@@ -126,7 +128,7 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
                 elsewhere = {key for other in _reporting(trainer) for key in other._keys(asked, other._names(asked))}
                 # what metrics of the module's own are logged as is its own affair
                 if not any(isinstance(part, Metric) for part in pl_module.modules()):
-                    self._check_monitors(trainer, elsewhere, [asked])
+                    self._check_monitors(trainer, elsewhere, [asked], known=False)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Refuse learning rate schedulers that cannot work with the keys, as far as these are known."""
@@ -148,27 +150,44 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
         """Forget what the run has logged."""
         self._current = []
 
-    def _check_monitors(self, trainer: Any, logged: set[str], stages: Iterable[str] = SHORT) -> None:
-        """Refuse a monitored key that is none of `logged` and looks like one of ours."""
+    def _check_monitors(
+        self, trainer: Any, logged: set[str], stages: Iterable[str] = SHORT, *, known: bool = True
+    ) -> None:
+        """Refuse a monitored key that is none of `logged` and looks like one of ours.
+
+        Where it is not `known` what the module logs, what may be one of its keys is but warned of.
+        """
         prefixes = {self._prefix(stage, name) for stage in stages for name in self._names(stage)} - {""}
         counts = {prefix + count for prefix in prefixes for count in _COUNTS}
         ours = {prefix + label for prefix in prefixes for label in self._labels}
+        stems = {_plain(prefix + metric.name) for prefix in prefixes for metric in self._metrics.members}
         alike = {re.sub(r"[^\w@]|_", "", key) for key in ours}
-        for callback in trainer.callbacks:
-            monitor = getattr(callback, "monitor", None)
-            if (
-                isinstance(monitor, str)
-                and monitor not in logged
-                and (
-                    monitor in {*self._labels, *counts, *ours}
-                    or re.sub(r"[^\w@]|_", "", monitor) in alike
-                    or any(monitor.startswith(prefix) and _is_label(monitor[len(prefix) :]) for prefix in prefixes)
-                )
-            ):
-                known = difflib.get_close_matches(monitor, sorted(logged & {*self._current, *ours}), n=5, cutoff=0.0)
-                hint = f"Logged are {', '.join(known)}, ..." if known else f"stages={self.stages} log nothing in fit"
+        monitors = [(type(callback).__name__, getattr(callback, "monitor", None)) for callback in trainer.callbacks]
+        monitors += [("the learning rate scheduler", config.monitor) for config in trainer.lr_scheduler_configs]
+        for name, monitor in monitors:
+            if not isinstance(monitor, str) or monitor in logged:
+                continue
+            certain = (
+                monitor in {*self._labels, *counts, *ours}
+                or re.sub(r"[^\w@]|_", "", monitor) in alike
+                or any(monitor.startswith(prefix) and _is_label(monitor[len(prefix) :]) for prefix in prefixes)
+            )
+            plain = _plain(monitor)
+            if not certain and plain not in stems and not any(_one_edit(plain, _plain(key)) for key in ours):
+                continue
+            candidates = {_plain(key): key for key in sorted(logged & {*self._current, *ours})}
+            nearest = [candidates[found] for found in difflib.get_close_matches(plain, candidates, n=5, cutoff=0.0)]
+            if certain or known:
+                hint = f"Logged are {', '.join(nearest)}, ..."
+                hint = hint if nearest else f"stages={self.stages} log nothing in fit"
                 hint = "Counts are logged with log_counts=True" if monitor in counts else hint
-                raise ValueError(f"{type(callback).__name__}(monitor={monitor!r}): nothing logs that key. {hint}")
+                raise ValueError(f"{name} (monitor={monitor!r}): nothing logs that key. {hint}")
+            warnings.warn(
+                f"{name} (monitor={monitor!r}): did you mean {nearest[0]!r}? Unless the module logs that key, the run "
+                "ends with its first validation.",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def _log(self, pl_module: Any, values: Mapping[str, Tensor], counts: Any, prefix: str, postfix: str = "") -> None:
         """Log what all processes have agreed on; `counts` has the four counts as attributes."""
@@ -241,6 +260,18 @@ def _check_mode(name: str, monitor: Any, judge: Any, keys: Iterable[str]) -> Non
 def _is_label(text: str) -> bool:
     """Whether a key reads like one of this package's, `NDCG-exponential@10`."""
     return re.fullmatch(r"[\w-]+@\d+", text) is not None and is_name(re.split("[-@]", text)[0])
+
+
+def _plain(key: str) -> str:
+    """Return a key without what is easily mistaken: case, punctuation, `valid` for `val`."""
+    return re.sub("^valid(ation)?", "val", re.sub(r"[\W_]", "", key.lower()))
+
+
+def _one_edit(one: str, two: str) -> bool:
+    """Whether texts are equal but for one letter, or two neighbours that have changed places."""
+    start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False)))
+    one, two = one[start:], two[start:]
+    return two in (one, one[1:], one[1::-1] + one[2:]) or one[1:] == two[1:] or one == two[1:]
 
 
 def _check_loggers(loggers: Iterable[Any], keys: Iterable[str]) -> None:
