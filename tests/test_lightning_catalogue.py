@@ -164,6 +164,7 @@ def test_catalogue_sanity_check(pl, tmp_path):
         ({"target": [1]}, TypeError, "target must be Interactions"),
         ({"target": {"valid": None}}, TypeError, "target must be Interactions"),
         ({"exclude": {"valid": None}}, ValueError, "exclude holds valid, expected val, test"),
+        ({"embeds": None}, ValueError, "CatalogueEvaluationCallback has no option 'embeds'; did you mean 'embed'"),
         ({"every_n_epochs": 0}, ValueError, "every_n_epochs must be at least 1"),
         ({"stages": "fit"}, ValueError, "stages must be one of"),
         ({"embed": None}, TypeError, "embed must be a function of .the module."),
@@ -231,10 +232,29 @@ def test_catalogue_every_n_epochs_and_validation_every_n_epochs(pl, tmp_path):
         paced(pl, tmp_path, 2, keep, options={"check_val_every_n_epoch": 3})
 
 
-def test_catalogue_embed_returns_something_else(pl, tmp_path):
-    callback = CatalogueEvaluationCallback("HR", k=1, embed=lambda m: m.users @ m.items.T, target=catalogue()[0])
-    with pytest.raises(TypeError, match=r"embed must return .users, items., got .*float32"):
-        trainer(pl, tmp_path, callback).validate(make_embedding_module(pl), DataLoader(torch.arange(4)))
+@pytest.mark.parametrize(
+    ("embed", "exclude", "error", "message"),
+    [
+        (lambda m: m.users @ m.items.T, None, TypeError, r"^Cat\w+: embed must return .users, items., got .*float32"),
+        (lambda m: m.nothing, None, RuntimeError, r"^Cat\w+: AttributeError: 'TwoTowers' object has no attribute 'not"),
+        (lambda m: (m.items, m.users), None, ValueError, r"^Cat\w+, target 'cold': 40 users have embeddings"),
+        (lambda m: (lambda ids: 1 / 0, None), None, RuntimeError, r"^Cat\w+, target 'cold': ZeroDivisionError: div"),
+        (lambda m: m.embed(), {"warm": None}, ValueError, r"^Cat\w+, target 'cold': exclude holds warm, not 'cold'"),
+    ],
+)
+def test_catalogue_errors_name_callback_and_target(embed, exclude, error, message, pl, tmp_path):
+    target = dict.fromkeys(("cold", "warm"), catalogue()[0])
+    callback = CatalogueEvaluationCallback("HR", k=1, embed=embed, target=target, exclude=exclude)
+    with pytest.raises(error, match=message):
+        trainer(pl, tmp_path, callback).validate(make_embedding_module(pl), DataLoader(torch.arange(4)), verbose=False)
+
+
+def test_catalogue_embed_returns_a_list(pl, tmp_path):
+    """As good as a tuple."""
+    module, valid = make_embedding_module(pl), catalogue()[0]
+    callback = CatalogueEvaluationCallback(NAMES, k=KS, embed=lambda m: list(m.embed()), target=valid)
+    got = trainer(pl, tmp_path, callback).validate(module, DataLoader(torch.arange(4)), verbose=False)
+    assert got == [expected_of(module, valid, None, "val/")]
 
 
 @pytest.mark.parametrize("kind", ["TQDMProgressBar", "RichProgressBar"])
@@ -387,10 +407,11 @@ def failures_of_one_process(rank, world_size):
 def test_catalogue_errors_of_one_process_raise_in_all(processes):
     """No process waits for one that has failed, and embeddings of which each process has its own are refused."""
     first, second = processes.run(failures_of_one_process, 2)
-    assert first[0][1].endswith("process 1 failed with KeyError: 'users'")
-    assert second[0][1].endswith("'users'")
-    assert first[1][1].endswith("process 1 failed with ZeroDivisionError: division by zero")
-    assert second[1][1].endswith("division by zero")
+    name = "CatalogueEvaluationCallback"
+    assert first[0][1] == f"{name}: process 1 failed with KeyError: 'users'"
+    assert second[0][1] == f"{name}: KeyError: 'users'"
+    assert first[1][1] == f"{name}, target 'val': process 1 failed with ZeroDivisionError: division by zero"
+    assert second[1][1] == f"{name}, target 'val': ZeroDivisionError: division by zero"
     assert first[2:] == second[2:]
     assert "embed returned other users on process 1 than on process 0" in first[2][1]
     assert "users is a torch.float32 tensor of shape [30, 8] on process 0 and" in first[3][1]

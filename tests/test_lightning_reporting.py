@@ -92,6 +92,47 @@ def test_callbacks_that_log_the_same_key(pl, tmp_path):
     trainer(pl, tmp_path, one, other).validate(make_module(pl, step), loader(data), verbose=False)
 
 
+@both_packages
+@pytest.mark.parametrize(
+    ("where", "whole", "loaders", "key"),
+    [
+        ("validation_step", False, 1, "val/HR@1"),
+        ("validation_step", True, 1, "val/HR@1"),
+        ("validation_step", False, 2, "val/HR@1/dataloader_idx_0"),
+        ("training_step", False, 1, "val/HR@1"),
+        ("training_step", True, 0, "val/HR@1"),
+    ],
+)
+def test_keys_that_the_module_logs_too(where, whole, loaders, key, pl, tmp_path):
+    """Of two values under one key one would win, silently."""
+    callback, data = RecMetricsCallback("HR", k=1), loader(samples(5))
+    if whole:
+        embeddings = torch.eye(30, 8), torch.eye(40, 8)
+        callback = CatalogueEvaluationCallback("HR", k=1, embed=lambda module: embeddings, target=catalogue()[0])
+    module = make_module(pl)
+    step = getattr(type(module), where)
+
+    def own(self, *batch):
+        self.log("val/HR@1", 0.5, on_step=False, on_epoch=True, batch_size=4)
+        return step(self, *batch)
+
+    setattr(type(module), where, own)
+    if not loaders:
+        del type(module).validation_step
+    run = trainer(pl, tmp_path, callback)
+    with pytest.raises(ValueError, match=rf"the module logs '{key}' in {where}, as \w+ does: leave that out, or"):
+        run.fit(module, data, [data] * loaders or None)
+    assert run.current_epoch == 0
+    assert run.global_step == 0 or where == "training_step"
+
+
+def test_the_same_callback_twice(pl, tmp_path):
+    """It would count every batch twice."""
+    callback = RecMetricsCallback("HR", k=1)
+    with pytest.raises(ValueError, match="one RecMetricsCallback is in the Trainer's callbacks twice"):
+        trainer(pl, tmp_path, callback, callback).validate(make_module(pl), loader(samples(5)), verbose=False)
+
+
 def test_keys_that_mlflow_refuses(pl, tmp_path):
     """MLflow would refuse '@' when the first validation ends; the error before shows the cure."""
 

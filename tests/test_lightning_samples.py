@@ -1,5 +1,6 @@
 """Samples that several processes share, or repeat: the values of one process, and a warning where that is in doubt."""
 
+import importlib
 import warnings
 
 import pytest
@@ -143,6 +144,13 @@ def doubts(rank, world_size):
             warnings.simplefilter("always")
             run.fit(make_module(pl, step), loader(data), batches)
         said[name] = [str(w.message) for w in caught if "RecMetrics" in str(w.message)]
+    pl, run = distributed_trainer(world_size, RecMetricsCallback("HR", k=1))
+    module, combined = make_module(pl), importlib.import_module("pytorch_lightning.utilities.combined_loader")
+    type(module).validation_step = lambda self, batch, batch_idx: {"scores": batch[0][0], "target": batch[0][1]}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run.validate(module, combined.CombinedLoader([loader(data)] * 2, "max_size"), verbose=False)
+    said["combined"] = [str(w.message) for w in caught if "RecMetrics" in str(w.message)]
     return said
 
 
@@ -155,6 +163,7 @@ def test_doubts_are_said_once(processes):
         ("stream", "an iterable data set"),
         ("backwards", "Backwards"),
         ("order", "the order in which batches of samples come"),
+        ("combined", "which samples of a CombinedLoader each process gets is unknown"),
         ("wrapped", "processes may draw different samples from EveryoneReadsAll, unless all are seeded alike"),
     ):
         assert len(said[0][name]) == 1, name

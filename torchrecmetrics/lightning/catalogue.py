@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
-from torchrecmetrics.evaluation import check_target, evaluate
+from torchrecmetrics.evaluation import Evaluation, check_target, evaluate
 from torchrecmetrics.interactions import Interactions
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
@@ -158,42 +158,63 @@ class CatalogueEvaluationCallback(Reporting):
         fitting = trainer.state.fn == "fit" and not trainer.sanity_checking
         if stage not in self.stages or (fitting and (trainer.current_epoch + 1) % self.every_n_epochs):
             return
+        self._check_module(trainer)
         self.results = {}
-        device = pl_module.device
+        device, name = pl_module.device, type(self).__name__
         with torch.no_grad(), evaluating(pl_module), buffers_of_the_first(pl_module, device):
-            with together(device):
+            with _naming(name), together(device):
                 embeddings = self.embed(pl_module)
-                if not isinstance(embeddings, tuple) or len(embeddings) != 2:
+                if not isinstance(embeddings, (tuple, list)) or len(embeddings) != 2:
                     raise TypeError(f"embed must return (users, items), got {describe(embeddings)}")
             users, items = embeddings
-            check_alike({"users": users, "items": items})
-            for name in self._names(stage):
-                target = self.target[name] if isinstance(self.target, Mapping) else self.target
-                exclude = self.exclude
-                if isinstance(exclude, Mapping):
-                    if name not in exclude:
-                        raise ValueError(f"exclude holds {', '.join(exclude)}, not {name!r} (None: exclude nothing)")
-                    exclude = exclude[name]
-                few = target.degree.nonzero()[:_SANITY_USERS, 0] if trainer.sanity_checking else None
-                with _progress(trainer, stage, f"Catalogue, {name}") as progress:
-                    result = evaluate(
-                        self._empty(trainer),
-                        users,
-                        items,
-                        target=target,
-                        exclude=exclude,
-                        user_ids=few,
-                        device=users.device if isinstance(users, Tensor) else device,
-                        progress=progress,
-                        shard="users" if trainer.world_size > 1 else None,
-                        similarity=self._terms.similarity,
-                        items_allowed=self._terms.items_allowed,
-                        batch_size=self._budget.batch_size,
-                        memory_budget=self._budget.memory,
-                    )
+            with _naming(name):
+                check_alike({"users": users, "items": items})
+            for target in self._names(stage):
+                with _naming(f"{name}, target {target!r}"):
+                    result = self._evaluate_target(trainer, stage, target, users, items, device)
                 if not trainer.sanity_checking:
-                    self.results[name] = result
-                    self._log(pl_module, result, result, self._prefix(stage, name))
+                    self.results[target] = result
+                    self._log(pl_module, result, result, self._prefix(stage, target))
+
+    def _evaluate_target(
+        self, trainer: Any, stage: str, name: str, users: Any, items: Any, device: torch.device
+    ) -> Evaluation:
+        target = self.target[name] if isinstance(self.target, Mapping) else self.target
+        exclude = self.exclude
+        if isinstance(exclude, Mapping):
+            if name not in exclude:
+                raise ValueError(f"exclude holds {', '.join(exclude)}, not {name!r} (None: exclude nothing)")
+            exclude = exclude[name]
+        few = target.degree.nonzero()[:_SANITY_USERS, 0] if trainer.sanity_checking else None
+        with _progress(trainer, stage, f"Catalogue, {name}") as progress:
+            return evaluate(
+                self._empty(trainer),
+                users,
+                items,
+                target=target,
+                exclude=exclude,
+                user_ids=few,
+                device=users.device if isinstance(users, Tensor) else device,
+                progress=progress,
+                shard="users" if trainer.world_size > 1 else None,
+                similarity=self._terms.similarity,
+                items_allowed=self._terms.items_allowed,
+                batch_size=self._budget.batch_size,
+                memory_budget=self._budget.memory,
+            )
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Say in an error what has failed."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{where}: {error}") from error
+    except Exception as error:
+        text = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
+        raise RuntimeError(f"{where}: {text}") from error
 
 
 def _pace(reader: Any, ours: int, validated: int) -> tuple[int, str]:

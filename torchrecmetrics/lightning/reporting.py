@@ -20,7 +20,7 @@ from torchmetrics import Metric
 
 from torchrecmetrics.checks import check_choice
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection, is_name
-from torchrecmetrics.metric import MetricOptions
+from torchrecmetrics.metric import OPTIONS, MetricOptions
 
 Stage: TypeAlias = Literal["validate", "test"]
 
@@ -55,9 +55,19 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.stages = (stages,) if isinstance(stages, str) else tuple(stages)
+        if not self.stages:
+            raise ValueError("stages holds none: pass 'validate', 'test' or both")
         for stage in self.stages:
             check_choice("stages", stage, get_args(Stage))
-        self._metrics = RecMetricCollection.fresh(metrics, k, options, key_format)
+        try:
+            self._metrics = RecMetricCollection.fresh(metrics, k, options, key_format)
+        except (TypeError, ValueError) as error:
+            own = list(inspect.signature(type(self).__init__).parameters)[1:-1]
+            for name in options.keys() - set(OPTIONS):
+                if nearest := difflib.get_close_matches(name, [*own, *OPTIONS], n=1):
+                    message = f"{type(self).__name__} has no option {name!r}; did you mean {nearest[0]!r}?"
+                    raise ValueError(message) from error
+            raise
         self._metrics.prefix = self._metrics.postfix = None
         try:
             prefix.format(stage="val", name="val")
@@ -116,6 +126,8 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuse monitors and loggers that cannot work with the keys, as far as these are known."""
+        if sum(callback is self for callback in trainer.callbacks) > 1:
+            raise ValueError(f"one {type(self).__name__} is in the Trainer's callbacks twice: leave one of them out")
         self._current = []
         asked = "validate" if stage == "fit" else stage
         if asked not in self.stages:
@@ -188,6 +200,20 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
                 UserWarning,
                 stacklevel=2,
             )
+
+    def _check_module(self, trainer: Any) -> None:
+        """Refuse keys that the module logs itself: of two values one would win, silently."""
+        fitting = [trainer.fit_loop.epoch_loop._results] if trainer.state.fn == "fit" else []
+        for results in [trainer._results, *fitting]:
+            for logged in (results or {}).values():
+                meta = logged.meta
+                key = meta.name if meta.dataloader_idx is None else f"{meta.name}/dataloader_idx_{meta.dataloader_idx}"
+                if key in self._current and not isinstance(getattr(logged, "value", None), Agreed):
+                    hook = meta.fx.partition(".")[0]
+                    raise ValueError(
+                        f"the module logs {key!r} in {hook}, as {type(self).__name__} does: leave that out, or give "
+                        "the callback another prefix, such as prefix='{name}/full_'"
+                    )
 
     def _log(self, pl_module: Any, values: Mapping[str, Tensor], counts: Any, prefix: str, postfix: str = "") -> None:
         """Log what all processes have agreed on; `counts` has the four counts as attributes."""

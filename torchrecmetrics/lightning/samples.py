@@ -136,6 +136,12 @@ class SampleRows:
         ids, rows = torch.cat([ids for ids, _ in kept]), _joined([rows for _, rows in kept])
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             ids, rows = _gather(ids, rows)
+        if len(ids) and (lowest := int(ids.min())) < 0:
+            self._kept = []
+            raise ValueError(
+                f"sample_ids hold {lowest}, which is no index in the data set: number the samples from 0, and "
+                "return no row that is none of them"
+            )
         # a stable sort puts equal ids side by side; the first of each run counts
         ids, order = ids.sort(stable=True)
         first = torch.ones_like(ids, dtype=torch.bool)

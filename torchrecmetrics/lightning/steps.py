@@ -193,7 +193,7 @@ class RecMetricsCallback(Reporting):
         combined = loop._combined_loader  # trainer.val_dataloaders may be those of an earlier fit
         loaders = combined.flattened
         if combined._mode != "sequential":
-            return [None], [(SHORT[stage], "")]
+            return [combined], [(SHORT[stage], "")]
         names = list(map(str, combined.iterables)) if isinstance(combined.iterables, Mapping) else []
         if self.dataloaders and not (len(loaders) == 1 < len(self.dataloaders)):
             names = self.dataloaders
@@ -242,12 +242,13 @@ class RecMetricsCallback(Reporting):
         return found
 
     def _end(self, trainer: Any, pl_module: Any) -> None:
+        self._check_module(trainer)
         for loader in self._loaders:
             if loader.error is not None:
                 loader.add_violation("step", pl_module.device)
-            if loader.samples is not None:
-                loader.samples.settle()
             try:
+                if loader.samples is not None:
+                    loader.samples.settle()
                 values = loader.collection.compute()
             except ValueError as error:
                 where = f"{type(self).__name__}, loader {loader.name!r}"
@@ -333,11 +334,17 @@ def _user_ids(outputs: Mapping[str, Any], given: Mapping[str, Any], source: str)
     ids = outputs.get("user_ids")
     if ids is None:
         raise ValueError(f"{source} must return 'user_ids' too, for exclude=, got {_keys_of(outputs)}")
-    ids = torch.as_tensor(ids).cpu()
+    try:
+        ids = torch.as_tensor(ids).cpu()
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{source} must return 'user_ids' as row numbers of exclude= (the position in a vocabulary), got "
+            f"{describe(ids)}: {error}"
+        ) from error
     rows = len(given["scores"]) if "scores" in given else len(ids)
-    if ids.shape != (rows,) or ids.is_floating_point():
+    if ids.shape not in ((rows,), (rows, 1)) or ids.is_floating_point():
         raise ValueError(f"{source} must return 'user_ids' as integers [{rows}], got {describe(ids)}")
-    return ids
+    return ids.reshape(rows)
 
 
 def _keys_of(outputs: Mapping[str, Any]) -> str:
