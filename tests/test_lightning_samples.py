@@ -35,6 +35,11 @@ class Backwards(torch.utils.data.DistributedSampler):
         return reversed(list(super().__iter__()))
 
 
+def longest_first(batch):
+    """Collate as sequence models do that pack what is padded."""
+    return torch.utils.data.default_collate(sorted(batch, key=lambda sample: int(sample[1][0])))
+
+
 class Stream(torch.utils.data.IterableDataset):
     """Samples that processes share so that some meet in two of them."""
 
@@ -136,6 +141,9 @@ def doubts(rank, world_size):
         ("backwards", loader(data, sampler=Backwards(data)), None, {}),
         ("order", loader(samples(11), in_order=False), None, {}),
         ("wrapped", loader(data, sampler=EveryoneReadsAll(data)), None, {}),
+        ("sorted", loader(samples(11), collate_fn=longest_first), None, {}),
+        ("sorted, even", loader(samples(12), collate_fn=longest_first), None, {}),
+        ("sorted, single", loader(samples(11), collate_fn=longest_first, batch_size=1), None, {}),
         ("rows", loader(samples(11)), half, {}),
         ("even", loader(data[:4]), half, {}),
     ):
@@ -179,6 +187,10 @@ def test_doubts_are_said_once(processes):
     assert "DistributedSampler(num_replicas=2, rank=0) is not made for process 1 of 2" in said[1]["twice"][0]
     assert [len(process["rows"]) for process in said] == [0, 1]  # the process that holds the repeat
     assert "has 1 rows, which are not its samples" in said[1]["rows"][0]  # and not of a batch without repeats
+    (message,) = said[0]["sorted"]
+    assert "longest_first (collate_fn) must keep samples in their order, or repeats count in place of others" in message
+    assert "Pass sample_ids=" in message
+    assert said[1]["sorted"] == said[0]["sorted, even"] == said[0]["sorted, single"] == []
     assert said[0]["even"] == said[1]["even"] == []
 
 

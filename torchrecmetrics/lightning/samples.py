@@ -8,16 +8,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    default_collate,
+    default_convert,
+)
 
 from torchrecmetrics.checks import ID_DTYPES, VIOLATIONS, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.metric import BatchRows, batch_rows
 from torchrecmetrics.ranking import Ranking
 
-MAY_REPEAT = (
-    ", so some may count twice. Pass sample_ids=, the index of each row in the data set, and every sample counts once"
-)
+_CURE = ". Pass sample_ids=, the index of each row in the data set, and every sample counts once"
+MAY_REPEAT = ", so some may count twice" + _CURE
 
 
 @dataclass
@@ -69,7 +75,7 @@ def left_out(loader: Any, replicas: int, rank: int) -> str | None:
 
 
 def share_of(loader: Any) -> tuple[Share | None, str | None]:
-    """Return which samples of a loader this process repeats, None for none; and a doubt, where that cannot be known."""
+    """Return which samples of a loader this process repeats, None for none; and a doubt, where that may be wrong."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         what = "an iterable data set" if isinstance(loader, DataLoader) else f"a {type(loader).__name__}"
         return None, f"which samples of {what} each process gets is unknown{MAY_REPEAT}"
@@ -93,6 +99,11 @@ def share_of(loader: Any) -> tuple[Share | None, str | None]:
         return None, f"the order in which batches of samples come is unknown{MAY_REPEAT}"
     # sample j of process r is number j * processes + r of the epoch; numbers from `total` on begin anew
     own = len(range(sampler.rank, total, sampler.num_replicas))
+    collate = loader.collate_fn
+    several_rows = batches is not None and batches.batch_size > 1
+    if doubt is None and several_rows and collate not in (default_collate, default_convert):
+        name = getattr(collate, "__qualname__", type(collate).__name__)
+        doubt = f"{name} (collate_fn) must keep samples in their order, or repeats count in place of others{_CURE}"
     return Share(None if batches is None else batches.batch_size, len(sampler), own), doubt
 
 
