@@ -236,6 +236,7 @@ def test_catalogue_every_n_epochs_and_validation_every_n_epochs(pl, tmp_path):
     ("embed", "exclude", "error", "message"),
     [
         (lambda m: m.users @ m.items.T, None, TypeError, r"^Cat\w+: embed must return .users, items., got .*float32"),
+        (lambda m: [m.users] * 3, None, TypeError, r"^Cat\w+: embed must return .users, items., got 3 things"),
         (lambda m: m.nothing, None, RuntimeError, r"^Cat\w+: AttributeError: 'TwoTowers' object has no attribute 'not"),
         (lambda m: (m.items, m.users), None, ValueError, r"^Cat\w+, target 'cold': 40 users have embeddings"),
         (lambda m: (lambda ids: 1 / 0, None), None, RuntimeError, r"^Cat\w+, target 'cold': ZeroDivisionError: div"),

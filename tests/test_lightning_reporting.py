@@ -216,7 +216,16 @@ def test_monitors_are_checked_before_the_first_epoch(kind, sanity, monitor, mode
     run.test(make_module(pl), loader(samples(5)), verbose=False)  # nobody monitors there
 
 
-MISSPELT = ["val_ndcg@10", "val/NDCG10", "val/ndgc@10", "valid/NDCG@10", "VAL/NDCG@10", "val/NDCG", "val/NDG@10"]
+MISSPELT = [
+    "val_ndcg@10",
+    "val/NDCG10",
+    "val/ndgc@10",
+    "valid/NDCG@10",
+    "VAL/NDCG@10",
+    "val/NDCG",
+    "val/NDG@10",
+    "NDCG",
+]
 
 
 @pytest.mark.parametrize("monitor", MISSPELT)

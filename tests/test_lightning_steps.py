@@ -391,6 +391,7 @@ def test_what_an_option_asks_of_the_step(options, returned, message, pl, tmp_pat
         (["HR", "Hit"], {"k": 5}, ValueError, "two metrics have the key 'HR@5'"),
         (["HR"], {}, ValueError, "needs a cut-off"),
         (["HR"], {"k": 5, "stages": "predict"}, ValueError, "stages must be one of"),
+        (["HR"], {"k": 5, "stages": None}, ValueError, "stages holds none"),
         (["HR"], {"k": 5, "stages": ()}, ValueError, "stages holds none: pass 'validate', 'test' or both"),
         (
             ["HR"],

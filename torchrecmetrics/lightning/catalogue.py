@@ -164,8 +164,10 @@ class CatalogueEvaluationCallback(Reporting):
         with torch.no_grad(), evaluating(pl_module), buffers_of_the_first(pl_module, device):
             with _naming(name), together(device):
                 embeddings = self.embed(pl_module)
-                if not isinstance(embeddings, (tuple, list)) or len(embeddings) != 2:
-                    raise TypeError(f"embed must return (users, items), got {describe(embeddings)}")
+                listed = isinstance(embeddings, (tuple, list))
+                if not listed or len(embeddings) != 2:
+                    what = f"{len(embeddings)} things" if listed else describe(embeddings)
+                    raise TypeError(f"embed must return (users, items), got {what}")
             users, items = embeddings
             with _naming(name):
                 check_alike({"users": users, "items": items})

@@ -54,7 +54,7 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
         options: MetricOptions,
     ) -> None:
         super().__init__()
-        self.stages = (stages,) if isinstance(stages, str) else tuple(stages)
+        self.stages = (stages,) if isinstance(stages, str) else tuple(stages or ())
         if not self.stages:
             raise ValueError("stages holds none: pass 'validate', 'test' or both")
         for stage in self.stages:
@@ -172,7 +172,7 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
         prefixes = {self._prefix(stage, name) for stage in stages for name in self._names(stage)} - {""}
         counts = {prefix + count for prefix in prefixes for count in _COUNTS}
         ours = {prefix + label for prefix in prefixes for label in self._labels}
-        stems = {_plain(prefix + metric.name) for prefix in prefixes for metric in self._metrics.members}
+        stems = {_plain(prefix + metric.name) for prefix in {*prefixes, ""} for metric in self._metrics.members}
         alike = {re.sub(r"[^\w@]|_", "", key) for key in ours}
         monitors = [(type(callback).__name__, getattr(callback, "monitor", None)) for callback in trainer.callbacks]
         monitors += [("the learning rate scheduler", config.monitor) for config in trainer.lr_scheduler_configs]
