@@ -1,8 +1,10 @@
 """CatalogueEvaluationCallback: all users against all items at the end of an epoch, over processes too."""
 
 import csv
+import functools
 import inspect
 import re
+import time
 
 import pytest
 import torch
@@ -162,6 +164,7 @@ def test_catalogue_sanity_check(pl, tmp_path):
         ({"target": [1]}, TypeError, "target must be Interactions"),
         ({"target": {"valid": None}}, TypeError, "target must be Interactions"),
         ({"exclude": {"valid": None}}, ValueError, "exclude holds valid, expected val, test"),
+        ({"embeds": None}, ValueError, "CatalogueEvaluationCallback has no option 'embeds'; did you mean 'embed'"),
         ({"every_n_epochs": 0}, ValueError, "every_n_epochs must be at least 1"),
         ({"stages": "fit"}, ValueError, "stages must be one of"),
         ({"embed": None}, TypeError, "embed must be a function of .the module."),
@@ -173,29 +176,86 @@ def test_catalogue_bad_arguments(options, error, message):
         CatalogueEvaluationCallback("HR", k=1, **({"embed": lambda m: None, "target": catalogue()[0]} | options))
 
 
-def test_catalogue_every_n_epochs_and_early_stopping(pl, tmp_path):
-    """EarlyStopping would end the run after the first epoch, with an error that does not tell why."""
-    stop, data = pl.callbacks.EarlyStopping("val/HR@1", mode="max"), DataLoader(torch.arange(4))
-    options = {"k": 1, "embed": lambda m: m.embed(), "target": catalogue()[0]}
-    run = trainer(pl, tmp_path, CatalogueEvaluationCallback("HR", every_n_epochs=2, **options), stop)
+def paced(pl, tmp_path, every, *readers, validates=True, scheduler=None, options=None):
+    """Fit with an evaluation every so many epochs, and something that reads its key."""
+    module, data = make_embedding_module(pl, validates), DataLoader(torch.arange(4))
+    if scheduler is not None:
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+            plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode=scheduler.get("mode", "max"))
+            return [optimizer], [{"scheduler": plateau, "monitor": "val/HR@1"} | {"frequency": scheduler["every"]}]
+
+        type(module).configure_optimizers = configure_optimizers
+    callback = CatalogueEvaluationCallback(
+        "HR", k=1, every_n_epochs=every, embed=lambda m: m.embed(), target=catalogue()[0]
+    )
+    run = trainer(
+        pl, tmp_path, callback, *readers, **({"max_epochs": 4, "enable_checkpointing": True} | (options or {}))
+    )
+    run.fit(module, data, *([data] if validates else []))
+    return run
+
+
+@pytest.mark.parametrize("validates", [True, False])
+@both_packages
+def test_catalogue_every_n_epochs_and_what_reads_its_keys(validates, pl, tmp_path):
+    """What reads a key after epochs that log none stops the run, or takes an old value for a new one."""
+    fit = functools.partial(paced, pl, tmp_path, 2, validates=validates)
+    stop = functools.partial(pl.callbacks.EarlyStopping, "val/HR@1", mode="max")
+    keep = functools.partial(pl.callbacks.ModelCheckpoint, tmp_path, monitor="val/HR@1", mode="max")
+    for refused, message in (
+        (lambda: fit(stop()), r"Trainer\(check_val_every_n_epoch=2\).*EarlyStopping\(strict=False, patience=6\)"),
+        (lambda: fit(stop(strict=False, patience=1)), "EarlyStopping.*reads its key after epochs 1, 2, .*patience=2"),
+        (lambda: fit(keep()), r"ModelCheckpoint .monitor='val/HR@1'.*pass it every_n_epochs=2, too"),
+        (lambda: fit(keep(every_n_epochs=3)), r"reads its key after epochs 3, 6, .*pass it every_n_epochs=6, too"),
+        (lambda: fit(scheduler={"every": 1}), "the learning rate scheduler .*pass 'frequency': 2 beside its 'monitor'"),
+        (lambda: fit(scheduler={"every": 2, "mode": "min"}), "the learning rate scheduler .*pass mode='max'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            refused()
+    for reader in (stop(strict=False), keep(every_n_epochs=2), keep(every_n_epochs=4), keep(every_n_train_steps=8)):
+        assert fit(reader).current_epoch == 4
+    assert fit(scheduler={"every": 4}).current_epoch == 4
+
+
+def test_catalogue_every_n_epochs_and_validation_every_n_epochs(pl, tmp_path):
+    """Where each validation evaluates, whatever reads its keys then may stay."""
+    stop = pl.callbacks.EarlyStopping("val/HR@1", mode="max")
+    keep = pl.callbacks.ModelCheckpoint(tmp_path, monitor="val/HR@1", mode="max")
+    for ours, validated in ((1, 2), (2, 2), (2, 4)):
+        options = {"check_val_every_n_epoch": validated}
+        assert paced(pl, tmp_path, ours, stop, keep, options=options).current_epoch == 4
     with pytest.raises(
-        ValueError, match=r"every_n_epochs=2 does not log: leave that out and pass Trainer\(check_val_every_n_epoch=2\)"
+        ValueError, match=r"reads its key after epochs 3, 6, \.\.\., every_n_epochs=2 logs it after 6, 12"
     ):
-        run.fit(make_embedding_module(pl), data, data)
-    lenient = pl.callbacks.EarlyStopping("val/HR@1", mode="max", strict=False)
-    for callback, stopping, every in (
-        (CatalogueEvaluationCallback("HR", **options), stop, 2),
-        (CatalogueEvaluationCallback("HR", every_n_epochs=2, **options), stop, 2),
-        (CatalogueEvaluationCallback("HR", every_n_epochs=2, **options), lenient, 1),
-    ):
-        run = trainer(pl, tmp_path, callback, stopping, check_val_every_n_epoch=every, max_epochs=4)
-        run.fit(make_embedding_module(pl), data, data)
+        paced(pl, tmp_path, 2, keep, options={"check_val_every_n_epoch": 3})
 
 
-def test_catalogue_embed_returns_something_else(pl, tmp_path):
-    callback = CatalogueEvaluationCallback("HR", k=1, embed=lambda m: m.users @ m.items.T, target=catalogue()[0])
-    with pytest.raises(TypeError, match=r"embed must return .users, items., got .*float32"):
-        trainer(pl, tmp_path, callback).validate(make_embedding_module(pl), DataLoader(torch.arange(4)))
+@pytest.mark.parametrize(
+    ("embed", "exclude", "error", "message"),
+    [
+        (lambda m: m.users @ m.items.T, None, TypeError, r"^Cat\w+: embed must return .users, items., got .*float32"),
+        (lambda m: [m.users] * 3, None, TypeError, r"^Cat\w+: embed must return .users, items., got 3 things"),
+        (lambda m: m.nothing, None, RuntimeError, r"^Cat\w+: AttributeError: 'TwoTowers' object has no attribute 'not"),
+        (lambda m: (m.items, m.users), None, ValueError, r"^Cat\w+, target 'cold': 40 users have embeddings"),
+        (lambda m: (lambda ids: 1 / 0, None), None, RuntimeError, r"^Cat\w+, target 'cold': ZeroDivisionError: div"),
+        (lambda m: m.embed(), {"warm": None}, ValueError, r"^Cat\w+, target 'cold': exclude holds warm, not 'cold'"),
+    ],
+)
+def test_catalogue_errors_name_callback_and_target(embed, exclude, error, message, pl, tmp_path):
+    target = dict.fromkeys(("cold", "warm"), catalogue()[0])
+    callback = CatalogueEvaluationCallback("HR", k=1, embed=embed, target=target, exclude=exclude)
+    with pytest.raises(error, match=message):
+        trainer(pl, tmp_path, callback).validate(make_embedding_module(pl), DataLoader(torch.arange(4)), verbose=False)
+
+
+def test_catalogue_embed_returns_a_list(pl, tmp_path):
+    """As good as a tuple."""
+    module, valid = make_embedding_module(pl), catalogue()[0]
+    callback = CatalogueEvaluationCallback(NAMES, k=KS, embed=lambda m: list(m.embed()), target=valid)
+    got = trainer(pl, tmp_path, callback).validate(module, DataLoader(torch.arange(4)), verbose=False)
+    assert got == [expected_of(module, valid, None, "val/")]
 
 
 @pytest.mark.parametrize("kind", ["TQDMProgressBar", "RichProgressBar"])
@@ -248,3 +308,113 @@ def test_catalogue_over_processes(processes):
     shares = processes.run(shared_catalogue, 2)
     assert [values for values, _ in shares] == [expected, expected]
     assert sum(share for _, share in shares) == scored > max(share for _, share in shares)
+
+
+def make_normalising_module(pl, embed):
+    """Make a module whose running statistics are those of what each process has seen."""
+
+    class Normalising(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            generator = torch.Generator().manual_seed(7)
+            self.users = nn.Parameter(torch.randn(USERS, 8, generator=generator))
+            self.items = nn.Parameter(torch.randn(ITEMS, 8, generator=generator))
+            self.norm = nn.BatchNorm1d(8)
+            self.register_buffer("none", torch.zeros(0, 2, dtype=torch.bool))
+            self.embed = embed
+
+        def training_step(self, batch, batch_idx):
+            seen = torch.randn(4, 8, generator=torch.Generator().manual_seed(int(batch.sum())))
+            return self.norm(seen).sum() * 0 + (self.users.sum() + self.items.sum()) * 0
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    return Normalising()
+
+
+def normalised(rank, world_size, functions):
+    """Return what is logged, and the state that this process has then."""
+    valid, _, train = catalogue()
+
+    def embed(module):
+        users = module.norm(module.users)
+        return (lambda ids: users[ids] @ module.items.T, None) if functions else (users, module.items)
+
+    callback = CatalogueEvaluationCallback(NAMES, k=KS, embed=embed, target=valid, exclude=train)
+    pl, run = distributed_trainer(world_size, callback)
+    module = make_normalising_module(pl, embed)
+    run.fit(module, DataLoader(torch.arange(8), batch_size=2))
+    return logged(run), {key: value.numpy() for key, value in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("functions", [False, True])
+def test_catalogue_evaluates_what_would_be_saved(functions, processes):
+    """Running statistics differ from one process to the next: those of the first are in the checkpoint."""
+    (logged_first, saved), (logged_second, other) = processes.run(normalised, 2, functions)
+    assert abs(saved["norm.running_mean"] - other["norm.running_mean"]).max() > 1e-3  # each has its own again
+    module = make_normalising_module(pytest.importorskip("pytorch_lightning"), None).eval()
+    module.load_state_dict({key: torch.from_numpy(value) for key, value in saved.items()})
+    valid, _, train = catalogue()
+    with torch.no_grad():
+        users = module.norm(module.users)
+    result = trm.evaluate(NAMES, users, module.items.detach(), target=valid, exclude=train, k=KS)
+    assert logged_first == logged_second == {f"val/{key}": value for key, value in near(result).items()}
+
+
+def failures_of_one_process(rank, world_size):
+    """Return what each process raises, and after how long, where only the second one has a reason to."""
+
+    def fails(module):
+        return {}["users"] if rank else (module.users, module.items)
+
+    def scores_fail(module):
+        def scores(ids):
+            return 1 / 0 if rank else module.users[ids] @ module.items.T
+
+        return scores, None
+
+    def differs(module):
+        return module.users + 0.01 * rank, module.items
+
+    def shares(module):
+        return (module.users[rank::2] if rank else module.users), module.items
+
+    def rounds(module):
+        return module.users * (1 + 1e-6 * rank), module.items
+
+    def grows(module):
+        return module.users, module.items
+
+    valid, _, _ = catalogue()
+    told = []
+    for embed in (fails, scores_fail, differs, shares, grows, rounds):
+        callback = CatalogueEvaluationCallback("HR", k=1, embed=embed, target=valid)
+        pl, run = distributed_trainer(world_size, callback)
+        module = make_normalising_module(pl, embed)
+        if embed is grows:
+            module.register_buffer("memory", torch.zeros(3 + rank))
+        module.validation_step = lambda batch, batch_idx: None
+        begun = time.monotonic()
+        try:
+            run.validate(module, DataLoader(torch.arange(4)), verbose=False)
+            told.append(None)
+        except Exception as error:
+            told.append((type(error).__name__, str(error)))
+        assert time.monotonic() - begun < 20
+    return told
+
+
+def test_catalogue_errors_of_one_process_raise_in_all(processes):
+    """No process waits for one that has failed, and embeddings of which each process has its own are refused."""
+    first, second = processes.run(failures_of_one_process, 2)
+    name = "CatalogueEvaluationCallback"
+    assert first[0][1] == f"{name}: process 1 failed with KeyError: 'users'"
+    assert second[0][1] == f"{name}: KeyError: 'users'"
+    assert first[1][1] == f"{name}, target 'val': process 1 failed with ZeroDivisionError: division by zero"
+    assert second[1][1] == f"{name}, target 'val': ZeroDivisionError: division by zero"
+    assert first[2:] == second[2:]
+    assert "embed returned other users on process 1 than on process 0" in first[2][1]
+    assert "users is a torch.float32 tensor of shape [30, 8] on process 0 and" in first[3][1]
+    assert "memory is a torch.float32 tensor of shape [3] on process 0 and" in first[4][1]
+    assert first[5] is None

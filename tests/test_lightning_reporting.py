@@ -1,5 +1,6 @@
 """What both callbacks share: keys, loggers, monitors checked before the first epoch, either of the two packages."""
 
+import contextlib
 import csv
 import functools
 import subprocess
@@ -91,6 +92,47 @@ def test_callbacks_that_log_the_same_key(pl, tmp_path):
     trainer(pl, tmp_path, one, other).validate(make_module(pl, step), loader(data), verbose=False)
 
 
+@both_packages
+@pytest.mark.parametrize(
+    ("where", "whole", "loaders", "key"),
+    [
+        ("validation_step", False, 1, "val/HR@1"),
+        ("validation_step", True, 1, "val/HR@1"),
+        ("validation_step", False, 2, "val/HR@1/dataloader_idx_0"),
+        ("training_step", False, 1, "val/HR@1"),
+        ("training_step", True, 0, "val/HR@1"),
+    ],
+)
+def test_keys_that_the_module_logs_too(where, whole, loaders, key, pl, tmp_path):
+    """Of two values under one key one would win, silently."""
+    callback, data = RecMetricsCallback("HR", k=1), loader(samples(5))
+    if whole:
+        embeddings = torch.eye(30, 8), torch.eye(40, 8)
+        callback = CatalogueEvaluationCallback("HR", k=1, embed=lambda module: embeddings, target=catalogue()[0])
+    module = make_module(pl)
+    step = getattr(type(module), where)
+
+    def own(self, *batch):
+        self.log("val/HR@1", 0.5, on_step=False, on_epoch=True, batch_size=4)
+        return step(self, *batch)
+
+    setattr(type(module), where, own)
+    if not loaders:
+        del type(module).validation_step
+    run = trainer(pl, tmp_path, callback)
+    with pytest.raises(ValueError, match=rf"the module logs '{key}' in {where}, as \w+ does: leave that out, or"):
+        run.fit(module, data, [data] * loaders or None)
+    assert run.current_epoch == 0
+    assert run.global_step == 0 or where == "training_step"
+
+
+def test_the_same_callback_twice(pl, tmp_path):
+    """It would count every batch twice."""
+    callback = RecMetricsCallback("HR", k=1)
+    with pytest.raises(ValueError, match="one RecMetricsCallback is in the Trainer's callbacks twice"):
+        trainer(pl, tmp_path, callback, callback).validate(make_module(pl), loader(samples(5)), verbose=False)
+
+
 def test_keys_that_mlflow_refuses(pl, tmp_path):
     """MLflow would refuse '@' when the first validation ends; the error before shows the cure."""
 
@@ -174,6 +216,35 @@ def test_monitors_are_checked_before_the_first_epoch(kind, sanity, monitor, mode
     run.test(make_module(pl), loader(samples(5)), verbose=False)  # nobody monitors there
 
 
+MISSPELT = [
+    "val_ndcg@10",
+    "val/NDCG10",
+    "val/ndgc@10",
+    "valid/NDCG@10",
+    "VAL/NDCG@10",
+    "val/NDCG",
+    "val/NDG@10",
+    "NDCG",
+]
+
+
+@pytest.mark.parametrize("monitor", MISSPELT)
+@pytest.mark.parametrize("sanity", [0, 2])
+def test_misspelt_monitors(monitor, sanity, pl, tmp_path):
+    """What is nearly one of our keys may be the module's: a warning, and an error once it is known that it is not."""
+    for watch, strict in ((pl.callbacks.ModelCheckpoint, {}), (pl.callbacks.EarlyStopping, {"strict": False})):
+        watcher = watch(monitor=monitor, mode="max", **strict)
+        options = {"num_sanity_val_steps": sanity, "enable_checkpointing": not strict}
+        run = trainer(pl, tmp_path, RecMetricsCallback(["HR", "NDCG"], k=[5, 10]), watcher, **options)
+        expected = contextlib.nullcontext()
+        if not sanity:
+            expected = pytest.warns(UserWarning, match=rf"{watch.__name__} .monitor='{monitor}'.: did you mean 'val/ND")
+        with expected, pytest.raises(ValueError, match=r"nothing logs that key\. Logged are val/NDCG@"):
+            run.fit(make_module(pl), loader(samples(5)), loader(samples(5)))
+        assert run.current_epoch == 0
+        assert run.global_step == (0 if sanity else 2)
+
+
 @pytest.mark.parametrize(
     ("monitor", "mode"),
     [
@@ -181,6 +252,7 @@ def test_monitors_are_checked_before_the_first_epoch(kind, sanity, monitor, mode
         ("val/num_users", "min"),
         *((key, "min") for key in ("val/loss", "val/auc@10", "val/coverage@10", "val/sampled-NDCG@10", "own/HR@3")),
         *((key, "min") for key in ("val/NDCG@20", "val_NDCG@10", "NDCG@10", "train/NDCG@10", "train/NDCG-x@10")),
+        *((key, "min") for key in MISSPELT),
     ],
 )
 def test_monitors_of_what_the_module_logs(monitor, mode, pl, tmp_path):
@@ -217,6 +289,22 @@ def test_schedulers_are_checked_too(pl, tmp_path):
     type(module).configure_optimizers = configure_optimizers
     run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1))
     with pytest.raises(ValueError, match=r"scheduler .monitor='val/HR@1', mode='min'.: higher is better"):
+        run.fit(module, loader(samples(5)), loader(samples(5)))
+    assert run.global_step == 0
+
+
+def test_misspelt_monitors_of_schedulers(pl, tmp_path):
+    """Schedulers read keys, too."""
+    module = make_module(pl)
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max")
+        return [optimizer], [{"scheduler": scheduler, "monitor": "val/hr1", "strict": False}]
+
+    type(module).configure_optimizers = configure_optimizers
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1))
+    with pytest.raises(ValueError, match=r"scheduler .monitor='val/hr1'.: nothing logs that key. Logged are val/HR@1"):
         run.fit(module, loader(samples(5)), loader(samples(5)))
     assert run.global_step == 0
 

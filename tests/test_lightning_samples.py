@@ -1,11 +1,12 @@
 """Samples that several processes share, or repeat: the values of one process, and a warning where that is in doubt."""
 
+import importlib
 import warnings
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
-from trainers import KS, NAMES, QUIET, distributed_trainer, loader, logged, make_module, samples
+from trainers import KS, NAMES, QUIET, distributed_trainer, loader, logged, make_module, samples, trainer
 from values import near
 
 import torchrecmetrics as trm
@@ -32,6 +33,11 @@ class Backwards(torch.utils.data.DistributedSampler):
 
     def __iter__(self):
         return reversed(list(super().__iter__()))
+
+
+def longest_first(batch):
+    """Collate as sequence models do that pack what is padded."""
+    return torch.utils.data.default_collate(sorted(batch, key=lambda sample: int(sample[1][0])))
 
 
 class Stream(torch.utils.data.IterableDataset):
@@ -124,14 +130,20 @@ def doubts(rank, world_size):
     data, said = samples(5), {}
     half = lambda scores, target, users: {"scores": scores[::2], "target": target[::2]}  # noqa: E731
     dropping = torch.utils.data.DistributedSampler(data, drop_last=True)
+    made_for = lambda replicas, rank: torch.utils.data.DistributedSampler(samples(11), replicas, rank)  # noqa: E731
     for name, batches, step, flags in (
         ("own", loader(data, sampler=EveryoneReadsAll(data)), None, {"use_distributed_sampler": False}),
         ("stream", DataLoader(Stream(data), batch_size=4), None, {}),
         ("dropping", loader(data, sampler=dropping), None, {}),
         ("short", loader(samples(10), drop_last=True), None, {}),
+        ("three", loader(samples(11), sampler=made_for(3, rank)), None, {}),
+        ("twice", loader(samples(11), sampler=made_for(2, 0)), None, {}),
         ("backwards", loader(data, sampler=Backwards(data)), None, {}),
         ("order", loader(samples(11), in_order=False), None, {}),
         ("wrapped", loader(data, sampler=EveryoneReadsAll(data)), None, {}),
+        ("sorted", loader(samples(11), collate_fn=longest_first), None, {}),
+        ("sorted, even", loader(samples(12), collate_fn=longest_first), None, {}),
+        ("sorted, single", loader(samples(11), collate_fn=longest_first, batch_size=1), None, {}),
         ("rows", loader(samples(11)), half, {}),
         ("even", loader(data[:4]), half, {}),
     ):
@@ -140,6 +152,13 @@ def doubts(rank, world_size):
             warnings.simplefilter("always")
             run.fit(make_module(pl, step), loader(data), batches)
         said[name] = [str(w.message) for w in caught if "RecMetrics" in str(w.message)]
+    pl, run = distributed_trainer(world_size, RecMetricsCallback("HR", k=1))
+    module, combined = make_module(pl), importlib.import_module("pytorch_lightning.utilities.combined_loader")
+    type(module).validation_step = lambda self, batch, batch_idx: {"scores": batch[0][0], "target": batch[0][1]}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run.validate(module, combined.CombinedLoader([loader(data)] * 2, "max_size"), verbose=False)
+    said["combined"] = [str(w.message) for w in caught if "RecMetrics" in str(w.message)]
     return said
 
 
@@ -152,6 +171,7 @@ def test_doubts_are_said_once(processes):
         ("stream", "an iterable data set"),
         ("backwards", "Backwards"),
         ("order", "the order in which batches of samples come"),
+        ("combined", "which samples of a CombinedLoader each process gets is unknown"),
         ("wrapped", "processes may draw different samples from EveryoneReadsAll, unless all are seeded alike"),
     ):
         assert len(said[0][name]) == 1, name
@@ -159,7 +179,38 @@ def test_doubts_are_said_once(processes):
         assert repeated in said[0][name][0], name
         assert said[1][name] == []
     assert "drop_last=True) leaves 1 of 5 samples out" in said[0]["dropping"][0]
-    assert "DataLoader(drop_last=True) leaves 1 samples of each process out" in said[0]["short"][0]
+    assert "DataLoader(drop_last=True) leaves 1 of 5 samples of each process out" in said[0]["short"][0]
+    for rank in (0, 1):
+        message = f"DistributedSampler(num_replicas=3, rank={rank}) is not made for process {rank} of 2, so samples are"
+        assert message in said[rank]["three"][0]
+    assert said[0]["twice"] == []
+    assert "DistributedSampler(num_replicas=2, rank=0) is not made for process 1 of 2" in said[1]["twice"][0]
     assert [len(process["rows"]) for process in said] == [0, 1]  # the process that holds the repeat
     assert "has 1 rows, which are not its samples" in said[1]["rows"][0]  # and not of a batch without repeats
+    (message,) = said[0]["sorted"]
+    assert "longest_first (collate_fn) must keep samples in their order, or repeats count in place of others" in message
+    assert "Pass sample_ids=" in message
+    assert said[1]["sorted"] == said[0]["sorted, even"] == said[0]["sorted, single"] == []
     assert said[0]["even"] == said[1]["even"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"drop_last": True}, r"DataLoader\(drop_last=True\) leaves 3 of 11 samples out: pass drop_last=False"),
+        (
+            {"sampler": torch.utils.data.DistributedSampler(range(11), 3, 2)},
+            r"DistributedSampler\(num_replicas=3, rank=2\) is not made for process 0 of 1",
+        ),
+        ({"data": Stream(samples(11)), "drop_last": True}, "leaves a last batch out that is not full"),
+    ],
+    ids=["loader", "sampler", "stream"],
+)
+@pytest.mark.parametrize("sample_ids", [None, lambda returned, batch: batch[2]])
+def test_samples_left_out_on_one_process(options, message, sample_ids, pl, tmp_path, monkeypatch):
+    """What is missing is said however many processes there are, and whether or not samples are numbered."""
+    monkeypatch.setattr(Stream, "__iter__", lambda self: iter(self.data))
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1, sample_ids=sample_ids))
+    with pytest.warns(UserWarning, match=message) as caught:
+        run.fit(make_module(pl), loader(samples(8)), loader(**({"data": samples(11)} | options)))
+    assert len([w for w in caught if "RecMetricsCallback" in str(w.message)]) == 1

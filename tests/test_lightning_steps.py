@@ -149,6 +149,9 @@ def test_exclude_by_user_ids(pl, tmp_path):
 
     run = trainer(pl, tmp_path, RecMetricsCallback(NAMES, k=KS, exclude=train))
     assert run.validate(make_module(pl, step), loader(data), verbose=False) == [expected[0]]
+    column = lambda scores, target, users: step(scores, target, users[:, None])  # noqa: E731
+    run = trainer(pl, tmp_path, RecMetricsCallback(NAMES, k=KS, exclude=train))
+    assert run.validate(make_module(pl, column), loader(data), verbose=False) == [expected[0]]
     callback = RecMetricsCallback(NAMES, k=KS, exclude={"val": train, "test": more})
     run = trainer(pl, tmp_path, callback)
     assert run.validate(make_module(pl, step), loader(data), verbose=False) == [expected[0]]
@@ -354,6 +357,16 @@ def test_what_a_step_must_not_return(step, error, message, pl, tmp_path):
         ({"exclude": True}, {"user_ids": torch.tensor([0, 1, 2, 99])}, "users.*99"),
         ({"exclude": True}, {"user_ids": torch.tensor([0, 1])}, "'user_ids' as integers .4., got .*int64.*2"),
         ({"exclude": True}, {"user_ids": torch.rand(4)}, "'user_ids' as integers .4., got .*float32"),
+        (
+            {"exclude": True},
+            {"user_ids": list("abcd")},
+            "'user_ids' as row numbers of exclude=.*a vocabulary",
+        ),
+        (
+            {"sample_ids": "index"},
+            {"index": torch.tensor([2, -1, 0, -1])},
+            "'val': sample_ids hold -1, .*no index in",
+        ),
         ({"sample_ids": "index"}, {}, "must return 'index' .sample_ids=.; it returned 'scores', 'target'"),
         ({"sample_ids": "index"}, {"index": torch.arange(3)}, "sample_ids must be .4., one a row, got .3."),
         ({"sample_ids": "index"}, {"index": torch.rand(4)}, "sample_ids must be an integer tensor"),
@@ -378,6 +391,15 @@ def test_what_an_option_asks_of_the_step(options, returned, message, pl, tmp_pat
         (["HR", "Hit"], {"k": 5}, ValueError, "two metrics have the key 'HR@5'"),
         (["HR"], {}, ValueError, "needs a cut-off"),
         (["HR"], {"k": 5, "stages": "predict"}, ValueError, "stages must be one of"),
+        (["HR"], {"k": 5, "stages": None}, ValueError, "stages holds none"),
+        (["HR"], {"k": 5, "stages": ()}, ValueError, "stages holds none: pass 'validate', 'test' or both"),
+        (
+            ["HR"],
+            {"k": 5, "stage": "test"},
+            ValueError,
+            "RecMetricsCallback has no option 'stage'; did you mean 'stages",
+        ),
+        (["HR"], {"k": 5, "sampleids": "x"}, ValueError, "has no option 'sampleids'; did you mean 'sample_ids'"),
         (["HR"], {"k": 5, "stages": ("fit",)}, ValueError, "stages must be one of"),
         (["HR"], {"k": 5, "prog_bar": "NDCG@10"}, ValueError, "prog_bar names NDCG@10, the metrics are HR@5"),
         (

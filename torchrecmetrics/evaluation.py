@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
@@ -16,6 +17,7 @@ from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.metric import MetricOptions, RankingMetric
+from torchrecmetrics.processes import together
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.scoring import (
     Budget,
@@ -188,7 +190,6 @@ def evaluate(
     empty = ids[degree[ids] == 0]
     ids = ids[degree[ids] > 0]
     ids = ids[entries[ids].argsort(stable=True)]
-    ids = ids[rank::world]
     if member.device != place.device:
         collection.to(place.device)
     if len(empty) and (rank == 0 or member.empty_target_action == "error"):
@@ -201,13 +202,15 @@ def evaluate(
             scorer = without_memory
         elif member.kernels == "triton":
             raise kernels.refusal(without_memory)
+    ids = ids[rank::world]
 
     def update(batch: Tensor, at_once: int) -> None:
         relevant = target.select(batch)
         scores, exclude = scorer.scores(batch, at_once), history.select(batch)
         collection.update(Ranking.of_batch(scores, relevant.items, relevant.values, exclude, needs, member.rules))
 
-    with evaluating(users), _Bar(progress, len(ids), rank == 0) as bar:
+    agreed = nullcontext() if shard is None else together(place.device)
+    with agreed, evaluating(users), _Bar(progress, len(ids), rank == 0) as bar:
         for batch in batches(scorer, ids, entries[ids], update, Budget(batch_size, memory_budget)):
             bar.advance(batch, member)
     return Evaluation(collection, chosen)

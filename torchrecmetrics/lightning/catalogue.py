@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,10 +12,12 @@ from torch import Tensor
 
 from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
-from torchrecmetrics.evaluation import check_target, evaluate
+from torchrecmetrics.evaluation import Evaluation, check_target, evaluate
 from torchrecmetrics.interactions import Interactions
-from torchrecmetrics.lightning.reporting import PROG_BAR, SHORT, Reporting, Stage, check_function
+from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike
+from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.metric import MetricOptions
+from torchrecmetrics.processes import together
 from torchrecmetrics.scoring import Budget, Histories, ScoreFunction, Terms, evaluating
 
 if TYPE_CHECKING:
@@ -28,7 +31,8 @@ class CatalogueEvaluationCallback(Reporting):
 
     In `fit` it runs when a validation epoch ends or, without validation loaders, when a training epoch ends; in
     `trainer.validate` and `trainer.test` when theirs ends. The users are split over the processes; every process embeds
-    once. The sanity check evaluates a few users and throws the values away.
+    once, with the buffers (BatchNorm's running statistics) of the first, which saves them. What fails on one raises on
+    all. The sanity check evaluates a few users and throws the values away.
 
     Args:
         metrics: what `RecMetricCollection` takes, or such a collection.
@@ -40,10 +44,11 @@ class CatalogueEvaluationCallback(Reporting):
             and another in `trainer.test`, take two callbacks with `stages="validate"` and `stages="test"`.
         exclude: what leaves a user's candidates, as in `evaluate`, for all targets; or a dict of that by target's name,
             `{"val": train, "test": train.union(valid)}` for a plain target.
-        every_n_epochs: in `fit`, evaluate after epochs n, 2n, ... only; give ModelCheckpoint the same. EarlyStopping
-            wants a value each time: use the Trainer's `check_val_every_n_epoch` with it.
+        every_n_epochs: in `fit`, evaluate after epochs n, 2n, ... only; give ModelCheckpoint the same, and
+            ReduceLROnPlateau the same `frequency`. EarlyStopping wants a value each time: use the Trainer's
+            `check_val_every_n_epoch` with it.
         stages: "validate" (in `fit` too), "test", or both.
-        prog_bar: keys without prefix that the progress bar shows.
+        prog_bar: keys without prefix that the progress bar shows; None: `NDCG@10` where that is logged.
         prefix: put in front of every key; {name} stands for the target's name, or `val` or `test` where it has none,
             {stage} always for `val` or `test`.
         key_format: as in `RecMetricCollection`.
@@ -75,8 +80,8 @@ class CatalogueEvaluationCallback(Reporting):
         target: Interactions | Mapping[str, Interactions],
         exclude: Histories | Mapping[str, Histories | None] | None = None,
         every_n_epochs: int = 1,
-        stages: Sequence[Stage] = ("validate", "test"),
-        prog_bar: Sequence[str] = PROG_BAR,
+        stages: Stage | Sequence[Stage] = ("validate", "test"),
+        prog_bar: str | Sequence[str] | None = None,
         prefix: str = "{name}/",
         key_format: KeyFormat = "{name}@{k}",
         log_counts: bool = False,
@@ -110,15 +115,31 @@ class CatalogueEvaluationCallback(Reporting):
         asked = "validate" if stage == "fit" else stage
         if asked in self.stages:
             self._announce(trainer, self._keys(asked, self._names(asked)))
-        every = (trainer.check_val_every_n_epoch or 1) if trainer.enable_validation else 1
-        for callback in trainer.callbacks if stage == "fit" and every % self.every_n_epochs else ():
-            stops = any(kind.__name__ == "EarlyStopping" for kind in type(callback).__mro__) and callback.strict
-            if stops and callback.monitor in self._current:
-                raise ValueError(
-                    f"EarlyStopping(monitor={callback.monitor!r}) reads its key every time, which every_n_epochs="
-                    f"{self.every_n_epochs} does not log: leave that out and pass Trainer(check_val_every_n_epoch="
-                    f"{self.every_n_epochs}), or EarlyStopping(strict=False)"
-                )
+        if stage == "fit":
+            for callback in trainer.callbacks:
+                self._check_pace(trainer, type(callback).__name__, getattr(callback, "monitor", None), callback)
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse learning rate schedulers that cannot work with the keys."""
+        super().on_fit_start(trainer, pl_module)
+        for config in trainer.lr_scheduler_configs if pl_module.automatic_optimization else ():
+            self._check_pace(trainer, "the learning rate scheduler", config.monitor, config)
+
+    def _check_pace(self, trainer: Any, name: str, monitor: str | None, reader: Any) -> None:
+        """Refuse what reads a key after epochs that log none, and would find nothing there or an old value."""
+        ours, validated = (
+            self.every_n_epochs,
+            (trainer.check_val_every_n_epoch or 1) if trainer.enable_validation else 1,
+        )
+        if monitor not in self._current or validated % ours == 0:
+            return
+        every, cure = _pace(reader, ours, validated)
+        if every % ours:
+            logged = math.lcm(ours, validated)
+            raise ValueError(
+                f"{name} (monitor={monitor!r}) reads its key after epochs {every}, {2 * every}, ..., every_n_epochs="
+                f"{ours} logs it after {logged}, {2 * logged}, ...: {cure}"
+            )
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Evaluate and log."""
@@ -137,39 +158,82 @@ class CatalogueEvaluationCallback(Reporting):
         fitting = trainer.state.fn == "fit" and not trainer.sanity_checking
         if stage not in self.stages or (fitting and (trainer.current_epoch + 1) % self.every_n_epochs):
             return
+        self._check_module(trainer)
         self.results = {}
-        with torch.no_grad(), evaluating(pl_module):
-            embeddings = self.embed(pl_module)
-            if not isinstance(embeddings, tuple) or len(embeddings) != 2:
-                raise TypeError(f"embed must return (users, items), got {describe(embeddings)}")
+        device, name = pl_module.device, type(self).__name__
+        with torch.no_grad(), evaluating(pl_module), buffers_of_the_first(pl_module, device):
+            with _naming(name), together(device):
+                embeddings = self.embed(pl_module)
+                listed = isinstance(embeddings, (tuple, list))
+                if not listed or len(embeddings) != 2:
+                    what = f"{len(embeddings)} things" if listed else describe(embeddings)
+                    raise TypeError(f"embed must return (users, items), got {what}")
             users, items = embeddings
-            for name in self._names(stage):
-                target = self.target[name] if isinstance(self.target, Mapping) else self.target
-                exclude = self.exclude
-                if isinstance(exclude, Mapping):
-                    if name not in exclude:
-                        raise ValueError(f"exclude holds {', '.join(exclude)}, not {name!r} (None: exclude nothing)")
-                    exclude = exclude[name]
-                few = target.degree.nonzero()[:_SANITY_USERS, 0] if trainer.sanity_checking else None
-                with _progress(trainer, stage, f"Catalogue, {name}") as progress:
-                    result = evaluate(
-                        self._empty(trainer),
-                        users,
-                        items,
-                        target=target,
-                        exclude=exclude,
-                        user_ids=few,
-                        device=users.device if isinstance(users, Tensor) else pl_module.device,
-                        progress=progress,
-                        shard="users" if trainer.world_size > 1 else None,
-                        similarity=self._terms.similarity,
-                        items_allowed=self._terms.items_allowed,
-                        batch_size=self._budget.batch_size,
-                        memory_budget=self._budget.memory,
-                    )
+            with _naming(name):
+                check_alike({"users": users, "items": items})
+            for target in self._names(stage):
+                with _naming(f"{name}, target {target!r}"):
+                    result = self._evaluate_target(trainer, stage, target, users, items, device)
                 if not trainer.sanity_checking:
-                    self.results[name] = result
-                    self._log(pl_module, result, result, self._prefix(stage, name))
+                    self.results[target] = result
+                    self._log(pl_module, result, result, self._prefix(stage, target))
+
+    def _evaluate_target(
+        self, trainer: Any, stage: str, name: str, users: Any, items: Any, device: torch.device
+    ) -> Evaluation:
+        target = self.target[name] if isinstance(self.target, Mapping) else self.target
+        exclude = self.exclude
+        if isinstance(exclude, Mapping):
+            if name not in exclude:
+                raise ValueError(f"exclude holds {', '.join(exclude)}, not {name!r} (None: exclude nothing)")
+            exclude = exclude[name]
+        few = target.degree.nonzero()[:_SANITY_USERS, 0] if trainer.sanity_checking else None
+        with _progress(trainer, stage, f"Catalogue, {name}") as progress:
+            return evaluate(
+                self._empty(trainer),
+                users,
+                items,
+                target=target,
+                exclude=exclude,
+                user_ids=few,
+                device=users.device if isinstance(users, Tensor) else device,
+                progress=progress,
+                shard="users" if trainer.world_size > 1 else None,
+                similarity=self._terms.similarity,
+                items_allowed=self._terms.items_allowed,
+                batch_size=self._budget.batch_size,
+                memory_budget=self._budget.memory,
+            )
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Say in an error what has failed."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{where}: {error}") from error
+    except Exception as error:
+        text = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
+        raise RuntimeError(f"{where}: {text}") from error
+
+
+def _pace(reader: Any, ours: int, validated: int) -> tuple[int, str]:
+    """Return after every how many epochs a callback or scheduler reads its key, 0 = not by epochs; and the cure."""
+    kinds = {kind.__name__ for kind in type(reader).__mro__}
+    if "ModelCheckpoint" in kinds:
+        own = reader._every_n_epochs
+        every = own if reader._save_on_train_epoch_end else math.lcm(own, validated)
+        return every, f"pass it every_n_epochs={math.lcm(own, ours)}, too"
+    if "EarlyStopping" in kinds and (reader.strict or reader.patience < ours):
+        return validated, (
+            f"leave that out and pass Trainer(check_val_every_n_epoch={ours}); or pass EarlyStopping(strict=False, "
+            f"patience={reader.patience * ours}), which reads each value {ours} times"
+        )
+    if getattr(reader, "reduce_on_plateau", False) and reader.interval == "epoch":
+        return reader.frequency, f"pass 'frequency': {math.lcm(reader.frequency, ours)} beside its 'monitor'"
+    return 0, ""
 
 
 @contextmanager

@@ -8,9 +8,11 @@ import importlib.util
 import inspect
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any, Literal, TypeAlias, get_args
 
 from torch import Tensor
@@ -18,12 +20,12 @@ from torchmetrics import Metric
 
 from torchrecmetrics.checks import check_choice
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection, is_name
-from torchrecmetrics.metric import MetricOptions
+from torchrecmetrics.metric import OPTIONS, MetricOptions
 
 Stage: TypeAlias = Literal["validate", "test"]
 
 SHORT: dict[str, str] = {"validate": "val", "test": "test"}
-PROG_BAR = ("NDCG@10",)
+_PROG_BAR = ("NDCG@10",)
 _COUNTS = ("num_users", "num_skipped", "num_unreachable", "num_tied")
 
 
@@ -44,18 +46,28 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
         self,
         metrics: Metrics | RecMetricCollection,
         k: int | Iterable[int] | None,
-        stages: Sequence[Stage],
+        stages: Stage | Sequence[Stage],
         prefix: str,
         key_format: KeyFormat,
-        prog_bar: Sequence[str],
+        prog_bar: str | Sequence[str] | None,
         log_counts: bool,
         options: MetricOptions,
     ) -> None:
         super().__init__()
-        self.stages = (stages,) if isinstance(stages, str) else tuple(stages)
+        self.stages = (stages,) if isinstance(stages, str) else tuple(stages or ())
+        if not self.stages:
+            raise ValueError("stages holds none: pass 'validate', 'test' or both")
         for stage in self.stages:
             check_choice("stages", stage, get_args(Stage))
-        self._metrics = RecMetricCollection.fresh(metrics, k, options, key_format)
+        try:
+            self._metrics = RecMetricCollection.fresh(metrics, k, options, key_format)
+        except (TypeError, ValueError) as error:
+            own = list(inspect.signature(type(self).__init__).parameters)[1:-1]
+            for name in options.keys() - set(OPTIONS):
+                if nearest := difflib.get_close_matches(name, [*own, *OPTIONS], n=1):
+                    message = f"{type(self).__name__} has no option {name!r}; did you mean {nearest[0]!r}?"
+                    raise ValueError(message) from error
+            raise
         self._metrics.prefix = self._metrics.postfix = None
         try:
             prefix.format(stage="val", name="val")
@@ -67,11 +79,12 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
         self._labels = [str(key) for key in self._metrics]
         keys = {metric.label: key for key, metric in zip(self._labels, self._metrics.members, strict=True)}
         keys |= {key: key for key in self._labels}
+        if prog_bar is None:
+            prog_bar = [name for name in _PROG_BAR if name in keys]
         prog_bar = (prog_bar,) if isinstance(prog_bar, str) else prog_bar
-        unknown = [name for name in prog_bar if name not in keys]
-        if unknown and prog_bar is not PROG_BAR:
+        if unknown := [name for name in prog_bar if name not in keys]:
             raise ValueError(f"prog_bar names {', '.join(unknown)}, the metrics are {', '.join(self._labels)}")
-        self.prog_bar = {keys[name] for name in prog_bar if name in keys}
+        self.prog_bar = {keys[name] for name in prog_bar}
         self.log_counts = log_counts
         self._current: list[str] = []  # keys that the stage now running logs
 
@@ -113,6 +126,8 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuse monitors and loggers that cannot work with the keys, as far as these are known."""
+        if sum(callback is self for callback in trainer.callbacks) > 1:
+            raise ValueError(f"one {type(self).__name__} is in the Trainer's callbacks twice: leave one of them out")
         self._current = []
         asked = "validate" if stage == "fit" else stage
         if asked not in self.stages:
@@ -125,15 +140,19 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
                 elsewhere = {key for other in _reporting(trainer) for key in other._keys(asked, other._names(asked))}
                 # what metrics of the module's own are logged as is its own affair
                 if not any(isinstance(part, Metric) for part in pl_module.modules()):
-                    self._check_monitors(trainer, elsewhere, [asked])
+                    self._check_monitors(trainer, elsewhere, [asked], known=False)
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse learning rate schedulers that cannot work with the keys, as far as these are known."""
+        if "validate" in self.stages:
+            _check_schedulers(trainer, self._keys("validate", self._names("validate")))
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Refuse monitors of keys that nothing has logged, at the end of the sanity check already."""
         if trainer.state.fn == "fit":
             ours = {key for other in _reporting(trainer) for key in other._current}
             self._check_monitors(trainer, {*trainer.callback_metrics, *ours})
-            for config in trainer.lr_scheduler_configs:
-                _check_mode("the learning rate scheduler", config.monitor, config.scheduler, self._current)
+            _check_schedulers(trainer, self._current)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Forget what the run has logged."""
@@ -143,27 +162,58 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
         """Forget what the run has logged."""
         self._current = []
 
-    def _check_monitors(self, trainer: Any, logged: set[str], stages: Iterable[str] = SHORT) -> None:
-        """Refuse a monitored key that is none of `logged` and looks like one of ours."""
+    def _check_monitors(
+        self, trainer: Any, logged: set[str], stages: Iterable[str] = SHORT, *, known: bool = True
+    ) -> None:
+        """Refuse a monitored key that is none of `logged` and looks like one of ours.
+
+        Where it is not `known` what the module logs, what may be one of its keys is but warned of.
+        """
         prefixes = {self._prefix(stage, name) for stage in stages for name in self._names(stage)} - {""}
         counts = {prefix + count for prefix in prefixes for count in _COUNTS}
         ours = {prefix + label for prefix in prefixes for label in self._labels}
+        stems = {_plain(prefix + metric.name) for prefix in {*prefixes, ""} for metric in self._metrics.members}
         alike = {re.sub(r"[^\w@]|_", "", key) for key in ours}
-        for callback in trainer.callbacks:
-            monitor = getattr(callback, "monitor", None)
-            if (
-                isinstance(monitor, str)
-                and monitor not in logged
-                and (
-                    monitor in {*self._labels, *counts, *ours}
-                    or re.sub(r"[^\w@]|_", "", monitor) in alike
-                    or any(monitor.startswith(prefix) and _is_label(monitor[len(prefix) :]) for prefix in prefixes)
-                )
-            ):
-                known = difflib.get_close_matches(monitor, sorted(logged & {*self._current, *ours}), n=5, cutoff=0.0)
-                hint = f"Logged are {', '.join(known)}, ..." if known else f"stages={self.stages} log nothing in fit"
+        monitors = [(type(callback).__name__, getattr(callback, "monitor", None)) for callback in trainer.callbacks]
+        monitors += [("the learning rate scheduler", config.monitor) for config in trainer.lr_scheduler_configs]
+        for name, monitor in monitors:
+            if not isinstance(monitor, str) or monitor in logged:
+                continue
+            certain = (
+                monitor in {*self._labels, *counts, *ours}
+                or re.sub(r"[^\w@]|_", "", monitor) in alike
+                or any(monitor.startswith(prefix) and _is_label(monitor[len(prefix) :]) for prefix in prefixes)
+            )
+            plain = _plain(monitor)
+            if not certain and plain not in stems and not any(_one_edit(plain, _plain(key)) for key in ours):
+                continue
+            candidates = {_plain(key): key for key in sorted(logged & {*self._current, *ours})}
+            nearest = [candidates[found] for found in difflib.get_close_matches(plain, candidates, n=5, cutoff=0.0)]
+            if certain or known:
+                hint = f"Logged are {', '.join(nearest)}, ..."
+                hint = hint if nearest else f"stages={self.stages} log nothing in fit"
                 hint = "Counts are logged with log_counts=True" if monitor in counts else hint
-                raise ValueError(f"{type(callback).__name__}(monitor={monitor!r}): nothing logs that key. {hint}")
+                raise ValueError(f"{name} (monitor={monitor!r}): nothing logs that key. {hint}")
+            warnings.warn(
+                f"{name} (monitor={monitor!r}): did you mean {nearest[0]!r}? Unless the module logs that key, the run "
+                "ends with its first validation.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def _check_module(self, trainer: Any) -> None:
+        """Refuse keys that the module logs itself: of two values one would win, silently."""
+        fitting = [trainer.fit_loop.epoch_loop._results] if trainer.state.fn == "fit" else []
+        for results in [trainer._results, *fitting]:
+            for logged in (results or {}).values():
+                meta = logged.meta
+                key = meta.name if meta.dataloader_idx is None else f"{meta.name}/dataloader_idx_{meta.dataloader_idx}"
+                if key in self._current and not isinstance(getattr(logged, "value", None), Agreed):
+                    hook = meta.fx.partition(".")[0]
+                    raise ValueError(
+                        f"the module logs {key!r} in {hook}, as {type(self).__name__} does: leave that out, or give "
+                        "the callback another prefix, such as prefix='{name}/full_'"
+                    )
 
     def _log(self, pl_module: Any, values: Mapping[str, Tensor], counts: Any, prefix: str, postfix: str = "") -> None:
         """Log what all processes have agreed on; `counts` has the four counts as attributes."""
@@ -222,6 +272,12 @@ def _check_modes(trainer: Any, keys: Iterable[str]) -> None:
         _check_mode(type(callback).__name__, getattr(callback, "monitor", None), callback, keys)
 
 
+def _check_schedulers(trainer: Any, keys: Iterable[str]) -> None:
+    """Refuse learning rate schedulers that take low values of these keys for good ones."""
+    for config in trainer.lr_scheduler_configs:
+        _check_mode("the learning rate scheduler", config.monitor, config.scheduler, keys)
+
+
 def _check_mode(name: str, monitor: Any, judge: Any, keys: Iterable[str]) -> None:
     if monitor in keys and getattr(judge, "mode", None) == "min" and not monitor.endswith(_COUNTS):
         raise ValueError(f"{name} (monitor={monitor!r}, mode='min'): higher is better, pass mode='max'")
@@ -230,6 +286,18 @@ def _check_mode(name: str, monitor: Any, judge: Any, keys: Iterable[str]) -> Non
 def _is_label(text: str) -> bool:
     """Whether a key reads like one of this package's, `NDCG-exponential@10`."""
     return re.fullmatch(r"[\w-]+@\d+", text) is not None and is_name(re.split("[-@]", text)[0])
+
+
+def _plain(key: str) -> str:
+    """Return a key without what is easily mistaken: case, punctuation, `valid` for `val`."""
+    return re.sub("^valid(ation)?", "val", re.sub(r"[\W_]", "", key.lower()))
+
+
+def _one_edit(one: str, two: str) -> bool:
+    """Whether texts are equal but for one letter, or two neighbours that have changed places."""
+    start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False)))
+    one, two = one[start:], two[start:]
+    return two in (one, one[1:], one[1::-1] + one[2:]) or one[1:] == two[1:] or one == two[1:]
 
 
 def _check_loggers(loggers: Iterable[Any], keys: Iterable[str]) -> None:

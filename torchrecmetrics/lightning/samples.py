@@ -8,16 +8,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    default_collate,
+    default_convert,
+)
 
 from torchrecmetrics.checks import ID_DTYPES, VIOLATIONS, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.metric import BatchRows, batch_rows
 from torchrecmetrics.ranking import Ranking
 
-MAY_REPEAT = (
-    ", so some may count twice. Pass sample_ids=, the index of each row in the data set, and every sample counts once"
-)
+_CURE = ". Pass sample_ids=, the index of each row in the data set, and every sample counts once"
+MAY_REPEAT = ", so some may count twice" + _CURE
 
 
 @dataclass
@@ -42,13 +48,38 @@ class Share:
         return kept if rows == size else None
 
 
+def left_out(loader: Any, replicas: int, rank: int) -> str | None:
+    """Return a doubt, where process `rank` of so many does not load a share of all samples."""
+    if not isinstance(loader, DataLoader):
+        return None
+    batches, sampler = loader.batch_sampler, _sampler(loader)
+    name = type(sampler).__name__
+    if isinstance(sampler, DistributedSampler) and (sampler.num_replicas, sampler.rank) != (replicas, rank):
+        return (
+            f"{name}(num_replicas={sampler.num_replicas}, rank={sampler.rank}) is not made for process {rank} of "
+            f"{replicas}, so samples are left out or count twice: leave num_replicas and rank to it"
+        )
+    if rank:  # the first speaks for all
+        return None
+    if isinstance(sampler, DistributedSampler) and sampler.drop_last and (missed := _total(sampler) % replicas):
+        return f"{name}(drop_last=True) leaves {missed} of {_total(sampler)} samples out: pass drop_last=False"
+    if isinstance(batches, BatchSampler) and batches.drop_last:
+        if isinstance(loader.dataset, IterableDataset):
+            return "DataLoader(drop_last=True) leaves a last batch out that is not full: pass drop_last=False"
+        if missed := len(sampler) % batches.batch_size:
+            whose = " of each process" if replicas > 1 else ""
+            return (
+                f"DataLoader(drop_last=True) leaves {missed} of {len(sampler)} samples{whose} out: pass drop_last=False"
+            )
+    return None
+
+
 def share_of(loader: Any) -> tuple[Share | None, str | None]:
-    """Return which samples of a loader this process repeats, None for none; and a doubt, where that cannot be known."""
-    batches = getattr(loader, "batch_sampler", None)
+    """Return which samples of a loader this process repeats, None for none; and a doubt, where that may be wrong."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         what = "an iterable data set" if isinstance(loader, DataLoader) else f"a {type(loader).__name__}"
         return None, f"which samples of {what} each process gets is unknown{MAY_REPEAT}"
-    sampler = batches.sampler if type(batches) is BatchSampler else loader.sampler
+    batches, sampler = loader.batch_sampler, _sampler(loader)
     kind: Any = type(sampler)
     by_lightning = kind.__module__.partition(".")[0] in ("lightning", "lightning_fabric", "pytorch_lightning")
     if not isinstance(sampler, DistributedSampler) or not (
@@ -57,27 +88,34 @@ def share_of(loader: Any) -> tuple[Share | None, str | None]:
         return None, f"which samples {kind.__name__} gives to each process is unknown{MAY_REPEAT}"
     if kind.__name__.startswith("Unrepeated"):
         return None, None
-    total = len(sampler.dataset)  # type: ignore[arg-type]
-    if sampler.drop_last and total % sampler.num_replicas:
-        left_out = total % sampler.num_replicas
-        return (
-            None,
-            f"DistributedSampler(drop_last=True) leaves {left_out} of {total} samples out: pass drop_last=False",
-        )
-    if batches is not None and batches.drop_last and len(sampler) % batches.batch_size:
-        left_out = len(sampler) % batches.batch_size
-        return None, f"DataLoader(drop_last=True) leaves {left_out} samples of each process out: pass drop_last=False"
     doubt = None
     if by_lightning:
         inner = type(getattr(sampler.dataset, "_sampler", None)).__name__
         doubt = f"processes may draw different samples from {inner}, unless all are seeded alike{MAY_REPEAT}"
-    if total % sampler.num_replicas == 0:
+    total = _total(sampler)
+    if total % sampler.num_replicas == 0 or sampler.drop_last:
         return None, doubt
     if (batches is not None and type(batches) is not BatchSampler) or not getattr(loader, "in_order", True):
         return None, f"the order in which batches of samples come is unknown{MAY_REPEAT}"
     # sample j of process r is number j * processes + r of the epoch; numbers from `total` on begin anew
     own = len(range(sampler.rank, total, sampler.num_replicas))
+    collate = loader.collate_fn
+    several_rows = batches is not None and batches.batch_size > 1
+    if doubt is None and several_rows and collate not in (default_collate, default_convert):
+        name = getattr(collate, "__qualname__", type(collate).__name__)
+        doubt = f"{name} (collate_fn) must keep samples in their order, or repeats count in place of others{_CURE}"
     return Share(None if batches is None else batches.batch_size, len(sampler), own), doubt
+
+
+def _sampler(loader: DataLoader[Any]) -> Any:
+    """Return what draws single samples."""
+    batches = loader.batch_sampler
+    return batches.sampler if type(batches) is BatchSampler else loader.sampler
+
+
+def _total(sampler: DistributedSampler[Any]) -> int:
+    """Return how many samples all processes share."""
+    return len(sampler.dataset)  # type: ignore[arg-type]
 
 
 class SampleRows:
@@ -109,6 +147,12 @@ class SampleRows:
         ids, rows = torch.cat([ids for ids, _ in kept]), _joined([rows for _, rows in kept])
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             ids, rows = _gather(ids, rows)
+        if len(ids) and (lowest := int(ids.min())) < 0:
+            self._kept = []
+            raise ValueError(
+                f"sample_ids hold {lowest}, which is no index in the data set: number the samples from 0, and "
+                "return no row that is none of them"
+            )
         # a stable sort puts equal ids side by side; the first of each run counts
         ids, order = ids.sort(stable=True)
         first = torch.ones_like(ids, dtype=torch.bool)

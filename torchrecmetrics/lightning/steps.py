@@ -13,8 +13,8 @@ from torch import Tensor
 from torchrecmetrics.checks import VIOLATIONS, Faults, describe
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
 from torchrecmetrics.interactions import Interactions
-from torchrecmetrics.lightning.reporting import PROG_BAR, SHORT, Reporting, Stage, check_function
-from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, share_of
+from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
+from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, left_out, share_of
 from torchrecmetrics.metric import MetricOptions
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.forms import Form
@@ -48,7 +48,7 @@ class RecMetricsCallback(Reporting):
         metrics: what `RecMetricCollection` takes, or such a collection (a clone is used, without prefix and postfix).
         k: cut-offs, where `metrics` are names.
         stages: "validate" (in `fit` too), "test", or both.
-        prog_bar: keys without prefix that the progress bar shows.
+        prog_bar: keys without prefix that the progress bar shows; None: `NDCG@10` where that is logged.
         outputs: a function of (what the step returned, batch) that makes the mapping.
         prefix: put in front of every key; {name} stands for the loader's name, or `val` or `test` where it has none,
             {stage} always for `val` or `test`.
@@ -83,8 +83,8 @@ class RecMetricsCallback(Reporting):
         metrics: Metrics | RecMetricCollection,
         k: int | Iterable[int] | None = None,
         *,
-        stages: Sequence[Stage] = ("validate", "test"),
-        prog_bar: Sequence[str] = PROG_BAR,
+        stages: Stage | Sequence[Stage] = ("validate", "test"),
+        prog_bar: str | Sequence[str] | None = None,
         outputs: Callable[[Any, Any], Mapping[str, Any]] | None = None,
         prefix: str = "{name}/",
         key_format: KeyFormat = "{name}@{k}",
@@ -169,6 +169,8 @@ class RecMetricsCallback(Reporting):
                 if key not in exclude:
                     raise ValueError(f"exclude holds {', '.join(exclude)}, neither {name!r} nor {key!r}")
                 exclude = exclude[key]
+            replicas = trainer.distributed_sampler_kwargs or {"num_replicas": trainer.world_size, "rank": 0}
+            self._warn(left_out(loader, replicas["num_replicas"], replicas["rank"]))
             samples = share = None
             if self.sample_ids is not None:
                 samples = SampleRows(collection)
@@ -191,7 +193,7 @@ class RecMetricsCallback(Reporting):
         combined = loop._combined_loader  # trainer.val_dataloaders may be those of an earlier fit
         loaders = combined.flattened
         if combined._mode != "sequential":
-            return [None], [(SHORT[stage], "")]
+            return [combined], [(SHORT[stage], "")]
         names = list(map(str, combined.iterables)) if isinstance(combined.iterables, Mapping) else []
         if self.dataloaders and not (len(loaders) == 1 < len(self.dataloaders)):
             names = self.dataloaders
@@ -240,12 +242,13 @@ class RecMetricsCallback(Reporting):
         return found
 
     def _end(self, trainer: Any, pl_module: Any) -> None:
+        self._check_module(trainer)
         for loader in self._loaders:
             if loader.error is not None:
                 loader.add_violation("step", pl_module.device)
-            if loader.samples is not None:
-                loader.samples.settle()
             try:
+                if loader.samples is not None:
+                    loader.samples.settle()
                 values = loader.collection.compute()
             except ValueError as error:
                 where = f"{type(self).__name__}, loader {loader.name!r}"
@@ -331,11 +334,17 @@ def _user_ids(outputs: Mapping[str, Any], given: Mapping[str, Any], source: str)
     ids = outputs.get("user_ids")
     if ids is None:
         raise ValueError(f"{source} must return 'user_ids' too, for exclude=, got {_keys_of(outputs)}")
-    ids = torch.as_tensor(ids).cpu()
+    try:
+        ids = torch.as_tensor(ids).cpu()
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{source} must return 'user_ids' as row numbers of exclude= (the position in a vocabulary), got "
+            f"{describe(ids)}: {error}"
+        ) from error
     rows = len(given["scores"]) if "scores" in given else len(ids)
-    if ids.shape != (rows,) or ids.is_floating_point():
+    if ids.shape not in ((rows,), (rows, 1)) or ids.is_floating_point():
         raise ValueError(f"{source} must return 'user_ids' as integers [{rows}], got {describe(ids)}")
-    return ids
+    return ids.reshape(rows)
 
 
 def _keys_of(outputs: Mapping[str, Any]) -> str:

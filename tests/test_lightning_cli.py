@@ -1,0 +1,123 @@
+"""LightningCLI makes the callbacks from YAML: options, types and defaults go through jsonargparse."""
+
+import importlib
+import inspect
+import textwrap
+
+import pytest
+from test_lightning_catalogue import make_embedding_module
+from trainers import QUIET, both_packages, by_hand, catalogue, loader, logged, make_module, samples
+
+import torchrecmetrics as trm
+
+pytest.importorskip("jsonargparse")
+
+pytestmark = QUIET
+
+
+def embeddings(module):
+    return module.users, module.items
+
+
+def made(returned, batch):
+    return returned
+
+
+def validation_edges() -> trm.Interactions:
+    return catalogue()[0]
+
+
+def train_edges() -> trm.Interactions:
+    return catalogue()[2]
+
+
+def run_cli(pl, tmp_path, module, name, arguments):
+    """Validate with one of our callbacks, made with these lines of YAML; return Trainer and callback."""
+    cli = importlib.import_module(f"{pl.__name__}.cli")
+    options = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"} | {
+        "default_root_dir": tmp_path
+    }
+    lines = ["trainer:", *(f"  {key}: {value}" for key, value in options.items()), "  callbacks:"]
+    lines += [f"    - class_path: torchrecmetrics.lightning.{name}", "      init_args:"]
+    config = tmp_path / "config.yaml"
+    config.write_text("\n".join(lines) + "\n" + textwrap.indent(inspect.cleandoc(arguments), " " * 8))
+
+    class Data(pl.LightningDataModule):
+        def val_dataloader(self):
+            return loader(samples(10))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["main.py", "validate", "--config", str(config)])
+        done = cli.LightningCLI(type(module), Data, save_config_callback=None, seed_everything_default=False)
+    return done.trainer, next(callback for callback in done.trainer.callbacks if type(callback).__name__ == name)
+
+
+@both_packages
+@pytest.mark.parametrize("stages", ["validate", "[validate, test]"])
+def test_metrics_of_steps(stages, pl, tmp_path):
+    """Names, cut-offs, stages as a word or a list, metric options; what is left out has its default."""
+    run, callback = run_cli(
+        pl,
+        tmp_path,
+        make_module(pl),
+        "RecMetricsCallback",
+        f"""
+        metrics: [HR, MRR]
+        k: [1, 10]
+        stages: {stages}
+        ties: optimistic
+        validate_args: deferred
+        outputs: test_lightning_cli.made
+        """,
+    )
+    assert logged(run) == by_hand(samples(10), "val/", names=["HR", "MRR"])
+    rules = callback.collections["val"]["HR@1"].rules
+    assert (rules.ties, rules.validate_args, rules.padding_idx) == ("optimistic", "deferred", None)
+    run, callback = run_cli(pl, tmp_path, make_module(pl), "RecMetricsCallback", "metrics: NDCG\nk: 10")
+    assert logged(run) == by_hand(samples(10), "val/", names=["NDCG"], k=10)
+    assert callback.prog_bar == {"NDCG@10"}
+
+
+@both_packages
+def test_a_catalogue(pl, tmp_path):
+    """Functions and data come by their path."""
+    run, _ = run_cli(
+        pl,
+        tmp_path,
+        make_embedding_module(pl),
+        "CatalogueEvaluationCallback",
+        """
+        metrics: [HR, MRR]
+        k: 10
+        embed: test_lightning_cli.embeddings
+        target:
+          class_path: test_lightning_cli.validation_edges
+        exclude:
+          class_path: test_lightning_cli.train_edges
+        stages: validate
+        prog_bar: HR@10
+        empty_target_action: neg
+        """,
+    )
+    module = make_embedding_module(pl)
+    valid, _, train = catalogue()
+    users, items = module.users.detach(), module.items.detach()
+    expected = trm.evaluate(["HR", "MRR"], users, items, target=valid, exclude=train, k=10, empty_target_action="neg")
+    assert logged(run) == {f"val/{key}": pytest.approx(value.item()) for key, value in expected.items()}
+    assert set(run.progress_bar_metrics) == {"val/HR@10"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("metrics: [HR]\nk: 10\nstages: train", "validate"),
+        ("metrics: [HR]\nk: 10\ntie: optimistic", "tie"),
+        ("metrics: [NGDC]\nk: 10", "unknown metric 'NGDC'; did you mean 'NDCG'"),
+        ("metrics: [HR]\nk: 10\nties: optimist", "optimist"),
+    ],
+)
+def test_mistakes(arguments, message, pl, tmp_path, capsys):
+    """They are told at the command line, by the parser or by the callback."""
+    with pytest.raises((SystemExit, ValueError)) as caught:
+        run_cli(pl, tmp_path, make_module(pl), "RecMetricsCallback", arguments)
+    assert message in str(caught.value) + capsys.readouterr().err

@@ -1,0 +1,91 @@
+"""Every process evaluates the module that the first one would save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+from torchrecmetrics.checks import describe
+from torchrecmetrics.processes import gathered, several
+
+_SKETCHES = 8
+
+
+@contextmanager
+def buffers_of_the_first(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Give the module the buffers of process 0, such as BatchNorm's running statistics, and then its own again."""
+    changed: list[tuple[Tensor, Tensor]] = []
+    if several():
+        # what is sparse or sharded cannot be sent as it is: if it differs, the embeddings show it
+        named = {name: b for name, b in module.named_buffers() if type(b) is Tensor and b.layout == torch.strided}
+        _check_equal("the module's buffers are", {name: describe(buffer) for name, buffer in named.items()})
+        buffers = list(named.values())
+        for buffer, first in zip(buffers, _sent_by_the_first(buffers, device), strict=True):
+            if not torch.equal(buffer, first):
+                changed.append((buffer, buffer.clone()))
+                buffer.copy_(first)
+    try:
+        yield
+    finally:
+        for buffer, own in changed:
+            buffer.copy_(own)
+
+
+def check_alike(embeddings: Mapping[str, Any]) -> None:
+    """Refuse embeddings that differ between processes by more than rounding does."""
+    if not several():
+        return
+    _check_equal("embed returned", {name: describe(value) for name, value in embeddings.items()})
+    for name, value in embeddings.items():
+        if isinstance(value, Tensor) and value.dim() == 2 and value.is_floating_point():
+            first, *others = gathered(_sketch(value))
+            for process, other in enumerate(others, 1):
+                far = max(abs(one - two) for one, two in zip(first[1:], other[1:], strict=True))
+                if not far <= torch.finfo(value.dtype).eps ** 0.5 * max(first[0], other[0]):
+                    raise ValueError(
+                        f"embed returned other {name} on process {process} than on process 0: every process embeds "
+                        "all users and items, from the same parameters and without chance (dropout, sampling)"
+                    )
+
+
+def _check_equal(what: str, mine: dict[str, str]) -> None:
+    """Refuse descriptions that differ between processes."""
+    first, *others = gathered(mine)
+    for process, other in enumerate(others, 1):
+        for name in {**first, **other}:
+            one, two = first.get(name, "nothing"), other.get(name, "nothing")
+            if one != two:
+                raise ValueError(f"{what} not alike: {name} is {one} on process 0 and {two} on process {process}")
+
+
+def _sent_by_the_first(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Return what process 0 has in place of these tensors."""
+    if not tensors:
+        return []
+    # one vector of bytes, whatever the types are
+    parts = [tensor.contiguous().reshape(-1).view(torch.uint8).to(device) for tensor in tensors]
+    packed = torch.cat(parts)
+    distributed.broadcast(packed, src=0)
+    received = torch.split(packed, [len(part) for part in parts])
+    return [
+        part.clone().view(tensor.dtype).view(tensor.shape).to(tensor.device)
+        for part, tensor in zip(received, tensors, strict=True)
+    ]
+
+
+def _sketch(matrix: Tensor) -> list[float]:
+    """Return the norm of a matrix, and sums with random signs: these differ by about the norm of what differs."""
+    generator = torch.Generator().manual_seed(0)
+    matrix = matrix if matrix.dtype == torch.float64 else matrix.float()
+    rows, columns = (
+        torch.randint(0, 2, (_SKETCHES, length), generator=generator).mul(2).sub(1).to(matrix)
+        for length in matrix.shape
+    )
+    norm = torch.linalg.vector_norm(matrix, dtype=torch.float64)
+    sums = ((rows @ matrix) * columns).sum(1).double()
+    found: list[float] = torch.cat([norm[None], sums]).nan_to_num().tolist()
+    return found
