@@ -101,7 +101,7 @@ class CatalogueEvaluationCallback(Reporting):
         if isinstance(exclude, Mapping) and set(exclude) - set(known):
             raise ValueError(f"exclude holds {', '.join(exclude)}, expected {', '.join(known)}")
         self.exclude = exclude
-        self.every_n_epochs = check_k(every_n_epochs, "every_n_epochs")
+        self.every_n_epochs: int = check_k(every_n_epochs, "every_n_epochs")
         self._terms = Terms(similarity=similarity, items_allowed=items_allowed)
         self._budget = Budget(batch_size, memory_budget)
         self.results: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from itertools import takewhile
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from torch import Tensor
 from torchmetrics import Metric
@@ -39,7 +39,15 @@ def _callback_classes() -> tuple[type, ...]:
     return tuple(importlib.import_module(name).Callback for name in loaded or installed)
 
 
-class Reporting(*_callback_classes()):  # type: ignore[misc]
+if TYPE_CHECKING:
+    from pytorch_lightning import Callback
+else:
+
+    class Callback(*_callback_classes()):
+        """A callback of every Lightning there is."""
+
+
+class Reporting(Callback):
     """What both callbacks share: stages, keys, logging, and checks of keys before the first epoch."""
 
     def __init__(
@@ -54,7 +62,7 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
         options: MetricOptions,
     ) -> None:
         super().__init__()
-        self.stages = (stages,) if isinstance(stages, str) else tuple(stages or ())
+        self.stages: tuple[Stage, ...] = (stages,) if isinstance(stages, str) else tuple(stages or ())
         if not self.stages:
             raise ValueError("stages holds none: pass 'validate', 'test' or both")
         for stage in self.stages:
@@ -84,7 +92,7 @@ class Reporting(*_callback_classes()):  # type: ignore[misc]
         prog_bar = (prog_bar,) if isinstance(prog_bar, str) else prog_bar
         if unknown := [name for name in prog_bar if name not in keys]:
             raise ValueError(f"prog_bar names {', '.join(unknown)}, the metrics are {', '.join(self._labels)}")
-        self.prog_bar = {keys[name] for name in prog_bar}
+        self.prog_bar: set[str] = {keys[name] for name in prog_bar}
         self.log_counts = log_counts
         self._current: list[str] = []  # keys that the stage now running logs
 

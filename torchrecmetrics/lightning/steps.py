@@ -105,7 +105,9 @@ class RecMetricsCallback(Reporting):
             raise ValueError(f"dataloaders holds the loaders' names themselves, not lists of them, got {dataloaders}")
         self.outputs = outputs
         self.sample_ids = sample_ids
-        self.dataloaders = [dataloaders] if isinstance(dataloaders, str) else list(map(str, dataloaders or ()))
+        self.dataloaders: list[str] = (
+            [dataloaders] if isinstance(dataloaders, str) else list(map(str, dataloaders or ()))
+        )
         if len(set(self.dataloaders)) < len(self.dataloaders):
             raise ValueError(f"dataloaders holds a name twice: {self.dataloaders}")
         for history in exclude.values() if isinstance(exclude, Mapping) else [exclude]:

@@ -2,8 +2,8 @@
 
 try:
     import torch_geometric  # noqa: F401
-except ImportError as error:
-    raise ImportError("torchrecmetrics.pyg needs PyG: pip install 'torchrecmetrics[pyg]'") from error
+except ImportError as _error:
+    raise ImportError("torchrecmetrics.pyg needs PyG: pip install 'torchrecmetrics[pyg]'") from _error
 
 from torchrecmetrics.pyg.graphs import evaluate, message_passing_interactions
 from torchrecmetrics.pyg.link_pred import LinkPredCollection
