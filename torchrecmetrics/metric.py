@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
+Formula: TypeAlias = Callable[..., Tensor]
 
 
 class MetricOptions(TypedDict, total=False):
@@ -77,7 +78,7 @@ class Signature(NamedTuple):
     """Names and defaults of the metric's own options; `inspect.Parameter.empty` = must be given."""
 
     @classmethod
-    def read(cls, owner: str, formula: Callable[..., Tensor]) -> Signature:
+    def read(cls, owner: str, formula: Formula) -> Signature:
         """Read a function of `(ranking, k, *, options)`, or of `(ranking, *, options)`.
 
         Raises:
@@ -154,7 +155,7 @@ class RankingMetric(SummedMetric):
 
     higher_is_better: bool = True
 
-    formula: ClassVar[Callable[..., Tensor]]
+    formula: ClassVar[Formula]
     many_cutoffs: ClassVar[bool] = False
     bounds: ClassVar[tuple[float, float] | None] = None
     plot_lower_bound: float | None = None

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchrecmetrics import functional
 from torchrecmetrics.functional import Denominator, Gain, Normalization
-from torchrecmetrics.metric import MetricOptions, RankingMetric
+from torchrecmetrics.metric import Formula, MetricOptions, RankingMetric
 from torchrecmetrics.ranking import Needs, Ranking
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class HitRate(RankingMetric):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    formula = staticmethod(functional.hit_rate)
+    formula: ClassVar[Formula] = staticmethod(functional.hit_rate)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
     _name = "HR"
@@ -80,7 +80,7 @@ class Precision(_OfRecommended):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    formula = staticmethod(functional.precision)
+    formula: ClassVar[Formula] = staticmethod(functional.precision)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
 
@@ -119,7 +119,7 @@ class Recall(RankingMetric):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    formula = staticmethod(functional.recall)
+    formula: ClassVar[Formula] = staticmethod(functional.recall)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
 
@@ -154,7 +154,7 @@ class F1(_OfRecommended):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    formula = staticmethod(functional.f1)
+    formula: ClassVar[Formula] = staticmethod(functional.f1)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
 
@@ -188,7 +188,7 @@ class RPrecision(RankingMetric):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    formula = staticmethod(functional.r_precision)
+    formula: ClassVar[Formula] = staticmethod(functional.r_precision)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
@@ -221,7 +221,7 @@ class MAP(RankingMetric):
         tensor(0.8333, dtype=torch.float64)
     """
 
-    formula = staticmethod(functional.average_precision)
+    formula: ClassVar[Formula] = staticmethod(functional.average_precision)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
 
@@ -254,7 +254,7 @@ class NDCG(RankingMetric):
         tensor(0.6309, dtype=torch.float64)
     """
 
-    formula = staticmethod(functional.ndcg)
+    formula: ClassVar[Formula] = staticmethod(functional.ndcg)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
 
@@ -281,7 +281,7 @@ class MRR(RankingMetric):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    formula = staticmethod(functional.reciprocal_rank)
+    formula: ClassVar[Formula] = staticmethod(functional.reciprocal_rank)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
 
@@ -311,7 +311,7 @@ class AUROC(RankingMetric):
         tensor(0.5000, dtype=torch.float64)
     """
 
-    formula = staticmethod(functional.auroc)
+    formula: ClassVar[Formula] = staticmethod(functional.auroc)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __init__(self, *, weight: Literal["relevant"] | None = None, **options: Unpack[MetricOptions]) -> None:
