@@ -23,8 +23,10 @@ VIOLATIONS = {
     "overlap": "with a target that is also excluded",
     "scores": "with a score that is NaN or +inf",
     "list_repeat": "with an item recommended twice",
-    "list_short": "known to fewer than k places (lists: recommend k + history; ranks: look at k places)",
-    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid)",
+    "list_short": "known to fewer than k places (lists: recommend k + history; ranks: look at k places; item ids are "
+    "no ranks: Ranking.from_topk)",
+    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; "
+    "item ids are no ranks: Ranking.from_topk)",
     "weights": "with a weight that is negative, NaN or infinite",
     "empty": "without a relevant item (empty_target_action='error')",
     "step": "in place of a batch that another process could not use (it tells why)",
