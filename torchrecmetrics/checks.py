@@ -163,6 +163,8 @@ def check_ids(name: str, ids: Any) -> None:
 
 def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
     """Refuse anything but a tensor."""
+    if isinstance(value, tuple) and hasattr(value, "items"):  # what Interactions.select gives
+        raise TypeError(f"{name} must be a tensor, got {describe(value)}: pass {name}.items")
     if not isinstance(value, Tensor):
         array = f"{name}.to_numpy()" if hasattr(value, "to_numpy") else name  # a frame of pandas or polars
         raise TypeError(f"{name} must be a tensor, got {describe(value)}: torch.as_tensor({array}){otherwise}")
