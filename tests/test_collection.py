@@ -330,6 +330,25 @@ def test_weights_gains_exclude(device):
         assert metric.compute().item() == pytest.approx(collection.compute()[key].item(), abs=1e-12)
 
 
+def test_lists_of_ids_in_place_of_ranks(device):
+    """With the target forgotten, item ids would be read as ranks."""
+    lists = torch.rand(8, 1000, generator=torch.Generator().manual_seed(0)).topk(10).indices.to(device)
+    collection = trm.RecMetricCollection(["HR", "MRR"], k=[5, 10]).to(device)
+    if device.type == "cpu":
+        with pytest.warns(
+            UserWarning, match=r"without a target are ranks, .* look like item ids: .*from_topk\(item_ids"
+        ):
+            collection.update(lists)
+        with pytest.raises(ValueError, match=r"ranks that are no places .*item ids are no ranks: Ranking.from_topk\)"):
+            collection.update(lists.clamp(max=3), depth=10)
+    collection.update(trm.Ranking.from_ranks(lists))  # whole-list ranks say so
+    collection.update(lists, depth=10)
+    collection.update(torch.where(torch.arange(10, device=device) < 6, lists, 0))  # padded as ranks are
+    collection.update(trm.get_topk_ranks(torch.rand(8, 1000, device=device), lists, 10))
+    with pytest.raises(ValueError, match=r"depth unknown: .* a Ranking \(of item ids: Ranking.from_topk\)"):
+        trm.RecMetricCollection(["MRR"]).to(device).update(lists)
+
+
 def test_merge_state(collection, device):
     """Two halves merge to the whole, prefix or not; all members do, or none."""
     other, wrong = collection.clone(prefix="b/"), collection.clone()

@@ -544,6 +544,11 @@ BAD = [
         "exclude must be Interactions, .*, got Batch: pass the Interactions whole, without select",
     ),
     (
+        lambda: trm.evaluate("HR", U, V, target=TEST, exclude=Interactions.leave_last_out([0], [1]), k=5),
+        TypeError,
+        r"exclude must be Interactions, bool \[60\] or a tuple of these, got Split",
+    ),
+    (
         lambda: trm.evaluate("HR", U, V, target=TEST.to_scipy(), k=5),
         TypeError,
         r"target must be Interactions, got csr_array: Interactions.from_scipy\(target\)",

@@ -541,6 +541,13 @@ def test_ranks_know_their_depth(device):
         trm.Ranking.from_ranks(ranks, depth=5)
 
 
+def test_a_selection_is_no_list():
+    """Its items are ascending, not best first: where that is meant, it is said."""
+    chosen = trm.Interactions.from_padded(TARGET, 3).select([0, 1])
+    with pytest.raises(TypeError, match=r"item_ids must be a tensor, got Batch: pass item_ids\.items"):
+        trm.Ranking.from_topk(chosen, TARGET)
+
+
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
 @pytest.mark.parametrize("k", [1, 3, 40_000, 2**31 - 1, 2**31, 2**40, 2**53 - 1])
 @pytest.mark.parametrize("depth", [None, 2**40, 2**53 - 1])

@@ -24,8 +24,10 @@ VIOLATIONS = {
     "overlap": "with a target that is also excluded",
     "scores": "with a score that is NaN or +inf",
     "list_repeat": "with an item recommended twice",
-    "list_short": "known to fewer than k places (lists: recommend k + history, and repeats; ranks: look at k places)",
-    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid)",
+    "list_short": "known to fewer than k places (lists: recommend k + history, and repeats; ranks: look at k places; item ids are "
+    "no ranks: Ranking.from_topk)",
+    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; "
+    "item ids are no ranks: Ranking.from_topk)",
     "weights": "with a weight that is negative, NaN or infinite",
     "empty": "without a relevant item (empty_target_action='error')",
     "step": "in place of a batch that another process could not use (it tells why)",
@@ -162,6 +164,8 @@ def check_ids(name: str, ids: Any) -> None:
 
 def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
     """Refuse anything but a tensor."""
+    if isinstance(value, tuple) and hasattr(value, "items"):  # what Interactions.select gives
+        raise TypeError(f"{name} must be a tensor, got {describe(value)}: pass {name}.items")
     if not isinstance(value, Tensor):
         array = f"{name}.to_numpy()" if hasattr(value, "to_numpy") else name  # a frame of pandas or polars
         raise TypeError(f"{name} must be a tensor, got {describe(value)}: torch.as_tensor({array}){otherwise}")

@@ -296,7 +296,8 @@ def histories(exclude: Any) -> Sequence[Any]:
     """Return what was given as one thing, several or none as several."""
     if exclude is None:
         return ()
-    return exclude if isinstance(exclude, (tuple, list)) and not isinstance(exclude, Batch) else (exclude,)
+    several: Sequence[Any] = exclude if type(exclude) in (tuple, list) else (exclude,)  # a Batch or Split is one thing
+    return several
 
 
 class History:

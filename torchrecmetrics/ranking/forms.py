@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 from torch import Tensor
@@ -21,6 +22,20 @@ class Form(NamedTuple):
     ranks: Tensor | None = None
     ranking: Ranking | None = None
     depth: int | None = None
+
+
+def _warn_of_lists(ranks: Tensor, k: int) -> None:
+    """Warn of ranks that look like lists of item ids: k or more in every row, no padding, and large; on the CPU."""
+    if ranks.device.type != "cpu" or ranks.dim() != 2 or not len(ranks) or ranks.shape[1] < max(k, 5):
+        return
+    # a row lists item 0 once, while rows of ranks are padded with many
+    if int(ranks.max()) > 10 * ranks.shape[1] and not hasattr(ranks, "depth") and int((ranks <= 0).sum(1).max()) < 2:
+        warnings.warn(
+            f"integers without a target are ranks, and these, up to {int(ranks.max())}, look like item ids: lists of "
+            "item ids are Ranking.from_topk(item_ids, target), ranks of the whole list Ranking.from_ranks(ranks)",
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 def read(form: Form, needs: Needs, rules: Rules) -> Ranking:
@@ -62,4 +77,7 @@ def read(form: Form, needs: Needs, rules: Rules) -> Ranking:
         raise TypeError(f"ranks must be an integer tensor, got {describe(ranks)}; {cure}")
     # no more than k items stand in the first k places
     columns = None if needs.each_relevant or not needs.depth else needs.depth
-    return Ranking._from_ranks(ranks, Reach(depth, known=False), None, rules, columns)
+    made = Ranking._from_ranks(ranks, Reach(depth, known=False), None, rules, columns)
+    if columns is not None and depth is None and rules.validate_args is True:
+        _warn_of_lists(ranks, columns)
+    return made

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     More = TypeVarTuple("More")
 
-DEPTH_UNKNOWN = "depth unknown: pass update(ranks, depth=...), or scores, or a Ranking"
+DEPTH_UNKNOWN = "depth unknown: pass update(ranks, depth=...), or scores, or a Ranking (of item ids: Ranking.from_topk)"
 
 
 class Graded(NamedTuple):
