@@ -186,7 +186,7 @@ def test_doubts_are_said_once(processes):
     assert said[0]["twice"] == []
     assert "DistributedSampler(num_replicas=2, rank=0) is not made for process 1 of 2" in said[1]["twice"][0]
     assert [len(process["rows"]) for process in said] == [0, 1]  # the process that holds the repeat
-    assert "has 1 rows, which are not its samples" in said[1]["rows"][0]  # and not of a batch without repeats
+    assert "has 1 row, which are not its samples" in said[1]["rows"][0]  # and not of a batch without repeats
     (message,) = said[0]["sorted"]
     assert "longest_first (collate_fn) must keep samples in their order, or repeats count in place of others" in message
     assert "Pass sample_ids=" in message

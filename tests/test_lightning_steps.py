@@ -22,6 +22,7 @@ from trainers import (
     samples,
     trainer,
 )
+from values import near
 
 import torchrecmetrics as trm
 from torchrecmetrics.lightning import RecMetricsCallback
@@ -134,6 +135,23 @@ def test_a_collection_and_a_step_that_logs_too(pl, tmp_path):
         assert got == [by_hand(data, "val/", names=["NDCG"], k=10)]
     with pytest.raises(ValueError, match="k, ties given beside a collection"):
         RecMetricsCallback(collection, k=3, ties="optimistic")
+
+
+def test_a_step_may_return_what_select_gives(pl, tmp_path):
+    """As exclude: its values, such as ratings, are no ids."""
+    data = samples(10)
+    edges = torch.stack([torch.arange(10), torch.randint(ITEMS, (10,), generator=torch.Generator().manual_seed(3))])
+    history = trm.Interactions.from_edge_index(edges, 10, ITEMS, values=torch.ones(10, dtype=torch.int64))
+
+    def step(scores, target, users):
+        return {"scores": scores, "target": target, "exclude": history.select(users)}
+
+    run = trainer(pl, tmp_path, RecMetricsCallback(NAMES, k=KS, overlap="miss"))
+    values = run.validate(make_module(pl, step), loader(data), verbose=False)
+    scores, target, users = (torch.stack([torch.as_tensor(entry[i]) for entry in data]) for i in range(3))
+    collection = trm.RecMetricCollection(NAMES, k=KS, prefix="val/", overlap="miss")
+    collection.update(scores, target, exclude=history.select(users).items)
+    assert values == [near(collection.compute())]
 
 
 def test_exclude_by_user_ids(pl, tmp_path):

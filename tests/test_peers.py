@@ -279,6 +279,14 @@ def test_torchmetrics_does_not_retrieve_scores_up_to_zero(theirs, metric, expect
         assert ours(metric, scores, [1, 0, 0]) == 1.0
 
 
+def test_torchmetrics_auroc_of_one_class_is_0():
+    """A query without a pair to order counts as 0 there; here it has no value and is left out."""
+    assert torchmetrics_value(tm.RetrievalAUROC(), [0.2, 0.3], [1, 1]) == 0.0
+    metric = trm.AUROC()
+    metric.update(tensor([[0.2, 0.3], [0.1, 0.5]]), tensor([[0, 1], [1, -1]]))
+    assert (metric.compute(), metric.num_users) == (1.0, 1)
+
+
 def test_torchmetrics_auroc_hides_a_sigmoid():
     """torchmetrics puts scores outside [0, 1] through a float32 sigmoid, where 20 and 30 are both 1: a tie."""
     assert torchmetrics_value(tm.RetrievalAUROC(), [20.0, 30.0], [0, 1]) == 0.5

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import VIOLATIONS, Faults, describe
+from torchrecmetrics.checks import VIOLATIONS, Faults, describe, in_words
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
-from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, left_out, share_of
 from torchrecmetrics.metric import MetricOptions
@@ -218,7 +218,7 @@ class RecMetricsCallback(Reporting):
             if loader.exclude is not None:
                 history = loader.exclude.select(_user_ids(outputs, given, source)).items
                 own = given.get("exclude", ())
-                given["exclude"] = (*(own if isinstance(own, tuple) else (own,)), history)
+                given["exclude"] = (*(own if type(own) is tuple else (own,)), history)
             weights = given.pop("weights", None)
             ranking = loader.collection.rank(Form(**given))
             if loader.samples is None:
@@ -296,7 +296,7 @@ class _Loader:
         rows = len(ranking)
         kept = rows if self.share is None else self.share.kept(batch_idx, rows)
         if kept is None:
-            return weights, f"a batch with repeated samples has {rows} rows, which are not its samples{MAY_REPEAT}"
+            return weights, f"a batch with repeated samples has {in_words(rows)}, which are not its samples{MAY_REPEAT}"
         if kept < rows:
             device = ranking.ranks.device
             weights = torch.ones(rows, device=device) if weights is None else weights
@@ -322,10 +322,11 @@ def _read(outputs: Any, source: str, device: torch.device) -> dict[str, Any]:
     if forms != ["scores"]:
         given.pop("target", None)  # ranks were made with it
     for name, value in given.items():
-        for part in value if isinstance(value, tuple) else (value,):
-            if not isinstance(part, (Tensor, Ranking)) and name != "depth":
+        for part in value if type(value) is tuple else (value,):
+            if not isinstance(part, (Tensor, Ranking, Batch)) and name != "depth":
                 raise TypeError(f"{source} returned {name!r} that is no tensor: {describe(part)}")
-            there = part.ranks.device if isinstance(part, Ranking) else getattr(part, "device", device)
+            tensor = part.ranks if isinstance(part, Ranking) else part.items if isinstance(part, Batch) else part
+            there = getattr(tensor, "device", device)
             if there != device:
                 raise ValueError(f"{source} returned {name!r} on {there}, the module is on {device}")
     return given
