@@ -16,6 +16,9 @@ import torch
 import torch.distributed as dist
 
 
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
+
+
 def _call(folder, rank, world_size, function, arguments):
     """Call the function as a process newly started would, whatever was called before; leave nothing to the next one.
 
@@ -83,10 +86,13 @@ class Processes:
             self._start()
         try:
             with tempfile.TemporaryDirectory() as folder:
-                return self._run(folder, function, world_size, arguments, timeout)
+                results = self._run(folder, function, world_size, arguments, timeout)
         except BaseException:
             self.close()
             raise
+        if TORCH < (2, 6):  # there, gloo may hang in a process that joins a second group
+            self.close()
+        return results
 
     def _run(self, folder, function, world_size, arguments, timeout):
         name, results = f"{function.__name__} on {world_size} processes", {}

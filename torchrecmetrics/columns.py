@@ -202,16 +202,26 @@ def values_of(column: Any) -> Tensor:
 
     if isinstance(column, Tensor):
         check_container("values", column)
-        return column.cpu()
+        return real_numbers(column.cpu())
     values = array_of("values", column)
     if values.dtype.kind == "O":
         values = [int(value) if isinstance(value, np.integer) else value for value in values]
     else:
         values = np.require(values, requirements=["C", "W"])  # a view into a data frame is neither
     try:
-        return torch.as_tensor(values, device="cpu")
+        tensor = torch.as_tensor(values, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"values must be numbers [E], got {type(column).__name__}: {error}") from error
+    return real_numbers(tensor)
+
+
+def real_numbers(values: Tensor) -> Tensor:
+    """Bring values to floats or int64, in which they are summed."""
+    if values.is_complex():
+        raise TypeError(f"values must be real numbers, got {values.dtype}")
+    if values.dtype == torch.uint64 and bool((values.long() < 0).any()):
+        raise ValueError("values must be below 2^63 where they are whole: pass values.double()")
+    return values.detach() if values.is_floating_point() else values.long()
 
 
 def _plain(value: Any) -> Any:

@@ -22,6 +22,7 @@ from torchrecmetrics.columns import (
     codes_of,
     events_of,
     listed_at,
+    real_numbers,
     row_numbers,
     values_of,
 )
@@ -154,11 +155,7 @@ class Interactions:
         if values is not None and values.device != keys.device:
             raise ValueError(f"values are on {values.device}, the edges on {keys.device}")
         if values is not None:
-            if values.is_complex():
-                raise TypeError(f"values must be real numbers, got {values.dtype}")
-            if values.dtype == torch.uint64 and bool((values.long() < 0).any()):
-                raise ValueError("values must be below 2^63 where they are whole: pass values.double()")
-            values = values.detach() if values.is_floating_point() else values.long()
+            values = real_numbers(values)
         keys, order = keys.sort(stable=True)
         values = None if values is None else values[order]
         first = torch.ones_like(keys, dtype=torch.bool)
