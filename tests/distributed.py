@@ -15,7 +15,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 
 

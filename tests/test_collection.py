@@ -447,7 +447,11 @@ BAD = [
         r"gain: an option of NDCG alone goes to an instance",
     ),
     (lambda: trm.RecMetricCollection(["NDCG-exponential@5"]), ValueError, "given as an instance"),
-    (lambda: trm.RecMetricCollection([trm.HR]), TypeError, "got the class HitRate"),
+    (
+        lambda: trm.RecMetricCollection([trm.HR]),
+        TypeError,
+        "HitRate is a class: a collection holds instances, such as HitRate\\(10\\)",
+    ),
     (
         lambda: trm.RecMetricCollection(["HR"], k=5, key_format="{metric}"),
         ValueError,

@@ -277,6 +277,26 @@ def test_monitors_of_what_the_module_logs(monitor, mode, pl, tmp_path):
     assert monitor in run.callback_metrics
 
 
+class Place(trm.RankingMetric):
+    """Lower is better."""
+
+    formula = staticmethod(lambda ranking, k: ranking.ranks[:, 0].clamp(max=k + 1))
+    higher_is_better = False
+
+
+def test_a_metric_that_should_fall(pl, tmp_path):
+    """Its monitor waits for low values; beside it, ours still wait for high ones."""
+    data, callback = samples(10), RecMetricsCallback(["HR", Place(10)], k=1)
+    keep = pl.callbacks.ModelCheckpoint(tmp_path, monitor="val/Place@10", mode="min")
+    run = trainer(pl, tmp_path, callback, keep, enable_checkpointing=True)
+    run.fit(make_module(pl), loader(data), loader(data))
+    assert keep.best_model_score is not None
+    for monitor, mode, better in (("val/Place@10", "max", "lower"), ("val/HR@1", "min", "higher")):
+        stop = pl.callbacks.EarlyStopping(monitor, mode=mode)
+        with pytest.raises(ValueError, match=f"monitor='{monitor}', mode='{mode}'.: {better} is better"):
+            trainer(pl, tmp_path, callback, stop).fit(make_module(pl), loader(data), loader(data))
+
+
 def test_schedulers_are_checked_too(pl, tmp_path):
     """A scheduler that waits for our keys to fall would never see them improve."""
     module = make_module(pl)

@@ -115,6 +115,41 @@ def test_in_evaluate():
     assert "RBP@2  " in str(found)
 
 
+def first_place(ranking, k, *, missed=1):
+    place = ranking.ranks[:, 0]
+    return place.where(place.isfinite(), k + missed)
+
+
+class FirstPlace(trm.RankingMetric):
+    """Lower is better."""
+
+    formula = staticmethod(first_place)
+    higher_is_better = False
+
+
+@pytest.mark.parametrize("others", [[], ["NDCG@3"], ["NDCG@4"], ["AUROC"]])
+def test_what_is_beside_it_changes_nothing(others):
+    """A formula sees its first k places, however deep the batch was ranked."""
+    members = [*others, FirstPlace(1), FirstPlace(2)]
+    for given in ((SCORES, TARGET), (trm.Ranking.from_scores(SCORES, TARGET),)):
+        collection = trm.RecMetricCollection(members)
+        collection.reset()
+        collection.update(*given)
+        values = collection.compute()
+        assert (values["FirstPlace@1"], values["FirstPlace@2"]) == ((2 + 2 + 1) / 3, (2 + 3 + 1) / 3)
+    with pytest.raises(ValueError, match=r"needs the first 2 places, but .* depth 1 only"):
+        FirstPlace(2).update(trm.Ranking.from_scores(SCORES, TARGET, depth=1))
+
+
+def test_gains_and_penalties_are_cut_with_the_ranks():
+    """Whatever stands behind the k-th place has no rank for the formula; what is known of the row stays."""
+    ranking = trm.Ranking.from_scores(SCORES[:1], torch.tensor([[1, 0, 3]]), gains=torch.tensor([[1.0, 2.0, -1.0]]))
+    two = ranking.within(2)
+    assert (ranking.ranks.tolist(), two.ranks.tolist()) == ([[1, 4, float("inf")]], [[1, float("inf"), float("inf")]])
+    assert (two.penalties.ranks[0, 0], ranking.penalties.ranks[0, 0]) == (float("inf"), 3)
+    assert (two.depth, two.num_relevant.tolist(), two.gains.tolist()) == (2, [2], ranking.gains.tolist())
+
+
 def test_needs_of_its_own(device):
     """A formula that reads how many items were ranked says so, and gets it."""
     metric = Depth().to(device)
@@ -222,6 +257,7 @@ MISTAKES = {
         "RBP has no option 'q'",
     ),
     "misspelt option": (lambda: RBP(3, tis="a"), ValueError, "no option 'tis'; did you mean 'ties'"),
+    "another word for k": (lambda: formula_of(lambda ranking, top_k: 3), TypeError, "top_k= is called k here"),
     "missing option": (lambda: formula_of(lambda ranking, k, *, p: 3)(3), TypeError, "M needs p="),
     "no k": (lambda: RBP(), TypeError, "k must be an integer >= 1, got None"),
     "a bad k": (lambda: RBP(0), ValueError, "k must be at least 1, got 0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -24,8 +25,8 @@ VIOLATIONS = {
     "overlap": "with a target that is also excluded",
     "scores": "with a score that is NaN or +inf",
     "list_repeat": "with an item recommended twice",
-    "list_short": "known to fewer than k places (lists: recommend k + history, and repeats; ranks: look at k places; "
-    "item ids are no ranks: Ranking.from_topk)",
+    "list_short": "known to fewer than k places (lists: recommend k + history, and repeats, or complete=True; ranks: look "
+    "at k places; item ids are no ranks: Ranking.from_topk)",
     "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; "
     "item ids are no ranks: Ranking.from_topk)",
     "weights": "with a weight that is negative, NaN or infinite",
@@ -216,6 +217,12 @@ def in_words(rows: int, of: int | None = None) -> str:
     """Say how many rows, or how many of them, for a message."""
     last = rows if of is None else of
     return f"{rows}{'' if of is None else f' of {of}'} {'row' if last == 1 else 'rows'}"
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """End a message about a name that there is not: the one that may have been meant, and those there are."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"{f'; did you mean {close[0]!r}?' if close else '.'} There are {', '.join(known)}"
 
 
 def describe(value: object) -> str:

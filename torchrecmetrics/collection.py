@@ -277,6 +277,10 @@ def _members(
 def _ours(key: object, metric: object) -> RankingMetric:
     """Return a metric of this package, or refuse what is none."""
     if not isinstance(metric, RankingMetric):
+        if isinstance(metric, type) and issubclass(metric, RankingMetric):
+            raise TypeError(
+                f"{metric.__name__} is a class: a collection holds instances, such as {metric.__name__}(10)"
+            )
         what = f"the class {metric.__name__}" if isinstance(metric, type) else type(metric).__name__
         raise TypeError(
             f"{key}: a RecMetricCollection holds instances of torchrecmetrics' metrics (names in its constructor "

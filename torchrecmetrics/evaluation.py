@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words
+from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words, nearest
 from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Kernels
-from torchrecmetrics.metric import MetricOptions, RankingMetric
+from torchrecmetrics.metric import OPTIONS, MetricOptions, RankingMetric, check_spelling
 from torchrecmetrics.processes import together
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.scoring import (
@@ -164,6 +164,11 @@ def evaluate(
         MRR@1  0.5000 ± 0.5000
         2 users
     """
+    check_spelling(options)
+    for name in options:
+        if name not in OPTIONS:
+            known = ["target", "exclude", *EvaluateOptions.__annotations__]
+            raise ValueError(f"evaluate has no option {name!r}{nearest(name, known)}")
     collection = RecMetricCollection.fresh(metrics, k, options)
     for metric in collection.members:
         metric.sync_on_compute = shard is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +23,7 @@ from torchrecmetrics.checks import (
     check_tensor,
     describe,
     in_words,
+    nearest,
 )
 from torchrecmetrics.interactions import Batch
 from torchrecmetrics.kernels import KernelChoice
@@ -64,8 +64,8 @@ OPTIONS = tuple(MetricOptions.__annotations__)
 
 def check_spelling(options: Iterable[str]) -> None:
     """Refuse what others call the cut-off, and say what it is called here."""
-    for name in ("top_k", "topk", "K", "cutoff", "cutoffs"):
-        if name in options:
+    for name in options:
+        if name in ("top_k", "topk", "K", "cutoff", "cutoffs"):
             raise TypeError(f"{name}= is called k here: k=10, or several cut-offs of a collection k=[5, 10]")
 
 
@@ -92,6 +92,7 @@ class Signature(NamedTuple):
         if ranking.name == "self":
             raise TypeError(f"{wanted}: it knows no self; options come as arguments")
         k = rest.pop(0) if rest and rest[0].name == "k" else None
+        check_spelling(parameter.name for parameter in rest)
         for parameter in rest:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise TypeError(f"{wanted}, each option by its name, got {parameter}")
@@ -131,13 +132,16 @@ class RankingMetric(SummedMetric):
             - torchmetrics' own, such as `sync_on_compute`.
 
     **A metric of your own** is a subclass with a `formula`: a function of a `Ranking`, a cut-off and options, that
-    returns one value a row, [B]. Leave `k` out and the whole ranking is read. Options and their defaults are those of
-    its signature; the label shows them where they are not the default. Rows without a relevant item are taken care of.
-    It then works in collections, `evaluate` and callbacks like any other.
+    returns one value a row, [B]. It is given the first `k` places: relevant items behind them have rank `inf`. Leave
+    `k` out and the whole ranking is read. Options and their defaults are those of its signature; the label shows them
+    where they are not the default. Rows without a relevant item are taken care of; other rows whose value is NaN are
+    left out of the mean. It then works in collections, `evaluate` and callbacks like any other.
 
     Class attributes:
         formula: the function.
-        many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B]; else it is called for each.
+        many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B], and the ranking known further down;
+            else it is called for each.
+        higher_is_better: False lets callbacks monitor the metric with `mode="min"`.
         bounds: lowest and highest value, None where unknown.
 
     Example:
@@ -214,9 +218,7 @@ class RankingMetric(SummedMetric):
         known = [*own, *OPTIONS]
         for name in options:
             if name not in known:
-                nearest = difflib.get_close_matches(name, known, n=1)
-                hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
-                raise ValueError(f"{self._name} has no option {name!r}{hint} There are {', '.join(known)}")
+                raise ValueError(f"{self._name} has no option {name!r}{nearest(name, known)}")
         missing = [f"{name}=" for name, default in own.items() if default is inspect.Parameter.empty]
         if missing := [name for name in missing if name[:-1] not in options]:
             raise TypeError(f"{self._name} needs {', '.join(missing)}")
@@ -500,7 +502,10 @@ def _values(metrics: Sequence[RankingMetric], ranking: Ranking) -> Tensor:
         k: tuple[Any, ...] = ()
         if first._signature is not None and first._signature.takes_k:
             k = (cutoffs if len(places) > 1 else first.k,)
-        found = type(first).formula(ranking, *k, **first.options)
+        read = ranking
+        if not first.many_cutoffs and (depth := first.needs.depth):
+            read = ranking.within(depth)  # what others need beside it changes nothing
+        found = type(first).formula(read, *k, **first.options)
         shape = (len(places), len(ranking)) if len(places) > 1 else (len(ranking),)
         if not isinstance(found, Tensor) or found.shape != shape or found.device != ranking.ranks.device:
             what = f"a row for each of the cut-offs {cutoffs}, " if len(places) > 1 else "one value a row, "

@@ -94,6 +94,8 @@ class Reporting(Callback):
             raise ValueError(f"prog_bar names {', '.join(unknown)}, the metrics are {', '.join(self._labels)}")
         self.prog_bar: set[str] = {keys[name] for name in prog_bar}
         self.log_counts = log_counts
+        members = zip(self._labels, self._metrics.members, strict=True)
+        self._falling = [label for label, metric in members if metric.higher_is_better is False]
         self._current: list[str] = []  # keys that the stage now running logs
 
     def _names(self, stage: str) -> list[str]:
@@ -121,7 +123,7 @@ class Reporting(Callback):
                     "another prefix, such as prefix='{name}/full_'"
                 )
         self._current = keys
-        _check_modes(trainer, keys)
+        _check_modes(trainer, keys, self._falling)
 
     def _empty(self, trainer: Any) -> RecMetricCollection:
         """Make a collection for a run."""
@@ -143,7 +145,7 @@ class Reporting(Callback):
         keys = self._keys(asked, self._names(asked))
         _check_loggers(trainer.loggers, keys)
         if stage == "fit":
-            _check_modes(trainer, keys)
+            _check_modes(trainer, keys, self._falling)
             if not (trainer.num_sanity_val_steps and trainer.enable_validation):
                 elsewhere = {key for other in _reporting(trainer) for key in other._keys(asked, other._names(asked))}
                 # what metrics of the module's own are logged as is its own affair
@@ -153,14 +155,14 @@ class Reporting(Callback):
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Refuse learning rate schedulers that cannot work with the keys, as far as these are known."""
         if "validate" in self.stages:
-            _check_schedulers(trainer, self._keys("validate", self._names("validate")))
+            _check_schedulers(trainer, self._keys("validate", self._names("validate")), self._falling)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Refuse monitors of keys that nothing has logged, at the end of the sanity check already."""
         if trainer.state.fn == "fit":
             ours = {key for other in _reporting(trainer) for key in other._current}
             self._check_monitors(trainer, {*trainer.callback_metrics, *ours})
-            _check_schedulers(trainer, self._current)
+            _check_schedulers(trainer, self._current, self._falling)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Forget what the run has logged."""
@@ -274,21 +276,28 @@ def check_function(name: str, function: Any, takes: str, arguments: int) -> None
         pass  # some built-in functions do not tell
 
 
-def _check_modes(trainer: Any, keys: Iterable[str]) -> None:
-    """Refuse callbacks that take low values of these keys for good ones."""
+def _check_modes(trainer: Any, keys: Iterable[str], falling: Sequence[str]) -> None:
+    """Refuse callbacks that take low values of these keys for good ones, or high ones of those that should fall."""
     for callback in trainer.callbacks:
-        _check_mode(type(callback).__name__, getattr(callback, "monitor", None), callback, keys)
+        _check_mode(type(callback).__name__, getattr(callback, "monitor", None), callback, keys, falling)
 
 
-def _check_schedulers(trainer: Any, keys: Iterable[str]) -> None:
+def _check_schedulers(trainer: Any, keys: Iterable[str], falling: Sequence[str]) -> None:
     """Refuse learning rate schedulers that take low values of these keys for good ones."""
     for config in trainer.lr_scheduler_configs:
-        _check_mode("the learning rate scheduler", config.monitor, config.scheduler, keys)
+        _check_mode("the learning rate scheduler", config.monitor, config.scheduler, keys, falling)
 
 
-def _check_mode(name: str, monitor: Any, judge: Any, keys: Iterable[str]) -> None:
-    if monitor in keys and getattr(judge, "mode", None) == "min" and not monitor.endswith(_COUNTS):
-        raise ValueError(f"{name} (monitor={monitor!r}, mode='min'): higher is better, pass mode='max'")
+def _check_mode(name: str, monitor: Any, judge: Any, keys: Iterable[str], falling: Sequence[str]) -> None:
+    if monitor not in keys or monitor.endswith(_COUNTS):
+        return
+    mode, falls = (
+        getattr(judge, "mode", None),
+        any(re.search(rf"{re.escape(label)}(?!\d)", monitor) for label in falling),
+    )
+    if mode == ("max" if falls else "min"):
+        better, cure = ("lower", "min") if falls else ("higher", "max")
+        raise ValueError(f"{name} (monitor={monitor!r}, mode={mode!r}): {better} is better, pass mode={cure!r}")
 
 
 def _is_label(text: str) -> bool:

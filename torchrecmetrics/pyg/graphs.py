@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from torchrecmetrics.checks import describe
+from torchrecmetrics.checks import describe, nearest
 from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.evaluation import EvaluateOptions, Evaluation, check_target
 from torchrecmetrics.evaluation import evaluate as evaluate_embeddings
@@ -147,11 +146,9 @@ def _check_options(options: Mapping[str, Any]) -> None:
     known = ["edge_weight", "embed", "edge_type", "target", "exclude", *EvaluateOptions.__annotations__]
     for name in options:
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
             raise TypeError(
-                f"pyg.evaluate has no argument {name!r}{hint} There are {', '.join(known)}; options of one metric go "
-                "to its instance, such as NDCG(10, gain='exponential')"
+                f"pyg.evaluate has no argument {name!r}{nearest(name, known)}; options of one metric go to its "
+                "instance, such as NDCG(10, gain='exponential')"
             )
 
 

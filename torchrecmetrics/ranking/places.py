@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -175,6 +175,23 @@ class Places:
         if self.gains is None:
             return (self.hit_number <= self.num_relevant[:, None]).to(self.ranks.dtype)
         return _ideal_gains(self)
+
+    def within(self, depth: int) -> Self:
+        """Return what is known of the first places alone: relevant items behind them count as not found.
+
+        Raises:
+            ValueError: if the ranking is not known so far down.
+        """
+        self._reached(depth)
+        penalties = self.penalties
+        if penalties is not None:
+            penalties = penalties._replace(ranks=cut(penalties.ranks, depth))
+        return replace(
+            self,
+            found=self.found._replace(ranks=cut(self.ranks, depth)),
+            penalties=penalties,
+            reach=self.reach._replace(depth=depth, known=True),
+        )
 
     def cut_short(self, k: int | Tensor) -> Tensor | None:
         """Rows whose place `k` (a number, [B] or [K, B]) is unknown, bool in that shape; None where there are none.
