@@ -751,3 +751,27 @@ def test_memory_of_scores(dtype, number):
     users, items = torch.ones(3, 2, dtype=dtype), torch.ones(50, 2, dtype=dtype)
     assert scoring.EmbeddingScorer(users, items, (3, 50), scoring.Terms(), place).row_bytes == 50 * number
     assert scoring.FunctionScorer(len, 50, scoring.Terms(), place).row_bytes == 50 * 4
+
+
+def refuses_nobody(ranking, k):
+    if not ranking.num_relevant.any():
+        raise ValueError("nobody has a relevant item")
+    return ranking.num_hits(k)
+
+
+class RefusesNobody(trm.RankingMetric):
+    formula = staticmethod(refuses_nobody)
+
+
+def only_the_first_fails(rank, world_size):
+    """Users without ground truth are counted by the first process alone, before any is scored."""
+    test = trm.Interactions.from_edge_index(torch.tensor([[0, 1], [1, 2]]), num_users=3, num_items=4)
+    with pytest.raises((ValueError, RuntimeError), match="nobody has a relevant item"):
+        trm.evaluate([RefusesNobody(2)], torch.eye(3, 4), torch.eye(4), target=test, shard="users")
+    found = trm.evaluate("HR@2", torch.eye(3, 4), torch.eye(4), target=test, shard="users", dist_sync_on_step=True)
+    return found.num_users, found.num_skipped
+
+
+def test_what_fails_before_scoring_raises_on_all(processes):
+    """Nobody is left waiting, and the next evaluation works."""
+    assert processes.run(only_the_first_fails, 2, timeout=60) == [(2, 1)] * 2

@@ -141,6 +141,78 @@ def test_what_is_beside_it_changes_nothing(others):
         FirstPlace(2).update(trm.Ranking.from_scores(SCORES, TARGET, depth=1))
 
 
+def test_what_a_formula_writes_stays_with_it():
+    """Ranks and numbers of hits are its own: ours beside it, and the caller's Ranking, are what they were."""
+
+    class Writes(trm.RankingMetric):
+        @staticmethod
+        def formula(ranking, k):
+            ranking.ranks.sub_(1)
+            return ranking.num_hits(k).clamp_(max=1).double()
+
+    ranking = trm.Ranking.from_scores(SCORES, TARGET)
+    before = ranking.ranks.clone()
+    collection = trm.RecMetricCollection([Writes(4), "Recall@4", "MRR@4"])
+    collection.update(ranking)
+    values = collection.compute()
+    assert torch.equal(ranking.ranks, before)
+    assert (values["Recall@4"], values["MRR@4"]) == (1, trm.MRR(4)(ranking))
+
+
+def gained(ranking, k, *, scale=1.0):
+    return scale * (ranking.gains * ranking.hits(k)).sum(-1)
+
+
+class Gained(trm.RankingMetric):
+    formula = staticmethod(gained)
+
+
+def test_a_formula_that_reads_gains():
+    """Users without ground truth have gains of 0 where the others have some."""
+    edges, values = torch.tensor([[0, 1], [1, 0]]), torch.tensor([3.0, 2.0])
+    test = trm.Interactions.from_edge_index(edges, num_users=3, num_items=4, values=values)
+    found = trm.evaluate([Gained(4, scale=2.0)], SCORES[:3], torch.eye(4), target=test)
+    assert found["Gained-scale2@4"] == 5
+
+
+def logged_hits(ranking, k, *, head="none", tail="none"):
+    hits = ranking.num_hits(k).double()
+    return torch.log2(1 + hits) if head == "log" else hits
+
+
+class Logged(trm.RankingMetric):
+    formula = staticmethod(logged_hits)
+
+
+class Heavy(trm.NDCG):
+    """NDCG in which a row weighs as much as it has relevant items."""
+
+    def row_weights(self, ranking, weights):
+        return weights * ranking.num_relevant
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Logged(2, head="log"), Logged(2, tail="log")),  # both are Logged-log@2
+        (trm.NDCG(2), Heavy(2)),
+    ],
+)
+def test_equal_labels_are_not_taken_for_one_metric(one, other):
+    """torchmetrics merges what has equal state names and equal values after a first batch."""
+    together = MetricCollection({"one": one.clone(), "other": other.clone()})
+    alone = one.clone(), other.clone()
+    for target in (torch.tensor([[1], [0], [0], [0]]), TARGET):
+        together.update(SCORES, target)
+        for metric in alone:
+            metric.update(SCORES, target)
+    assert {key: value.item() for key, value in together.compute().items()} == {
+        key: metric.compute().item() for key, metric in zip(("one", "other"), alone, strict=True)
+    }
+    with pytest.raises(ValueError, match="merges states named like its own"):
+        one.clone().merge_state(other.clone())
+
+
 def test_gains_and_penalties_are_cut_with_the_ranks():
     """Whatever stands behind the k-th place has no rank for the formula; what is known of the row stays."""
     ranking = trm.Ranking.from_scores(SCORES[:1], torch.tensor([[1, 0, 3]]), gains=torch.tensor([[1.0, 2.0, -1.0]]))

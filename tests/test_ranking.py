@@ -932,3 +932,14 @@ def test_a_rejected_list_is_not_also_too_short():
     metric.update(ranking)
     with pytest.raises(ValueError, match="1 row with an item recommended twice; 1 row known to fewer than k places"):
         metric.compute()
+
+
+def test_a_ranking_that_was_read_can_be_kept():
+    """What metrics derived from it is not kept with it."""
+    import pickle
+
+    ranking = trm.Ranking.from_scores(torch.rand(2, 5), torch.tensor([1, 2]))
+    trm.RecMetricCollection(["NDCG", "HR"], k=[1, 3]).update(ranking)
+    again = pickle.loads(pickle.dumps(ranking))
+    assert torch.equal(again.ranks, ranking.ranks)
+    assert trm.NDCG(3)(again) == trm.NDCG(3)(ranking)

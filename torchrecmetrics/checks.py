@@ -25,8 +25,8 @@ VIOLATIONS = {
     "overlap": "with a target that is also excluded",
     "scores": "with a score that is NaN or +inf",
     "list_repeat": "with an item recommended twice",
-    "list_short": "known to fewer than k places (lists: recommend k + history, and repeats, or complete=True; ranks: look "
-    "at k places; item ids are no ranks: Ranking.from_topk)",
+    "list_short": "known to fewer than k places (lists: recommend k + history, and repeats, or complete=True; ranks: "
+    "look at k places; item ids are no ranks: Ranking.from_topk)",
     "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; "
     "item ids are no ranks: Ranking.from_topk)",
     "weights": "with a weight that is negative, NaN or infinite",

@@ -33,7 +33,6 @@ from torchrecmetrics.scoring import (
     histories,
     scorer_of,
 )
-from torchrecmetrics.state import summarize
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -185,39 +184,41 @@ def evaluate(
         raise ValueError("user_ids hold a user twice")
     needs, member = collection.needs, collection.members[0]
     rank, world = _my_share(shard)
-    if member.padding_idx is None and rank == 0:
-        _warn_of_item_0([target, *history.parts], history.masks, items_allowed, "padding_idx=0")
-    if member.rules.take_overlap == "error":
-        history.check_overlap(target, ids, member.padding_idx)
+    with nullcontext() if shard is None else together(place.device):
+        if member.padding_idx is None and rank == 0:
+            _warn_of_item_0([target, *history.parts], history.masks, items_allowed, "padding_idx=0")
+        if member.rules.take_overlap == "error":
+            history.check_overlap(target, ids, member.padding_idx)
 
-    degree = target.host_degree
-    entries = history.lengths(target.num_users) + degree
-    empty = ids[degree[ids] == 0]
-    ids = ids[degree[ids] > 0]
-    ids = ids[entries[ids].argsort(stable=True)]
-    if member.device != place.device:
-        collection.to(place.device)
-    if len(empty) and (rank == 0 or member.empty_target_action == "error"):
-        collection.update(Ranking.without_relevant(len(empty), place.device, needs.score_threshold))
+        degree = target.host_degree
+        entries = history.lengths(target.num_users) + degree
+        empty = ids[degree[ids] == 0]
+        ids = ids[degree[ids] > 0]
+        ids = ids[entries[ids].argsort(stable=True)]
+        if member.device != place.device:
+            collection.to(place.device)
+        if len(empty) and (rank == 0 or member.empty_target_action == "error"):
+            graded = target.values is not None
+            nobody = Ranking.without_relevant(len(empty), place.device, needs.score_threshold, graded)
+            collection.update(nobody)
 
-    chosen = kernels.choose(member.kernels, place.device)
-    if chosen == "triton" and isinstance(scorer, EmbeddingScorer):
-        without_memory = scorer.without_memory(ids, member.validate_args is not False)
-        if not isinstance(without_memory, str):
-            scorer = without_memory
-        elif member.kernels == "triton":
-            raise kernels.refusal(without_memory)
-    ids = ids[rank::world]
+        chosen = kernels.choose(member.kernels, place.device)
+        if chosen == "triton" and isinstance(scorer, EmbeddingScorer):
+            without_memory = scorer.without_memory(ids, member.validate_args is not False)
+            if not isinstance(without_memory, str):
+                scorer = without_memory
+            elif member.kernels == "triton":
+                raise kernels.refusal(without_memory)
+        ids = ids[rank::world]
 
-    def update(batch: Tensor, at_once: int) -> None:
-        relevant = target.select(batch)
-        scores, exclude = scorer.scores(batch, at_once), history.select(batch)
-        collection.update(Ranking.of_batch(scores, relevant.items, relevant.values, exclude, needs, member.rules))
+        def update(batch: Tensor, at_once: int) -> None:
+            relevant = target.select(batch)
+            scores, exclude = scorer.scores(batch, at_once), history.select(batch)
+            collection.update(Ranking.of_batch(scores, relevant.items, relevant.values, exclude, needs, member.rules))
 
-    agreed = nullcontext() if shard is None else together(place.device)
-    with agreed, evaluating(users), _Bar(progress, len(ids), rank == 0) as bar:
-        for batch in batches(scorer, ids, entries[ids], update, Budget(batch_size, memory_budget)):
-            bar.advance(batch, member)
+        with evaluating(users), _Bar(progress, len(ids), rank == 0) as bar:
+            for batch in batches(scorer, ids, entries[ids], update, Budget(batch_size, memory_budget)):
+                bar.advance(batch, member)
     return Evaluation(collection, chosen)
 
 
@@ -393,5 +394,6 @@ class _Bar:
             return
         self._bar.update(len(batch))
         if metric is not None:
-            (summary,) = summarize([(metric, metric.state())], "dist_sync_on_step")
+            state = metric.state()  # of this process: nobody else may be asked here
+            (summary,) = metric.summaries([metric], [state], [state.counts.tolist()])
             self._bar.set_postfix({metric.label: f"{summary.value:.4f}"})

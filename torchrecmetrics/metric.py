@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypedDict, get_args
 
 import torch
@@ -135,7 +137,8 @@ class RankingMetric(SummedMetric):
     returns one value a row, [B]. It is given the first `k` places: relevant items behind them have rank `inf`. Leave
     `k` out and the whole ranking is read. Options and their defaults are those of its signature; the label shows them
     where they are not the default. Rows without a relevant item are taken care of; other rows whose value is NaN are
-    left out of the mean. It then works in collections, `evaluate` and callbacks like any other.
+    left out of the mean. It must not write into the ranking's tensors. It then works in collections, `evaluate` and
+    callbacks like any other.
 
     Class attributes:
         formula: the function.
@@ -200,15 +203,19 @@ class RankingMetric(SummedMetric):
         self.rules: Rules = Rules(**{name: options[name] for name in RULES if name in options})
         self.empty_target_action: EmptyTargetAction = options.get("empty_target_action", "skip")
         check_choice("empty_target_action", self.empty_target_action, get_args(EmptyTargetAction))
-        self.options: dict[str, Any] = {name: options.get(name, default) for name, default in signature.options.items()}
+        self.options: dict[str, Any] = {
+            name: deepcopy(options.get(name, default)) for name, default in signature.options.items()
+        }
         if "score_threshold" in self.options:
             self.options["score_threshold"] = check_score_threshold(self.options["score_threshold"])
-        if self._changed_options():
+        if self._changed_options() and _is_ours(type(self)):
             # formulas refuse what they do not know; better now than at the first batch
             _values([self], Ranking.without_relevant(0, torch.device("cpu"), self.needs.score_threshold))
 
         shaped_by = [self.label, self.rules.place_ties, self.rules.take_overlap, self.empty_target_action]
         shaped_by += [] if self.padding_idx is None else [f"padding{self.padding_idx}"]
+        if not _is_ours(type(self)):  # others may bear the same name, and spell their options alike
+            shaped_by.append(_fingerprint(type(self), self.options))
         self._keep_sums("-".join(shaped_by), 5, 4 + len(VIOLATIONS))
 
     def _check_known(self, options: dict[str, Any]) -> None:
@@ -391,6 +398,18 @@ class RankingMetric(SummedMetric):
         ]
 
 
+def _is_ours(cls: type[RankingMetric]) -> bool:
+    """Whether a metric is one of this package, whose label says all that its value depends on."""
+    return cls.__module__.startswith("torchrecmetrics.")
+
+
+def _fingerprint(cls: type[RankingMetric], options: dict[str, Any]) -> str:
+    """Tell metrics apart that have the same label: the same in every process and every run."""
+    module = cls.__module__.replace("__mp_main__", "__main__")
+    text = repr((module, cls.__qualname__, [(name, type(value), value) for name, value in sorted(options.items())]))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
 def _label_part(option: str, value: Any) -> str:
     """Spell an option in letters, digits, '-' and '_': what ModuleDict and file names can hold."""
     if isinstance(value, str):
@@ -503,8 +522,8 @@ def _values(metrics: Sequence[RankingMetric], ranking: Ranking) -> Tensor:
         if first._signature is not None and first._signature.takes_k:
             k = (cutoffs if len(places) > 1 else first.k,)
         read = ranking
-        if not first.many_cutoffs and (depth := first.needs.depth):
-            read = ranking.within(depth)  # what others need beside it changes nothing
+        if not first.many_cutoffs and not first.needs.each_relevant and not _is_ours(type(first)):
+            read = ranking.within(first.needs.depth)  # what is beside it changes nothing, nor does it change that
         found = type(first).formula(read, *k, **first.options)
         shape = (len(places), len(ranking)) if len(places) > 1 else (len(ranking),)
         if not isinstance(found, Tensor) or found.shape != shape or found.device != ranking.ranks.device:

@@ -83,11 +83,14 @@ class Places:
     _derived: dict[Any, Any] = field(default_factory=dict, init=False)
 
     @classmethod
-    def without_relevant(cls, rows: int, device: torch.device, score_threshold: float | None) -> Self:
+    def without_relevant(
+        cls, rows: int, device: torch.device, score_threshold: float | None, graded: bool = False
+    ) -> Self:
         """Return rows that need no scores: nothing of theirs can be found; whatever a formula asks for is known."""
         none = torch.zeros(rows, dtype=torch.int64, device=device)
+        nowhere = torch.full((rows, 1), torch.inf, dtype=float_dtype(device), device=device)
         return cls(
-            found=Graded(torch.full((rows, 1), torch.inf, dtype=float_dtype(device), device=device)),
+            found=Graded(nowhere, torch.zeros_like(nowhere) if graded else None),
             num_relevant=none,
             tied=none.bool(),
             unreachable=none.bool(),
@@ -176,22 +179,28 @@ class Places:
             return (self.hit_number <= self.num_relevant[:, None]).to(self.ranks.dtype)
         return _ideal_gains(self)
 
-    def within(self, depth: int) -> Self:
-        """Return what is known of the first places alone: relevant items behind them count as not found.
+    def within(self, depth: int | None) -> Self:
+        """Return what is known of the first places alone (None: of all there are), in ranks that are a copy.
+
+        Relevant items behind them count as not found.
 
         Raises:
             ValueError: if the ranking is not known so far down.
         """
-        self._reached(depth)
-        penalties = self.penalties
-        if penalties is not None:
-            penalties = penalties._replace(ranks=cut(penalties.ranks, depth))
-        return replace(
-            self,
-            found=self.found._replace(ranks=cut(self.ranks, depth)),
-            penalties=penalties,
-            reach=self.reach._replace(depth=depth, known=True),
-        )
+        if depth is not None:
+            self._reached(depth)
+        last = torch.inf if depth is None else depth
+
+        def near(part: Graded) -> Graded:
+            return part._replace(ranks=part.ranks.where(part.ranks <= last, torch.inf))
+
+        penalties = None if self.penalties is None else near(self.penalties)
+        reach = self.reach if depth is None else self.reach._replace(depth=depth, known=True)
+        return replace(self, found=near(self.found), penalties=penalties, reach=reach)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # what was derived can be derived again, and its keys are functions that others may not know
+        return {**vars(self), "_derived": {}}
 
     def cut_short(self, k: int | Tensor) -> Tensor | None:
         """Rows whose place `k` (a number, [B] or [K, B]) is unknown, bool in that shape; None where there are none.
