@@ -16,7 +16,8 @@ from torchmetrics import Metric, MetricCollection
 from torchrecmetrics import metrics as _metrics
 from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.interactions import Batch
-from torchrecmetrics.metric import BatchRows, MetricOptions, RankingMetric, batch_rows, check_spelling
+from torchrecmetrics.metric import BatchRows, RankingMetric, batch_rows
+from torchrecmetrics.options import MetricOptions, check_spelling
 from torchrecmetrics.ranking import Exclude, Needs, Ranking
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES

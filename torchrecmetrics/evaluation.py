@@ -16,7 +16,8 @@ from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describ
 from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Kernels
-from torchrecmetrics.metric import OPTIONS, MetricOptions, RankingMetric, check_spelling
+from torchrecmetrics.metric import RankingMetric
+from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
 from torchrecmetrics.processes import together
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.scoring import (

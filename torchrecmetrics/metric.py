@@ -1,13 +1,12 @@
-"""`RankingMetric`: the mean of a formula over rows, its options and its label; and what a batch adds to several."""
+"""`RankingMetric`: the mean of a formula over rows; what a batch adds to several of them."""
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -29,6 +28,15 @@ from torchrecmetrics.checks import (
 )
 from torchrecmetrics.interactions import Batch
 from torchrecmetrics.kernels import KernelChoice
+from torchrecmetrics.options import (
+    OPTIONS,
+    EmptyTargetAction,
+    Formula,
+    Signature,
+    check_spelling,
+    fingerprint,
+    label_part,
+)
 from torchrecmetrics.ranking import Exclude, Needs, Overlap, Ranking, Rules, Ties
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
@@ -36,72 +44,6 @@ from torchrecmetrics.state import Summary, SummedMetric, Tally, summarize
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
-Formula: TypeAlias = Callable[..., Tensor]
-
-
-class MetricOptions(TypedDict, total=False):
-    """Keyword options of every metric, see `RankingMetric`; collections, callbacks and `evaluate` take them, too."""
-
-    ties: Ties | None
-    padding_idx: int | None
-    overlap: Overlap | None
-    empty_target_action: EmptyTargetAction
-    max_relevant: int | None
-    validate_args: Validation
-    kernels: KernelChoice
-    # torchmetrics' own
-    compute_on_cpu: bool
-    compute_with_cache: bool
-    dist_sync_fn: Callable[..., Any] | None
-    dist_sync_on_step: bool
-    distributed_available_fn: Callable[..., bool] | None
-    process_group: Any
-    sync_on_compute: bool
-
-
-OPTIONS = tuple(MetricOptions.__annotations__)
-
-
-def check_spelling(options: Iterable[str]) -> None:
-    """Refuse what others call the cut-off, and say what it is called here."""
-    for name in options:
-        if name in ("top_k", "topk", "K", "cutoff", "cutoffs"):
-            raise TypeError(f"{name}= is called k here: k=10, or several cut-offs of a collection k=[5, 10]")
-
-
-class Signature(NamedTuple):
-    """What a formula's parameters say about its metric."""
-
-    takes_k: bool
-    needs_k: bool
-    options: dict[str, Any]
-    """Names and defaults of the metric's own options; `inspect.Parameter.empty` = must be given."""
-
-    @classmethod
-    def read(cls, owner: str, formula: Formula) -> Signature:
-        """Read a function of `(ranking, k, *, options)`, or of `(ranking, *, options)`.
-
-        Raises:
-            TypeError: for something else.
-        """
-        wanted = f"{owner}.formula must be a function of (ranking, k, *, ...) or (ranking, *, ...)"
-        try:
-            ranking, *rest = inspect.signature(formula).parameters.values()
-        except (TypeError, ValueError):
-            raise TypeError(f"{wanted}, got {formula!r}") from None
-        if ranking.name == "self":
-            raise TypeError(f"{wanted}: it knows no self; options come as arguments")
-        k = rest.pop(0) if rest and rest[0].name == "k" else None
-        check_spelling(parameter.name for parameter in rest)
-        for parameter in rest:
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-                raise TypeError(f"{wanted}, each option by its name, got {parameter}")
-        if taken := [parameter.name for parameter in rest if parameter.name in (*OPTIONS, "k", "weights")]:
-            raise TypeError(f"{owner}.formula has the option {', '.join(taken)}, which every metric has: rename it")
-        options = {parameter.name: parameter.default for parameter in rest}
-        return cls(k is not None, k is not None and k.default is k.empty, options)
 
 
 class RankingMetric(SummedMetric):
@@ -215,7 +157,7 @@ class RankingMetric(SummedMetric):
         shaped_by = [self.label, self.rules.place_ties, self.rules.take_overlap, self.empty_target_action]
         shaped_by += [] if self.padding_idx is None else [f"padding{self.padding_idx}"]
         if not _is_ours(type(self)):  # others may bear the same name, and spell their options alike
-            shaped_by.append(_fingerprint(type(self), self.options))
+            shaped_by.append(fingerprint(type(self), self.options))
         self._keep_sums("-".join(shaped_by), 5, 4 + len(VIOLATIONS))
 
     def _check_known(self, options: dict[str, Any]) -> None:
@@ -230,14 +172,14 @@ class RankingMetric(SummedMetric):
         if missing := [name for name in missing if name[:-1] not in options]:
             raise TypeError(f"{self._name} needs {', '.join(missing)}")
         for name in own.keys() & options.keys():
-            _label_part(name, options[name])  # refuses what no label can show
+            label_part(name, options[name])  # refuses what no label can show
 
     # ------------------------------------------------------------------------------------------ names, rules, results
 
     @property
     def name(self) -> str:
         """Label without the cut-off: `NDCG-exponential`."""
-        return "-".join([self._name, *(_label_part(key, value) for key, value in self._changed_options().items())])
+        return "-".join([self._name, *(label_part(key, value) for key, value in self._changed_options().items())])
 
     def _changed_options(self) -> dict[str, Any]:
         assert self._signature is not None
@@ -401,28 +343,6 @@ class RankingMetric(SummedMetric):
 def _is_ours(cls: type[RankingMetric]) -> bool:
     """Whether a metric is one of this package, whose label says all that its value depends on."""
     return cls.__module__.startswith("torchrecmetrics.")
-
-
-def _fingerprint(cls: type[RankingMetric], options: dict[str, Any]) -> str:
-    """Tell metrics apart that have the same label: the same in every process and every run."""
-    module = cls.__module__.replace("__mp_main__", "__main__")
-    text = repr((module, cls.__qualname__, [(name, type(value), value) for name, value in sorted(options.items())]))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _label_part(option: str, value: Any) -> str:
-    """Spell an option in letters, digits, '-' and '_': what ModuleDict and file names can hold."""
-    if isinstance(value, str):
-        return re.sub(r"[^A-Za-z0-9_-]", lambda other: f"_{ord(other[0]):x}_", value)
-    if isinstance(value, bool) or value is None:
-        return option if value else f"no_{option}"
-    if isinstance(value, (int, float)):
-        # longer than one number may be: what was logged under it stays
-        short = {"score_threshold": "t", "zero_division": "zero_division_"}.get(option, option)
-        return f"{short}{float(value)!r}".removesuffix(".0").replace(".", "_").replace("+", "")
-    if isinstance(value, (tuple, list)):
-        return "_".join([option, *(_label_part("", one) for one in value)])
-    raise TypeError(f"{option}={value!r}: a label can show numbers, strings, True, False, None and tuples of these")
 
 
 # ------------------------------------------------------------------------------------------------- what a batch adds

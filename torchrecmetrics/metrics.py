@@ -8,7 +8,8 @@ from torch import Tensor
 
 from torchrecmetrics import functional
 from torchrecmetrics.functional import Denominator, Gain, Normalization
-from torchrecmetrics.metric import Formula, MetricOptions, RankingMetric
+from torchrecmetrics.metric import RankingMetric
+from torchrecmetrics.options import Formula, MetricOptions
 from torchrecmetrics.ranking import Needs, Ranking
 
 if TYPE_CHECKING:

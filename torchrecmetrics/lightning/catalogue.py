@@ -16,7 +16,7 @@ from torchrecmetrics.evaluation import Evaluation, check_target, evaluate
 from torchrecmetrics.interactions import Interactions
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
-from torchrecmetrics.metric import MetricOptions
+from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.processes import together
 from torchrecmetrics.scoring import Budget, Histories, ScoreFunction, Terms, evaluating
 

@@ -20,7 +20,7 @@ from torchmetrics import Metric
 
 from torchrecmetrics.checks import check_choice
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection, is_name
-from torchrecmetrics.metric import OPTIONS, MetricOptions
+from torchrecmetrics.options import OPTIONS, MetricOptions
 
 Stage: TypeAlias = Literal["validate", "test"]
 

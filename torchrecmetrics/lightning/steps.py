@@ -15,7 +15,7 @@ from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
 from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, left_out, share_of
-from torchrecmetrics.metric import MetricOptions
+from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.forms import Form
 

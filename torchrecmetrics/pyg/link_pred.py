@@ -12,7 +12,8 @@ from torchmetrics import Metric
 
 from torchrecmetrics.checks import Checks, Faults, check_choice, check_device, check_ids, check_strided, describe
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
-from torchrecmetrics.metric import MetricOptions, RankingMetric
+from torchrecmetrics.metric import RankingMetric
+from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.ranking import Duplicates, Ranking
 
 if TYPE_CHECKING:

@@ -1,0 +1,103 @@
+"""The options of metrics: those that all have, those that a formula's signature adds, and how a label spells them."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
+
+from torch import Tensor
+
+from torchrecmetrics.checks import Validation
+from torchrecmetrics.kernels import KernelChoice
+from torchrecmetrics.ranking import Overlap, Ties
+
+EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
+Formula: TypeAlias = Callable[..., Tensor]
+
+
+class MetricOptions(TypedDict, total=False):
+    """Keyword options of every metric, see `RankingMetric`; collections, callbacks and `evaluate` take them, too."""
+
+    ties: Ties | None
+    padding_idx: int | None
+    overlap: Overlap | None
+    empty_target_action: EmptyTargetAction
+    max_relevant: int | None
+    validate_args: Validation
+    kernels: KernelChoice
+    # torchmetrics' own
+    compute_on_cpu: bool
+    compute_with_cache: bool
+    dist_sync_fn: Callable[..., Any] | None
+    dist_sync_on_step: bool
+    distributed_available_fn: Callable[..., bool] | None
+    process_group: Any
+    sync_on_compute: bool
+
+
+OPTIONS = tuple(MetricOptions.__annotations__)
+
+
+def check_spelling(options: Iterable[str]) -> None:
+    """Refuse what others call the cut-off, and say what it is called here."""
+    for name in options:
+        if name in ("top_k", "topk", "K", "cutoff", "cutoffs"):
+            raise TypeError(f"{name}= is called k here: k=10, or several cut-offs of a collection k=[5, 10]")
+
+
+class Signature(NamedTuple):
+    """What a formula's parameters say about its metric."""
+
+    takes_k: bool
+    needs_k: bool
+    options: dict[str, Any]
+    """Names and defaults of the metric's own options; `inspect.Parameter.empty` = must be given."""
+
+    @classmethod
+    def read(cls, owner: str, formula: Formula) -> Signature:
+        """Read a function of `(ranking, k, *, options)`, or of `(ranking, *, options)`.
+
+        Raises:
+            TypeError: for something else.
+        """
+        wanted = f"{owner}.formula must be a function of (ranking, k, *, ...) or (ranking, *, ...)"
+        try:
+            ranking, *rest = inspect.signature(formula).parameters.values()
+        except (TypeError, ValueError):
+            raise TypeError(f"{wanted}, got {formula!r}") from None
+        if ranking.name == "self":
+            raise TypeError(f"{wanted}: it knows no self; options come as arguments")
+        k = rest.pop(0) if rest and rest[0].name == "k" else None
+        check_spelling(parameter.name for parameter in rest)
+        for parameter in rest:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+                raise TypeError(f"{wanted}, each option by its name, got {parameter}")
+        if taken := [parameter.name for parameter in rest if parameter.name in (*OPTIONS, "k", "weights")]:
+            raise TypeError(f"{owner}.formula has the option {', '.join(taken)}, which every metric has: rename it")
+        options = {parameter.name: parameter.default for parameter in rest}
+        return cls(k is not None, k is not None and k.default is k.empty, options)
+
+
+def label_part(option: str, value: Any) -> str:
+    """Spell an option in letters, digits, '-' and '_': what ModuleDict and file names can hold."""
+    if isinstance(value, str):
+        return re.sub(r"[^A-Za-z0-9_-]", lambda other: f"_{ord(other[0]):x}_", value)
+    if isinstance(value, bool) or value is None:
+        return option if value else f"no_{option}"
+    if isinstance(value, (int, float)):
+        # longer than one number may be: what was logged under it stays
+        short = {"score_threshold": "t", "zero_division": "zero_division_"}.get(option, option)
+        return f"{short}{float(value)!r}".removesuffix(".0").replace(".", "_").replace("+", "")
+    if isinstance(value, (tuple, list)):
+        return "_".join([option, *(label_part("", one) for one in value)])
+    raise TypeError(f"{option}={value!r}: a label can show numbers, strings, True, False, None and tuples of these")
+
+
+def fingerprint(cls: type, options: dict[str, Any]) -> str:
+    """Tell metrics apart that have the same label: the same in every process and every run."""
+    module = cls.__module__.replace("__mp_main__", "__main__")
+    text = repr((module, cls.__qualname__, [(name, type(value), value) for name, value in sorted(options.items())]))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
