@@ -146,11 +146,10 @@ class Reporting(Callback):
         _check_loggers(trainer.loggers, keys)
         if stage == "fit":
             _check_modes(trainer, keys, self._falling)
-            if not (trainer.num_sanity_val_steps and trainer.enable_validation):
-                elsewhere = {key for other in _reporting(trainer) for key in other._keys(asked, other._names(asked))}
-                # what metrics of the module's own are logged as is its own affair
-                if not any(isinstance(part, Metric) for part in pl_module.modules()):
-                    self._check_monitors(trainer, elsewhere, [asked], known=False)
+            elsewhere = {key for other in _reporting(trainer) for key in other._keys(asked, other._names(asked))}
+            # what metrics of the module's own are logged as is its own affair
+            if not any(isinstance(part, Metric) for part in pl_module.modules()):
+                self._check_monitors(trainer, elsewhere, [asked], known=False)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Refuse learning rate schedulers that cannot work with the keys, as far as these are known."""
@@ -199,6 +198,8 @@ class Reporting(Callback):
                 continue
             candidates = {_plain(key): key for key in sorted(logged & {*self._current, *ours})}
             nearest = [candidates[found] for found in difflib.get_close_matches(plain, candidates, n=5, cutoff=0.0)]
+            if certain and not known and trainer.num_sanity_val_steps and trainer.enable_validation:
+                continue  # the sanity check will tell for sure
             if certain or known:
                 hint = f"Logged are {', '.join(nearest)}, ..."
                 hint = hint if nearest else f"stages={self.stages} log nothing in fit"
