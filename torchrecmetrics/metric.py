@@ -29,6 +29,7 @@ from torchrecmetrics.checks import (
 from torchrecmetrics.interactions import Batch
 from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.options import (
+    NOT_K,
     OPTIONS,
     EmptyTargetAction,
     Formula,
@@ -126,7 +127,8 @@ class RankingMetric(SummedMetric):
 
     def __new__(cls, *_: Any, **options: Any) -> Self:
         """Look at how options are spelt, before Python misses a k."""
-        check_spelling(options.keys() - inspect.signature(cls.__init__).parameters.keys())
+        if others := NOT_K & options.keys():
+            check_spelling(others - inspect.signature(cls.__init__).parameters.keys())
         return super().__new__(cls)
 
     def __init__(self, k: int | None = None, **options: Any) -> None:

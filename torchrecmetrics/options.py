@@ -41,10 +41,14 @@ class MetricOptions(TypedDict, total=False):
 OPTIONS = tuple(MetricOptions.__annotations__)
 
 
+#: What others call the cut-off.
+NOT_K = frozenset(("top_k", "topk", "K", "cutoff", "cutoffs"))
+
+
 def check_spelling(options: Iterable[str]) -> None:
     """Refuse what others call the cut-off, and say what it is called here."""
     for name in options:
-        if name in ("top_k", "topk", "K", "cutoff", "cutoffs"):
+        if name in NOT_K:
             raise TypeError(f"{name}= is called k here: k=10, or several cut-offs of a collection k=[5, 10]")
 
 

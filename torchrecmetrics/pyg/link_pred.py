@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from torchrecmetrics.checks import Checks, Faults, check_choice, check_device, check_ids, check_strided, describe
+from torchrecmetrics.checks import Checks, Faults, check_choice, check_device, check_ids, describe
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import MetricOptions
@@ -158,7 +158,6 @@ def _label_edges(labels: Any, lists: Tensor) -> Tensor:
     for number, part in enumerate(labels if pair else (labels,)):
         name = f"edge_label_index[{number}]" if pair else "edge_label_index"
         check_ids(name, part)
-        check_strided(name, part)
         check_device(name, part, lists.device)
     shapes = [list(part.shape) for part in labels] if pair else list(labels.shape)
     if len(shapes) != 2 or (shapes[0] != shapes[1] or len(shapes[0]) != 1 if pair else shapes[0] != 2):

@@ -76,11 +76,10 @@ class FromTopk(Places):
         # where each target stands in its list, if it does
         item_ids = item_ids.long()
         given = item_ids >= 0
-        by_id, slot = item_ids.where(given, -1).sort(dim=1, stable=True)
-        again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
-        if padding_idx is not None:
-            again &= by_id[:, 1:] != padding_idx
-        if duplicates == "error" and checks.enabled:
+        first_stands = duplicates == "first"
+        by_id, slot = item_ids.where(given, -1).sort(dim=1, stable=first_stands)
+        again = _again(by_id, padding_idx) if first_stands or checks.enabled else None
+        if again is not None and not first_stands:
             checks.reject("list_repeat", again, lambda row: _repeat_detail(row, item_ids))
         nearest = search(by_id, targets.ids).clamp(max=depth - 1)
         at = slot.gather(1, nearest)
@@ -94,7 +93,7 @@ class FromTopk(Places):
             kept = (targets.overlapping & present).to(torch.int64)
             removed &= torch.zeros_like(item_ids).scatter_add_(1, at, kept) == 0
         stays = given & ~removed
-        if duplicates == "first":
+        if again is not None and first_stands:
             stays &= torch.ones_like(stays).scatter(1, slot[:, 1:], ~again)
         length = stays.sum(1)
         placed = present & stays.gather(1, at)
@@ -107,7 +106,7 @@ class FromTopk(Places):
             found = Graded(ranks, targets.gains.where(relevant, 0).gather(1, order))
             unwanted = placed & unwanted
             penalties = Graded(places.where(unwanted, torch.inf), targets.gains.where(unwanted, 0))
-        shortens = exclude is not None or padding_idx is not None or duplicates == "first"
+        shortens = exclude is not None or padding_idx is not None or first_stands
         cut = shortens and not complete and checks.enabled
         none = torch.zeros(rows, dtype=torch.bool, device=device)
         return cls(
@@ -117,11 +116,17 @@ class FromTopk(Places):
             unreachable=targets.overlapping.any(1) if overlap == "miss" else none,
             penalties=penalties,
             num_recommended=length,
-            num_repeated=again.sum(1) if duplicates == "first" else None,
+            num_repeated=again.sum(1) if again is not None and first_stands else None,
             reach=Reach(None if complete else depth, rows=length.where(given.all(1), depth) if cut else None),
             faults=checks.faults,
             made_with=rules.shaping("padding_idx", "overlap"),
         )
+
+
+def _again(by_id: Tensor, padding_idx: int | None) -> Tensor:
+    """Which entries of ascending lists hold the item before them once more, bool [B, K - 1]."""
+    again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
+    return again if padding_idx is None else again & (by_id[:, 1:] != padding_idx)
 
 
 def _repeat_detail(row: int, item_ids: Tensor) -> str:
