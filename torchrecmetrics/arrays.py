@@ -2,10 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, ParamSpec
 
 import torch
 from torch import Tensor
+
+P = ParamSpec("P")
+
+
+def constant(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Keep what a function makes of numbers, a dtype and a device, its last argument; nobody may write into it."""
+    made: dict[Any, Tensor] = {}
+
+    @wraps(make)
+    def kept(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        device, stream = args[-1], 0
+        if torch.compiler.is_compiling():
+            return make(*args, **kwargs)
+        if isinstance(device, torch.device) and device.type == "cuda":
+            if torch.cuda.is_current_stream_capturing():  # the graph would own its memory
+                return make(*args, **kwargs)
+            stream = torch.cuda.current_stream(device).cuda_stream
+        key = (*args, stream)
+        if (found := made.get(key)) is None:
+            with torch.inference_mode(False):
+                found = make(*args, **kwargs)
+            if type(found) is not Tensor:  # fake
+                return found
+            if len(made) >= 256:
+                made.clear()
+            made[key] = found
+        return found
+
+    return kept
+
+
+@constant
+def scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a number as a tensor."""
+    return torch.full((), value, dtype=dtype, device=device)
+
+
+@constant
+def counting(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return 1, 2, 3, ..."""
+    return torch.arange(1, length + 1, dtype=dtype, device=device)
+
+
+def keep(values: Tensor, mask: Tensor, otherwise: float) -> Tensor:
+    """Keep values where a mask is true; `Tensor.where` fills a tensor with the number each time."""
+    return torch.where(mask, values, scalar(otherwise, values.dtype, values.device))
 
 
 def tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tensor]]:

@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from torchrecmetrics.arrays import constant
+
 Validation: TypeAlias = bool | Literal["deferred"]
 
 #: What a value can do wrong. `Ranking.invalid` counts the offending rows in this order.
@@ -57,9 +59,9 @@ class Checks:
         self.enabled: bool = validate_args is not False
         self.at_once: bool = validate_args is True and device.type == "cpu"
         self.device: torch.device = device
-        self._zero = torch.zeros((), dtype=torch.int64, device=device)
-        self._counts: dict[str, Tensor] = {}
-        self._rejected = torch.zeros(num_rows, dtype=torch.bool, device=device)
+        self._num_rows = num_rows
+        self._found: list[tuple[str, Tensor]] = []
+        self._rejected: Tensor | None = None
 
     def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:
         """Reject rows where `rows` is true, [B] or anywhere in [B, n]; `detail` describes the first of them."""
@@ -69,22 +71,51 @@ class Checks:
                 first = int(rows.nonzero()[0])
                 raise ValueError(f"{in_words(int(rows.sum()), len(rows))} {VIOLATIONS[kind]}: {detail(first)}")
         else:
-            rows = rows.any(1) if rows.dim() == 2 else rows
-            self._counts[kind] = self._counts.get(kind, self._zero) + rows.sum()
-            self._rejected |= rows
+            rows = any_of_row(rows)
+            self._found.append((kind, rows))
+            self._rejected = rows if self._rejected is None else self._rejected | rows
+
+    @property
+    def rejected(self) -> Tensor | None:
+        """Rows rejected so far, bool [B]; None where values were checked at once, not at all, or never."""
+        return self._rejected
 
     @property
     def faults(self) -> Faults:
         """What has been rejected so far; nothing where values were checked at once or not at all."""
         if self.at_once or not self.enabled:
             return Faults()
-        return Faults(self._rejected, torch.stack([self._counts.get(kind, self._zero) for kind in VIOLATIONS]))
+        none = no_violations(self.device)
+        if self._rejected is None:
+            return Faults(torch.zeros(self._num_rows, dtype=torch.bool, device=self.device), none)
+        kinds = tuple(kind for kind, _ in self._found)
+        numbers = (torch.stack([rows for _, rows in self._found]) if len(kinds) > 1 else self._rejected[None]).sum(1)
+        return Faults(self._rejected, none.index_add(0, _kinds(kinds, self.device), numbers))
 
     def without_rejected(self, mask: Tensor) -> Tensor:
         """Return a mask of rows, bool [B] or [B, n], that leaves out those rejected so far."""
-        if self.at_once or not self.enabled:
+        if self._rejected is None:
             return mask
-        return mask & ~(self._rejected if mask.dim() == 1 else self._rejected[:, None])
+        return mask > (self._rejected if mask.dim() == 1 else self._rejected[:, None])  # mask and not rejected
+
+
+def any_of_row(mask: Tensor) -> Tensor:
+    """Return the rows of a mask [B] or [B, n] that hold True, bool [B]."""
+    if mask.dim() == 1:
+        return mask
+    return mask[:, 0] if mask.shape[1] == 1 else mask.any(1)
+
+
+@constant
+def _kinds(kinds: tuple[str, ...], device: torch.device) -> Tensor:
+    """Where each kind stands among all."""
+    return torch.tensor([list(VIOLATIONS).index(kind) for kind in kinds], dtype=torch.int64, device=device)
+
+
+@constant
+def no_violations(device: torch.device) -> Tensor:
+    """Return a zero for each kind."""
+    return torch.zeros(len(VIOLATIONS), dtype=torch.int64, device=device)
 
 
 def check_k(k: Any, name: str = "k", least: int = 1) -> int:

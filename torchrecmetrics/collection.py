@@ -21,7 +21,7 @@ from torchrecmetrics.options import MetricOptions, check_spelling
 from torchrecmetrics.ranking import Exclude, Needs, Ranking
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
-from torchrecmetrics.state import compute_together, summarize
+from torchrecmetrics.state import add_together, compute_together, summarize
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -207,8 +207,8 @@ class RecMetricCollection(MetricCollection):
         ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth))
         tallies = list(zip(self.members, batch_rows(self.members, ranking, weights).tallies(), strict=True))
         summaries = summarize(tallies, "dist_sync_on_step")
-        for (metric, tally), summary in zip(tallies, summaries, strict=True):
-            metric.add(tally)
+        add_together(self.members, [tally for _, tally in tallies])
+        for metric, summary in zip(self.members, summaries, strict=True):
             metric._forward_cache = summary.value
         return {key: summary.value for key, summary in zip(self.keys(), summaries, strict=True)}
 
@@ -220,8 +220,7 @@ class RecMetricCollection(MetricCollection):
 
     def add(self, rows: BatchRows) -> None:
         """Add what a batch adds to every member."""
-        for metric, tally in zip(self.members, rows.tallies(), strict=True):
-            metric.add(tally)
+        add_together(self.members, rows.tallies())
 
     def compute(self) -> dict[str, Tensor]:
         """Return every member's value under its key; one packed synchronisation."""

@@ -16,7 +16,7 @@ from typing import Literal, ParamSpec, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import running_sums
+from torchrecmetrics.arrays import constant, counting, keep, running_sums
 from torchrecmetrics.checks import check_choice, check_cutoffs, describe
 from torchrecmetrics.ranking import DEPTH_UNKNOWN, Ranking, derived
 
@@ -42,7 +42,10 @@ P = ParamSpec("P")
 
 
 def _of_ranking(formula: Callable[P, Tensor]) -> Callable[P, Tensor]:
-    """Say of a first argument that is none how it becomes a ranking."""
+    """Refuse a first argument that is no ranking; give rows without a relevant item NaN.
+
+    Metrics ask `unmasked`, the formula as it is written: what such a row counts is a matter of theirs.
+    """
 
     @wraps(formula)
     def checked(*args: P.args, **kwargs: P.kwargs) -> Tensor:
@@ -52,8 +55,9 @@ def _of_ranking(formula: Callable[P, Tensor]) -> Callable[P, Tensor]:
                 f"{formula.__name__} reads a Ranking, got {describe(ranking)}: {formula.__name__}("
                 "Ranking.from_scores(scores, target), ...), or from_topk for lists of item ids, from_ranks for ranks"
             )
-        return formula(*args, **kwargs)
+        return formula(*args, **kwargs).to(ranking.ranks.dtype).masked_fill(ranking.num_relevant == 0, torch.nan)
 
+    checked.unmasked = formula  # type: ignore[attr-defined]
     # torch.compile counts how often it compiles a code object: each formula has one of its own
     checked.__code__ = checked.__code__.replace(co_name=formula.__name__)  # type: ignore[attr-defined]
     return checked
@@ -67,7 +71,9 @@ def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = No
     items are no exception. `score_threshold`: only items that reach it are recommended. Also called hit ratio,
     Hit@k, Success@k. Source: Deshpande & Karypis, Item-based top-N recommendation algorithms, 2004.
     """
-    return _defined(ranking, _num_found(ranking, k, score_threshold) > 0)
+    if score_threshold is None:
+        return ranking.any_hit(k)
+    return _num_found(ranking, k, score_threshold) > 0
 
 
 @_of_ranking
@@ -88,9 +94,9 @@ def precision(
     _check_zero_division(zero_division)
     hits = _hits(ranking, k, score_threshold)
     if denominator == "k":
-        return _defined(ranking, hits / ranking.cutoffs(k))
+        return hits / ranking.cutoffs(k)
     places = _places(ranking, k, denominator, score_threshold)
-    return _defined(ranking, (hits / places).where(places > 0, zero_division))
+    return (hits / places).where(places > 0, zero_division)
 
 
 @_of_ranking
@@ -114,9 +120,9 @@ def recall(
         raise ValueError("recall is either truncated (divided by min(k, R)) or weighted by gains, not both")
     if weighted:
         found = _first(_gains(ranking), _num_found(ranking, k, score_threshold))
-        return _defined(ranking, found / ranking.ideal_gains.sum(1))
+        return found / ranking.ideal_gains.sum(1)
     hits = _hits(ranking, k, score_threshold)
-    return _defined(ranking, hits / (_at_most(ranking, k) if truncated else _relevant(ranking)))
+    return hits / (_at_most(ranking, k) if truncated else _relevant(ranking))
 
 
 @_of_ranking
@@ -127,7 +133,7 @@ def f1(ranking: Ranking, k: Cutoffs, *, denominator: Denominator = "k", score_th
     than `k` items k stays what it is. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
     """
     places = _places(ranking, k, denominator, score_threshold)
-    return _defined(ranking, 2 * _hits(ranking, k, score_threshold) / (places + _relevant(ranking)))
+    return 2 * _hits(ranking, k, score_threshold) / (places + _relevant(ranking))
 
 
 @_of_ranking
@@ -137,7 +143,7 @@ def r_precision(ranking: Ranking) -> Tensor:
     Returns float [B]; 0 to 1, NaN in rows without a relevant item. With fewer than R items R stays what it is. Source:
     Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
     """
-    return _defined(ranking, ranking.num_hits(ranking.num_relevant) / _relevant(ranking))
+    return ranking.num_hits(ranking.num_relevant) / _relevant(ranking)
 
 
 @_of_ranking
@@ -149,9 +155,9 @@ def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: 
     Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
     """
     check_choice("normalize", normalize, ("relevant", "min"))
-    found = _first(_precisions(ranking), _num_within(ranking, k))
+    found = _over_hits(ranking, _precisions(ranking), k)
     relevant = _relevant(ranking) if k is None or normalize == "relevant" else _at_most(ranking, k)
-    return _defined(ranking, found / relevant)
+    return found / relevant
 
 
 @_of_ranking
@@ -164,18 +170,22 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
     exponential gains: Burges et al., Learning to rank using gradient descent, 2005.
     """
     check_choice("gain", gain, ("linear", "exponential"))
+    width = ranking.ranks.shape[1]
+    plain = ranking.gains is None and ranking.penalties is None
+    found = _over_hits(ranking, _dcg(ranking) if plain else _graded_dcg(ranking, gain), k)
+    if plain and width == 1:
+        return found  # where anything is relevant the ideal is 1
     cut = None if k is None else ranking.cutoffs(k)
-    relevant = ranking.num_relevant.clamp(max=ranking.ranks.shape[1])
-    relevant = relevant if cut is None else relevant.clamp(max=cut)
-    hits = _num_within(ranking, k)
-    if ranking.gains is None and ranking.penalties is None:
-        return _defined(ranking, _first(_dcg(ranking), hits) / _ideal_dcg(ranking)[relevant])
-    found = _first(_graded_dcg(ranking, gain), hits)
+    # no more than `width` can be found
+    at_most = [min(one, width) for one in k] if isinstance(k, Sequence) else width if k is None else min(k, width)
+    relevant = ranking.num_relevant.clamp(max=ranking.cutoffs(at_most))
+    if plain:
+        return found / _ideal_dcg(width, found.dtype, found.device)[relevant]
     if ranking.penalties is not None:
         places = ranking.penalties.ranks
         near = places.isfinite() if cut is None else places <= (cut[:, None] if isinstance(cut, Tensor) else cut)
         found = found + _lost_dcg(ranking, gain).where(near, 0).sum(-1)
-    return _defined(ranking, found / _first(_graded_ideal_dcg(ranking, gain), relevant))
+    return found / _first(_graded_ideal_dcg(ranking, gain), relevant)
 
 
 @_of_ranking
@@ -186,7 +196,7 @@ def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
     relevant item. Fewer than `k` items are no exception. Also called RR@k. Source: Voorhees, The TREC-8 question
     answering track report, 1999.
     """
-    return _defined(ranking, _best(ranking).where(_num_within(ranking, k) > 0, 0))
+    return keep(_hit_precisions(ranking)[:, 0], ranking.any_hit(k), 0)
 
 
 @_of_ranking
@@ -204,20 +214,10 @@ def auroc(ranking: Ranking) -> Tensor:
     num_found = ranking.num_hits(None).to(ranking.ranks.dtype)
     others = ranking.num_ranked - num_found
     overtaken_by = ranking.ranks.where(ranking.ranks.isfinite(), 0).sum(1) - num_found * (num_found + 1) / 2
-    return _defined(ranking, (num_found * others - overtaken_by) / (_relevant(ranking) * others))
+    return (num_found * others - overtaken_by) / (_relevant(ranking) * others)
 
 
 # ----------------------------------------------------------------------------------------- what formulas have in common
-
-
-def _defined(ranking: Ranking, values: Tensor) -> Tensor:
-    """Keep the values of rows with a relevant item; NaN elsewhere."""
-    return values.to(ranking.ranks.dtype).where(_has_relevant(ranking), torch.nan)
-
-
-@derived
-def _has_relevant(ranking: Ranking) -> Tensor:
-    return ranking.num_relevant > 0
 
 
 @derived
@@ -233,7 +233,13 @@ def _at_most(ranking: Ranking, k: Cutoffs) -> Tensor:
 
 def _hits(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Tensor:
     """h(k), float [B] or [K, B]."""
-    return _num_found(ranking, k, score_threshold).to(ranking.ranks.dtype)
+    return _num_hits(ranking, check_cutoffs(k), score_threshold)
+
+
+@derived
+def _num_hits(ranking: Ranking, k: int | tuple[int, ...], score_threshold: float | None) -> Tensor:
+    one = ranking.ranks.shape[1] == 1 and score_threshold is None
+    return (ranking.any_hit(k) if one else _num_found(ranking, k, score_threshold)).to(ranking.ranks.dtype)
 
 
 def _num_found(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Tensor:
@@ -242,11 +248,6 @@ def _num_found(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> T
     if score_threshold is None:
         return found
     return torch.minimum(found, ranking.num_in_front(_recommended(ranking, score_threshold)))
-
-
-def _num_within(ranking: Ranking, k: Cutoffs | None) -> Tensor:
-    """h(k), or as many as are found anywhere: int64 [B] or [K, B]."""
-    return ranking.num_hits(None if k is None else check_cutoffs(k))
 
 
 def _places(ranking: Ranking, k: Cutoffs, denominator: Denominator, score_threshold: float | None) -> Tensor:
@@ -285,34 +286,46 @@ def _check_zero_division(value: float) -> None:
         raise ValueError(f"zero_division must be 0.0, 1.0 or nan, got {value!r}")
 
 
+def _over_hits(ranking: Ranking, sums: Tensor, k: Cutoffs | None) -> Tensor:
+    """Sum of the values of the hits in the first `k` places, [B] or [K, B]; `sums` from `_sums`."""
+    k = None if k is None else check_cutoffs(k)
+    if ranking.ranks.shape[1] == 1:
+        return keep(sums[:, 0], ranking.any_hit(k), 0)
+    return _first(sums, ranking.num_hits(k))
+
+
 def _first(sums: Tensor, number: Tensor) -> Tensor:
     """Sum of the first `number` [B] or [K, B] values of each row, in the shape of `number`; `sums` from `_sums`."""
+    if sums.shape[1] == 1:
+        return keep(sums[:, 0], number > 0, 0)
     if number.dim() == 1:
         return sums.gather(1, number[:, None])[:, 0]
     return sums.gather(1, number.T).T
 
 
 def _sums(values: Tensor) -> Tensor:
-    """Add up the first 0, 1, ..., T values of each row, [B, T + 1]."""
+    """Add up the first 0, 1, ..., T values of each row, [B, T + 1]; a single one is its own sum, [B, 1]."""
+    if values.shape[1] == 1:
+        return values
     return torch.nn.functional.pad(running_sums(values), (1, 0))
+
+
+@derived
+def _hit_precisions(ranking: Ranking) -> Tensor:
+    """Precision at each hit, i / r_i: [B, T]; 0 for what was not found."""
+    return ranking.hit_number / ranking.ranks
 
 
 @derived
 def _precisions(ranking: Ranking) -> Tensor:
     """Add up i / r_i."""
-    return _sums(ranking.hit_number / ranking.ranks)
+    return _sums(_hit_precisions(ranking))
 
 
 @derived
 def _gains(ranking: Ranking) -> Tensor:
     """Add up gains at the ranks."""
     return _sums(ranking.found.placed(_linear))
-
-
-@derived
-def _best(ranking: Ranking) -> Tensor:
-    """1 / r_1, [B]."""
-    return 1 / ranking.ranks[:, 0]
 
 
 @derived
@@ -327,10 +340,10 @@ def _dcg(ranking: Ranking) -> Tensor:
     return _sums(_discounts(ranking))
 
 
-@derived
-def _ideal_dcg(ranking: Ranking) -> Tensor:
-    """Add up the discounts of the places 1, 2, 3, ...: [T + 1]."""
-    return _sums(torch.log2(1 + ranking.hit_number).reciprocal()[None])[0]
+@constant
+def _ideal_dcg(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Add up the discounts of the places 1, 2, 3, ..., T: [T + 1]."""
+    return _sums(torch.log2(1 + counting(width, dtype, device)).reciprocal()[None])[0]
 
 
 @derived

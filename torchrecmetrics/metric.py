@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrecmetrics.arrays import float_dtype
+from torchrecmetrics.arrays import constant, float_dtype, keep
 from torchrecmetrics.checks import (
     VIOLATIONS,
     Checks,
@@ -25,6 +25,7 @@ from torchrecmetrics.checks import (
     describe,
     in_words,
     nearest,
+    no_violations,
 )
 from torchrecmetrics.interactions import Batch
 from torchrecmetrics.kernels import KernelChoice
@@ -89,6 +90,7 @@ class RankingMetric(SummedMetric):
             else it is called for each.
         higher_is_better: False lets callbacks monitor the metric with `mode="min"`.
         bounds: lowest and highest value, None where unknown.
+        always_defined: True if no row with a relevant item has the value NaN (without gains): nobody looks for them.
 
     Example:
         >>> import torch
@@ -108,6 +110,7 @@ class RankingMetric(SummedMetric):
     formula: ClassVar[Formula]
     many_cutoffs: ClassVar[bool] = False
     bounds: ClassVar[tuple[float, float] | None] = None
+    always_defined: bool = False
     plot_lower_bound: float | None = None
     plot_upper_bound: float | None = None
     _name: ClassVar[str]
@@ -351,27 +354,38 @@ def _is_ours(cls: type[RankingMetric]) -> bool:
 
 
 class BatchRows(NamedTuple):
-    """What each row of a batch adds to some metrics."""
+    """What each row of a batch adds to some metrics; a matrix has a row for each of them, or one if all agree."""
 
     values: Tensor  # float [metrics, B], 0 where the row is not used
-    weights: Tensor | None  # float [metrics, B], 0 where the row is not used; None = 1 where it is
-    used: Tensor  # bool [metrics, B]
-    notes: Tensor  # bool [3, metrics, B], or [3, 1, B] if all metrics agree: skipped, unreachable, tied
-    invalid: Tensor  # int64 [metrics, kinds]: violations of the batch
+    weights: Tensor | None  # float [metrics or 1, B], 0 where the row is not used; None = 1 where it is
+    used: Tensor  # bool [metrics or 1, B]
+    notes: Tensor  # bool [3, metrics or 1, B]: skipped, unreachable, tied
+    invalid: Tensor | None  # int64 [metrics or 1, kinds]: violations of the batch; None = none
 
     def tallies(self) -> list[Tally]:
         """Add the rows up, for each metric: w, wv, w^2, w^2 v, w^2 v^2; users, notes, violations."""
-        num_used = self.used.sum(1)
-        if self.weights is None:
-            w, wv = num_used.to(self.values.dtype), self.values.sum(1)
-            sums = [w, wv, w, wv, self.values.square().sum(1)]
-        else:
-            weighted = self.weights * self.values
-            terms = (self.weights, weighted, self.weights.square(), self.weights * weighted, weighted.square())
-            sums = [term.sum(1) for term in terms]
-        noted = self.notes.sum(2).T.expand(len(num_used), 3)
-        counts = torch.cat([num_used[:, None], noted, self.invalid], 1)
-        return [Tally(*parts) for parts in zip(torch.stack(sums, 1).unbind(), counts.unbind(), strict=True)]
+        weighted = self.values if self.weights is None else self.weights * self.values
+        parts = [self.used, weighted, weighted.square(), *self.notes.unbind()]
+        if self.weights is not None:
+            parts += [self.weights, self.weights.square(), self.weights * weighted]
+        # one reduction for all of them; float64 counts up to 2^53
+        totals = torch.cat(parts).sum(1)
+        picked = totals[_terms(len(self.values), tuple(len(part) for part in parts), totals.device)]
+        invalid = no_violations(totals.device) if self.invalid is None else self.invalid
+        counts = torch.cat([picked[:, 5:].to(torch.int64), invalid.expand(len(picked), -1)], 1)
+        return [Tally(*each) for each in zip(picked[:, :5].unbind(), counts.unbind(), strict=True)]
+
+
+@constant
+def _terms(metrics: int, rows: tuple[int, ...], device: torch.device) -> Tensor:
+    """Where a metric's five sums and four counts stand among `BatchRows.tallies`' totals: int64 [metrics, 9]."""
+    metric, first, places = torch.arange(metrics), 0, []
+    for several in rows:
+        places.append(metric % several + first)
+        first += several
+    used, wv, w2v2, *noted = places[:6]
+    w, w2, w2v = places[6:] or (used, used, wv)
+    return torch.stack([w, wv, w2, w2v, w2v2, used, *noted], 1).to(device)
 
 
 def batch_rows(metrics: Sequence[RankingMetric], ranking: Ranking, weights: Tensor | None = None) -> BatchRows:
@@ -387,41 +401,58 @@ def batch_rows(metrics: Sequence[RankingMetric], ranking: Ranking, weights: Tens
     checks = Checks(metrics[0].validate_args or action == "error", device, rows)
     values = _values(metrics, ranking)
     faults = ranking.faults
-    sound = torch.ones_like(ranking.tied) if faults.rows is None else ~faults.rows
-    empty = (ranking.num_relevant == 0) & sound
+    empty = ranking.num_relevant == 0
+    relevant = ~empty
+    if faults.rows is not None:
+        empty = empty > faults.rows  # those have no relevant item either
     if action == "error":
         checks.reject("empty", empty, lambda row: f"row {row}")
     elif action in ("neg", "pos"):
-        values = values.where(~empty, 0.0 if action == "neg" else 1.0)
+        values = values.masked_fill(empty, 0.0 if action == "neg" else 1.0)
     short = None
     if checks.enabled and ranking.reach.rows is not None:
         furthest = [
             ranking.num_relevant if m.k is None else ranking.num_relevant.new_full((rows,), m.k) for m in metrics
         ]
         short = ranking.cut_short(torch.stack(furthest))
-    counted = sound
+    counted = None  # all rows; those that are faulty hold nothing that could be noted
     if weights is not None:
         weights = _check_weights(weights, rows, device, checks).to(dtype)
-        counted = counted & (weights > 0)
-    counted = checks.without_rejected(counted)
-    invalid = torch.zeros((len(metrics), len(VIOLATIONS)), dtype=torch.int64, device=device)
-    for found in (faults.counts, checks.faults.counts):
-        invalid = invalid if found is None else invalid + found
-    counted = counted[None]
-    if short is not None:
-        short = short & sound
-        invalid[:, list(VIOLATIONS).index("list_short")] += short.sum(1)
+        counted = weights > 0
+    found = (faults.counts, None if checks.rejected is None else checks.faults.counts)
+    invalid = [counts for counts in found if counts is not None]
+    wrong = [rows for rows in (faults.rows, checks.rejected) if rows is not None]
+    if wrong and (counted is not None or short is not None or action != "skip"):
+        counted = _both(counted, ~(wrong[0] if len(wrong) == 1 else wrong[0] | wrong[1]))
+    violations = sum(invalid[1:], invalid[0])[None] if invalid else None
+    if short is not None and counted is not None and violations is not None:
+        short = short if faults.rows is None else short > faults.rows
+        violations = violations.repeat(len(metrics), 1)
+        violations[:, list(VIOLATIONS).index("list_short")] += short.sum(1)
         counted = counted & ~short
-    used = counted & ~values.isnan()
-    if action == "skip":
-        used &= ~empty
-    values = values.where(used, 0)
-    if weights is not None or any(type(metric).row_weights is not RankingMetric.row_weights for metric in metrics):
-        own = used.to(dtype) if weights is None else weights.where(used, 0)
+    used = _both(counted, relevant if action == "skip" else None)
+    if ranking.gains is not None or not all(metric.always_defined for metric in metrics):
+        used = _both(used, ~values.isnan())
+    used = torch.ones_like(empty) if used is None else used
+    used = used if used.dim() == 2 else used[None]
+    values = keep(values, used, 0)
+    if weights is not None:
+        weights = keep(weights, used, 0)
+    if any(type(metric).row_weights is not RankingMetric.row_weights for metric in metrics):
+        own = (used.to(dtype) if weights is None else weights).expand(values.shape)
         weights = torch.stack([metric.row_weights(ranking, row) for metric, row in zip(metrics, own, strict=True)])
         used = used & (weights > 0)
-    notes = torch.stack([empty, ranking.unreachable, ranking.tied])[:, None] & counted
-    return BatchRows(values, weights, used, notes, invalid)
+    notes = torch.stack([empty, ranking.unreachable, ranking.tied])[:, None]
+    if counted is not None:
+        notes = notes & counted
+    return BatchRows(values, weights, used, notes, violations)
+
+
+def _both(some: Tensor | None, others: Tensor | None) -> Tensor | None:
+    """Return the rows that are in both masks; None is all of them."""
+    if some is None or others is None:
+        return others if some is None else some
+    return some & others
 
 
 def _values(metrics: Sequence[RankingMetric], ranking: Ranking) -> Tensor:
@@ -446,7 +477,8 @@ def _values(metrics: Sequence[RankingMetric], ranking: Ranking) -> Tensor:
         read = ranking
         if not first.many_cutoffs and not first.needs.each_relevant and not _is_ours(type(first)):
             read = ranking.within(first.needs.depth)  # what is beside it changes nothing, nor does it change that
-        found = type(first).formula(read, *k, **first.options)
+        formula = type(first).formula
+        found = getattr(formula, "unmasked", formula)(read, *k, **first.options)
         shape = (len(places), len(ranking)) if len(places) > 1 else (len(ranking),)
         if not isinstance(found, Tensor) or found.shape != shape or found.device != ranking.ranks.device:
             what = f"a row for each of the cut-offs {cutoffs}, " if len(places) > 1 else "one value a row, "
@@ -454,10 +486,11 @@ def _values(metrics: Sequence[RankingMetric], ranking: Ranking) -> Tensor:
                 f"the formula of {first.label} must return {what}a tensor {list(shape)} on {ranking.ranks.device}, got "
                 f"{describe(found)}{f' on {found.device}' if isinstance(found, Tensor) else ''}"
             )
-        found = found.to(ranking.ranks.dtype)
-        for place, value in zip(places, found if len(places) > 1 else (found,), strict=True):
+        if not _is_ours(type(first)):
+            found = found.to(ranking.ranks.dtype)
+        for place, value in zip(places, found.unbind() if len(places) > 1 else (found,), strict=True):
             values[place] = value
-    return torch.stack(values)
+    return torch.stack(values).to(ranking.ranks.dtype)
 
 
 def _check_weights(weights: Tensor, rows: int, device: torch.device, checks: Checks) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor
@@ -50,6 +51,7 @@ class HitRate(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.hit_rate)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    always_defined = True
     many_cutoffs = True
     _name = "HR"
 
@@ -97,6 +99,7 @@ class Precision(_OfRecommended):
         super().__init__(
             k, denominator=denominator, score_threshold=score_threshold, zero_division=zero_division, **options
         )
+        self.always_defined = not math.isnan(zero_division)
 
 
 class Recall(RankingMetric):
@@ -122,6 +125,7 @@ class Recall(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.recall)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    always_defined = True
     many_cutoffs = True
 
     def __init__(
@@ -157,6 +161,7 @@ class F1(_OfRecommended):
 
     formula: ClassVar[Formula] = staticmethod(functional.f1)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    always_defined = True
     many_cutoffs = True
 
     def __init__(
@@ -191,6 +196,7 @@ class RPrecision(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.r_precision)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    always_defined = True
 
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
         super().__init__(**options)
@@ -224,6 +230,7 @@ class MAP(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.average_precision)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    always_defined = True
     many_cutoffs = True
 
     def __init__(
@@ -257,6 +264,7 @@ class NDCG(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.ndcg)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    always_defined = True
     many_cutoffs = True
 
     def __init__(self, k: int | None = None, *, gain: Gain = "linear", **options: Unpack[MetricOptions]) -> None:
@@ -284,6 +292,7 @@ class MRR(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.reciprocal_rank)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    always_defined = True
     many_cutoffs = True
 
     def __init__(self, k: int | None = None, **options: Unpack[MetricOptions]) -> None:

@@ -81,13 +81,7 @@ class SummedMetric(Metric):
 
     def add(self, tally: Tally) -> None:
         """Add a tally to the state."""
-        # not in place: torchmetrics lets metrics and checkpoints share one tensor; and past what Module does when a
-        # parameter may be set, which takes longer than the sums
-        state = self.__dict__
-        state[self._sums_name] = state[self._sums_name] + tally.sums
-        state[self._counts_name] = state[self._counts_name] + tally.counts
-        state["_computed"] = state["_summary"] = None
-        state["_update_count"] += 1
+        add_together([self], [tally])
 
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
@@ -201,6 +195,19 @@ class SummedMetric(Metric):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.label})"
+
+
+def add_together(metrics: Sequence[SummedMetric], tallies: Sequence[Tally]) -> None:
+    """Add each metric its tally; two operations however many there are."""
+    states = [metric.__dict__ for metric in metrics]
+    # not in place: torchmetrics lets metrics and checkpoints share one tensor
+    sums = torch._foreach_add([state[state["_sums_name"]] for state in states], [tally.sums for tally in tallies])
+    counts = torch._foreach_add([state[state["_counts_name"]] for state in states], [tally.counts for tally in tallies])
+    for state, more, others in zip(states, sums, counts, strict=True):
+        # past what Module does when a parameter may be set, which takes longer than the sums
+        state[state["_sums_name"]], state[state["_counts_name"]] = more, others
+        state["_computed"] = state["_summary"] = None
+        state["_update_count"] += 1
 
 
 def compute_together(metrics: Sequence[SummedMetric]) -> None:

@@ -44,9 +44,13 @@ def by_comparing(scores: Tensor, question: Question) -> Counts:
     """Compare every score with every threshold: two comparisons a threshold, one a floor."""
     thresholds = question.thresholds
     edges = with_floors(thresholds, question.floors)
+    scratch = _Scratch()
+    if not question.masks and _reads_well(scores) and scores.numel() * edges.shape[1] <= _at_once(scores.device):
+        above, at_least = _matches(torch.gt, scores, thresholds, scratch), _matches(torch.ge, scores, edges, scratch)
+        return to_counts(edges, thresholds.shape[1], above, at_least, scores.amax(1), question.removed)
     above = thresholds.new_zeros(thresholds.shape, dtype=torch.int64)
     at_least = thresholds.new_zeros(edges.shape, dtype=torch.int64)
-    highest, scratch = _lowest(scores), _Scratch()
+    highest = _lowest(scores)
     for row, tile in _read(scores, question.masks, edges.shape[1], highest):
         above[row] += _matches(torch.gt, tile, thresholds[row], scratch)
         at_least[row] += _matches(torch.ge, tile, edges[row], scratch)
@@ -244,16 +248,17 @@ def _candidates(
 
 def _matches(compare: Callable[..., Tensor], values: Tensor, thresholds: Tensor, scratch: _Scratch) -> Tensor:
     """How many of each row's `values` [R, n] compare true with each of its thresholds [R, T]: int64 [R, T]."""
-    # comparing into floats and summing those is several times faster than summing bools; exact up to 2^24
     thresholds = working(thresholds)[:, :, None]
     at_once = max(1, _at_once(values.device) // max(1, values.shape[1] * thresholds.shape[1]))
     sums = []
     for top in range(0, max(1, len(values)), at_once):
         piece = values[top : top + at_once, None, :]
         wanted = thresholds[top : top + at_once]
-        out = scratch((len(piece), wanted.shape[1], piece.shape[2]), torch.float32, values.device)
+        out = None
+        if values.device.type == "cpu":  # floats are summed several times faster there than bools; exact up to 2^24
+            out = scratch((len(piece), wanted.shape[1], piece.shape[2]), torch.float32, values.device)
         sums.append(compare(piece, wanted, out=out).sum(2))
-    return torch.cat(sums).to(torch.int64)
+    return (sums[0] if len(sums) == 1 else torch.cat(sums)).to(torch.int64)
 
 
 class _Scratch:

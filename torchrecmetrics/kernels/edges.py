@@ -7,13 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import count_above, count_at_least, search
+from torchrecmetrics.arrays import count_above, count_at_least, scalar, search
 from torchrecmetrics.kernels.contract import Counts
 
 
 def with_floors(thresholds: Tensor, floors: Sequence[float]) -> Tensor:
     """Return the edges [B, T + len(floors)] that scores are compared with."""
-    columns = [thresholds.new_full((len(thresholds), 1), floor) for floor in floors]
+    if not floors:
+        return thresholds
+    columns = [scalar(floor, thresholds.dtype, thresholds.device).expand(len(thresholds), 1) for floor in floors]
     return torch.cat([thresholds, *columns], 1)
 
 

@@ -21,6 +21,7 @@ from torchrecmetrics.checks import ID_DTYPES, VIOLATIONS, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.metric import BatchRows, batch_rows
 from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.state import add_together
 
 _CURE = ". Pass sample_ids=, the index of each row in the data set, and every sample counts once"
 MAY_REPEAT = ", so some may count twice" + _CURE
@@ -160,27 +161,31 @@ class SampleRows:
         once = order[first]
         values, weights, used, notes = (part[..., once] for part in rows[:4] if part is not None)
         rows = BatchRows(values, weights, used, notes, rows.invalid)
-        for metric, tally in zip(self._members, rows.tallies(), strict=True):
+        for metric in self._members:
             metric.reset()
-            metric.add(tally)
+        add_together(self._members, rows.tallies())
         self._kept = []
 
 
 def _joined(batches: Sequence[BatchRows]) -> BatchRows:
-    """Put batches side by side."""
+    """Put batches side by side, with a row for each metric."""
+    weights = [rows.used.to(rows.values.dtype) if rows.weights is None else rows.weights for rows in batches]
+    metrics = len(batches[0].values)
+    kinds = [rows.invalid.expand(metrics, -1) for rows in batches if rows.invalid is not None]
     return BatchRows(
         torch.cat([rows.values for rows in batches], 1),
-        torch.cat([rows.used.to(rows.values.dtype) if rows.weights is None else rows.weights for rows in batches], 1),
-        torch.cat([rows.used for rows in batches], 1),
-        torch.cat([rows.notes.expand(3, *rows.used.shape) for rows in batches], 2),
-        torch.stack([rows.invalid for rows in batches]).sum(0),
+        torch.cat([each.expand(metrics, -1) for each in weights], 1),
+        torch.cat([rows.used.expand(metrics, -1) for rows in batches], 1),
+        torch.cat([rows.notes.expand(3, metrics, -1) for rows in batches], 2),
+        torch.stack(kinds).sum(0),
     )
 
 
 def _gather(ids: Tensor, rows: BatchRows) -> tuple[Tensor, BatchRows]:
     """Return the rows of all processes side by side, and their violations added up."""
     values, weights, used, notes, invalid = rows
-    assert weights is not None  # _joined makes them
+    assert weights is not None
+    assert invalid is not None
     flags, bits = torch.cat([used[None], notes]), 2 ** torch.arange(4, device=ids.device)[:, None, None]
     # one matrix of integers: floats go by their bits
     mine = torch.cat([ids[None], values.view(torch.int64), weights.view(torch.int64), (flags * bits).sum(0)])

@@ -36,6 +36,7 @@ class Excluded:
         rows, items = shape
         padding_idx, device = rules.padding_idx, checks.device
         self.masks: list[Tensor] = []
+        self.ids: Tensor  # ascending, -1 = padding
         self.padding_idx = padding_idx
         columns = []
         for part in _parts(exclude):
@@ -59,8 +60,10 @@ class Excluded:
                     checks.reject("exclude_matrix", binary & binary.all(), lambda row: f"row {row} holds 0 and 1 alone")
                 columns.append(ids.long())
             check_device("exclude", part, device)
-        ids = torch.cat(columns, 1) if columns else torch.empty((rows, 0), dtype=torch.int64, device=device)
-        ids = ids.clamp(min=-1)
+        if not columns:
+            self.ids = torch.empty((rows, 0), dtype=torch.int64, device=device)
+            return
+        ids = torch.cat(columns, 1).clamp(min=-1)
         if padding_idx is not None:
             ids = ids.where(ids != padding_idx, -1)
         if items is not None and ids.shape[1]:
@@ -70,7 +73,7 @@ class Excluded:
                     "exclude_range", beyond, lambda row: f"row {row} excludes {int(ids[row].max())} of {items} items"
                 )
             ids = ids.where(ids < items, -1)
-        self.ids: Tensor = ids.sort(dim=1).values  # ascending, -1 = padding
+        self.ids = ids.sort(dim=1).values
 
     def __bool__(self) -> bool:
         return bool(self.masks or self.ids.shape[1])

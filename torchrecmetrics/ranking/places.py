@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import float_dtype, group_mean, search
+from torchrecmetrics.arrays import constant, counting, float_dtype, group_mean, keep, search
 from torchrecmetrics.checks import Checks, Faults, check_cutoffs, check_k, in_words
 from torchrecmetrics.kernels import Kernels
 
@@ -150,6 +150,13 @@ class Places:
             return self.num_in_front(self._reached(k))
         return _num_hits(self, None if k is None else check_cutoffs(k))
 
+    def any_hit(self, k: int | Sequence[int] | None) -> Tensor:
+        """Whether a relevant item stands in the first `k` places, bool [B], or [K, B] for several cut-offs.
+
+        `k` and errors otherwise as in `hits`.
+        """
+        return _any_hit(self, None if k is None else check_cutoffs(k))
+
     def num_in_front(self, place: int | Tensor | None) -> Tensor:
         """Count hits like `num_hits`, down to a place (or [K, 1] places) that may lie behind what is known."""
         last = torch.finfo(self.ranks.dtype).max if place is None else place
@@ -165,12 +172,12 @@ class Places:
     def cutoffs(self, k: int | Sequence[int]) -> int | Tensor:
         """Return one cut-off as it is, several as a column that broadcasts against rows, int64 [K, 1]."""
         k = check_cutoffs(k)
-        return k if isinstance(k, int) else _column(self, k)
+        return k if isinstance(k, int) else _column(k, self.ranks.device)
 
     @property
     def hit_number(self) -> Tensor:
         """1, 2, 3, ... along a row, [T]: the i of "the i-th best relevant item"."""
-        return torch.arange(1, self.ranks.shape[1] + 1, dtype=self.ranks.dtype, device=self.ranks.device)
+        return counting(self.ranks.shape[1], self.ranks.dtype, self.ranks.device)
 
     @property
     def ideal_gains(self) -> Tensor:
@@ -264,8 +271,16 @@ def _num_hits(ranking: Places, k: int | tuple[int, ...] | None) -> Tensor:
 
 
 @derived
-def _column(ranking: Places, k: tuple[int, ...]) -> Tensor:
-    return torch.cat([ranking.num_relevant.new_full((1, 1), one) for one in k])
+def _any_hit(ranking: Places, k: int | tuple[int, ...] | None) -> Tensor:
+    for one in k if isinstance(k, tuple) else (k,):
+        ranking._reached(one)
+    first = ranking.ranks[:, 0]
+    return first.isfinite() if k is None else first <= ranking.cutoffs(k)
+
+
+@constant
+def _column(k: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.cat([torch.full((1, 1), one, device=device) for one in k])
 
 
 @derived
@@ -276,4 +291,4 @@ def _ideal_gains(ranking: Places) -> Tensor:
 
 def cut(ranks: Tensor, depth: int | None) -> Tensor:
     """Lose sight of what stands beyond a depth."""
-    return ranks if depth is None else ranks.where(ranks <= depth, torch.inf)
+    return ranks if depth is None else keep(ranks, ranks <= depth, torch.inf)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import float_dtype, running_sums
+from torchrecmetrics.arrays import float_dtype, keep, running_sums, scalar
 from torchrecmetrics.checks import (
     ID_DTYPES,
     SCORE_DTYPES,
@@ -70,17 +70,19 @@ class FromRanks(Places):
         num_ranked = _num_ranked(num_ranked, len(ranks), ranks.device)
         checks = Checks(rules.validate_args, ranks.device, len(ranks))
         dtype = float_dtype(ranks.device)
-        relevant = ranks > 0
-        last: float
-        if ranks.is_floating_point():
-            last = torch.inf
-            placed = ranks.to(dtype).where(relevant, last).sort(dim=1).values
-        else:  # integers sort faster; none of them is as large as this
+        if not ranks.is_floating_point():
             ranks = ranks.long()  # what they are compared with may not fit a smaller type
+        relevant = ranks > 0
+        wanted = relevant if columns is None or ranks.is_floating_point() else relevant & (ranks <= columns)
+        last: float = torch.inf
+        if ranks.shape[1] == 1:
+            placed = keep(ranks.to(dtype), wanted, last)
+        elif ranks.is_floating_point():
+            placed = keep(ranks.to(dtype), wanted, last).sort(dim=1).values
+        else:  # integers sort faster; none of them is as large as this
             kind = torch.int64 if columns is None or columns >= 2**31 - 1 else torch.int32
             last = torch.iinfo(kind).max
-            wanted = relevant if columns is None else relevant & (ranks <= columns)
-            placed = ranks.to(kind).where(wanted, last).sort(dim=1).values
+            placed = keep(ranks.to(kind), wanted, last).sort(dim=1).values
             if columns is not None and columns + 1 < placed.shape[1]:
                 placed = placed[:, : columns + 1].contiguous()  # of so many in the first places, two share one
         if checks.enabled:
@@ -96,16 +98,16 @@ class FromRanks(Places):
             checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(ranks[row])}")
         if columns is not None and columns < placed.shape[1]:
             placed = placed[:, :columns].contiguous()
-        if not ranks.is_floating_point():
+        if not placed.is_floating_point():
             placed = placed.to(dtype).masked_fill_(placed == last, torch.inf)
         relevant = checks.without_rejected(relevant)
-        if (rejected := checks.faults.rows) is not None:
-            placed = placed.where(~rejected[:, None], torch.inf)
+        if (rejected := checks.rejected) is not None:
+            placed = placed.masked_fill(rejected[:, None], torch.inf)
         if columns is None or reach.depth is None or columns > reach.depth:
             placed = cut(placed, reach.depth)
         if num_ranked is not None and not isinstance(num_ranked, Tensor):
             num_ranked = torch.full((len(ranks),), num_ranked, dtype=torch.int64, device=ranks.device)
-        none = torch.zeros(len(ranks), dtype=torch.bool, device=ranks.device)
+        none = scalar(False, torch.bool, ranks.device).expand(len(ranks))
         return cls(
             found=Graded(placed),
             num_relevant=relevant.sum(1),
@@ -153,9 +155,11 @@ def _no_places(ranks: Tensor, placed: Tensor, last: float, reach: Reach) -> tupl
         number = torch.arange(1, placed.shape[1] + 1, dtype=placed.dtype, device=ranks.device)
         return wrong | (running_sums(placed) < number * (number + 1) / 2 * (1 - 1e-9)), None
     wrong = ranks == INVALID_RANK
+    if ranks.shape[1] == 1:
+        return wrong, None
     again = placed[:, 1:] == placed[:, :-1]
     again &= placed[:, 1:] < (last if reach.depth is None else min(last, reach.depth + 1))
     if reach.known:
         wrong[:, 1 : placed.shape[1]] |= again
         return wrong, None
-    return wrong, again if ranks.shape[1] > 1 else None
+    return wrong, again

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.arrays import count_above, count_at_least
+from torchrecmetrics.arrays import count_above, count_at_least, keep
 from torchrecmetrics.checks import (
     Checks,
     Validation,
@@ -22,7 +22,6 @@ from torchrecmetrics.checks import (
 from torchrecmetrics.interactions import Batch
 from torchrecmetrics.kernels import KernelChoice, Products, Question
 from torchrecmetrics.ranking.excluded import Exclude
-from torchrecmetrics.ranking.places import cut
 from torchrecmetrics.ranking.rules import Needs, Overlap, Rules, Ties
 from torchrecmetrics.ranking.targets import Targets, selected
 from torchrecmetrics.ranking.ties import FromLocated, Located, place
@@ -177,12 +176,12 @@ def get_topk_ranks(
     checks = Checks(validate_args, device, shape[0])
     targets = Targets.read(target, None, exclude, shape, rules, checks)
     located = locate(scores, targets, Needs(k), rules, checks)
-    placed = place(located, located.relevant, ties, targets.ids)
-    places = cut(placed.ranks, k).ceil().nan_to_num(posinf=k + 1).to(torch.int64)
+    placed = place(located, located.relevant, ties, targets.ids, k)
+    places = placed.ranks.ceil().nan_to_num(posinf=k + 1).to(torch.int64)
     ranks = torch.empty_like(places).scatter_(1, placed.order, places)
-    ranks = ranks.where(targets.listed, 0)
-    if (rejected := checks.faults.rows) is not None:
-        ranks = ranks.where(~rejected[:, None], INVALID_RANK)
+    ranks = keep(ranks, targets.listed, 0)
+    if checks.rejected is not None:
+        ranks = ranks.where(~checks.rejected[:, None], INVALID_RANK)
     if target.dim() == 2:
         ranks = ranks[:, : target.shape[1]]
     ranks.depth = k  # type: ignore[attr-defined]
@@ -204,10 +203,10 @@ def locate(
 ) -> Located:
     """Count, for every target, the candidates that score higher and those that score the same."""
     chosen = kernels.choose(rules.kernels, checks.device)
-    keeps = rules.take_overlap == "keep" and bool(targets.excluded)
-    may_rank = targets.listed & ~targets.outside if targets.excluded else targets.listed
-    if keeps:
-        may_rank = may_rank | targets.overlapping
+    may_rank = targets.listed if targets.outside is None else targets.listed & ~targets.outside
+    kept_in = targets.overlapping if rules.take_overlap == "keep" else None
+    if kept_in is not None:
+        may_rank = may_rank | kept_in
     counts_ranked = needs.num_ranked or needs.depth is None  # where the whole list is counted, it costs nothing
     floors = [] if needs.score_threshold is None else [_round_up(needs.score_threshold, scores.dtype)]
     if counts_ranked:
@@ -227,7 +226,7 @@ def locate(
         else:
             removed = targets.excluded.subtracted(partial(kernels.look_up, part))
         masks = [mask[rows] if mask.dim() == 2 else mask for mask in targets.excluded.masks]
-        question = Question(own.where(takes_part, torch.nan), needs.depth, floors, masks, removed)
+        question = Question(keep(own, takes_part, torch.nan), needs.depth, floors, masks, removed)
         counts = kernels.count(part, question, chosen)
         highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
         found.append((own, takes_part, *counts[:3], highest))
@@ -237,14 +236,11 @@ def locate(
     if checks.enabled:
         checks.reject("scores", ~(highest < torch.inf), lambda row: f"the highest of row {row} is {highest[row]}")
     at_least = list(reached.unbind(1))
-    if keeps:  # excluded items were left out: put those back that compete all the same
-        kept = own.where(targets.overlapping, -torch.inf).sort(dim=1).values
+    if kept_in is not None:  # excluded items were left out: put those back that compete all the same
+        kept = keep(own, kept_in, -torch.inf).sort(dim=1).values
         above = count_above(kept, own)
         better, equal = better + above, equal + count_at_least(kept, own) - above
         at_least = [number + (kept >= floor).sum(1) for number, floor in zip(at_least, floors, strict=True)]
-    if needs.depth is not None:
-        # there `equal` may be anything; no place that is made from this is within reach
-        better = better.masked_fill(better >= needs.depth, 2**40)
     return Located(
         relevant=checks.without_rejected(targets.relevant),
         unwanted=None if (unwanted := targets.unwanted) is None else checks.without_rejected(unwanted),

@@ -7,10 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import float_dtype, tiles
+from torchrecmetrics.arrays import float_dtype, keep, tiles
 from torchrecmetrics.checks import (
     ID_DTYPES,
     Checks,
+    any_of_row,
     check_device,
     check_ids,
     check_strided,
@@ -30,7 +31,7 @@ class Targets(NamedTuple):
     listed: Tensor  # bool, not padding
     gains: Tensor | None  # float, None = 1 for all
     relevant: Tensor  # bool
-    outside: Tensor  # bool, excluded
+    outside: Tensor | None  # bool, excluded; None where nothing can be
     excluded: Excluded
 
     @classmethod
@@ -47,17 +48,17 @@ class Targets(NamedTuple):
         ids, listed, gains = _entries(target, gains, shape, rules, checks)
         excluded = Excluded(exclude, shape, rules, checks)
         relevant = listed if gains is None else listed & (gains > 0)
-        outside = excluded.contains(ids, listed) if excluded else torch.zeros_like(listed)
+        outside = excluded.contains(ids, listed) if excluded else None
         targets = cls(ids, listed, gains, relevant, outside, excluded)
-        if excluded and rules.take_overlap == "error" and checks.enabled:
-            both = targets.overlapping
+        both = targets.overlapping
+        if both is not None and rules.take_overlap == "error" and checks.enabled:
             checks.reject("overlap", both, lambda row: _overlap_detail(row, ids, both))
         return targets
 
     @property
-    def overlapping(self) -> Tensor:
-        """Relevant items that are excluded, bool [B, T]."""
-        return self.relevant & self.outside
+    def overlapping(self) -> Tensor | None:
+        """Relevant items that are excluded, bool [B, T]; None where there can be none."""
+        return None if self.outside is None else self.relevant & self.outside
 
     @property
     def unwanted(self) -> Tensor | None:
@@ -117,23 +118,24 @@ def _entries(
         if ids.shape[1] == 0:
             ids = ids.new_full((rows, 1), -1)
             gain = None if gain is None else gain.new_zeros((rows, 1))
-    listed = ids >= 0
+    inside = ids.clamp(min=0, max=None if items is None else items - 1)
+    listed = inside == ids
+    asked = ids
     if padding_idx is not None:
+        asked = keep(ids, ids != padding_idx, -1)
         listed &= ids != padding_idx
     if checks.enabled:
-        ordered = ids.where(listed, -1).sort(dim=1).values
-        twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
-        checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
+        if asked.shape[1] > 1:
+            asked = asked.sort(dim=1).values
+            twice = (asked[:, 1:] == asked[:, :-1]) & (asked[:, 1:] >= 0)
+            checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
         if items is not None:
-            beyond = ordered[:, -1] >= items
+            beyond = asked[:, -1] >= items
             checks.reject("target_range", beyond, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items")
         if gain is not None:
-            odd = (listed & ~gain.isfinite()).any(1)
+            odd = any_of_row(listed & ~gain.isfinite())
             checks.reject("gains", odd, lambda row: f"row {row} is {shown(gain[row])}")
-    if items is not None:
-        listed &= ids < items
-        ids = ids.clamp(0, items - 1)
-    return ids, listed, gain
+    return inside, listed, gain
 
 
 def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import float_dtype, search
-from torchrecmetrics.checks import Checks
+from torchrecmetrics.arrays import constant, counting, float_dtype, keep, search
+from torchrecmetrics.checks import Checks, any_of_row
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.ranking.places import Graded, Places, Reach, cut
 from torchrecmetrics.ranking.rules import Needs, Ties
@@ -22,6 +22,9 @@ _MIRRORED: dict[Ties, Ties] = {
     "realistic": "realistic",
     "pessimistic": "optimistic",
 }
+
+#: So many are better than those that take no part.
+_NOWHERE = 2**40
 
 
 class Located(NamedTuple):
@@ -43,38 +46,54 @@ class Placed(NamedTuple):
     """Members of a class (relevant, or unwanted items) sorted best first."""
 
     order: Tensor  # int64 [B, T], the slot each came from
-    ranks: Tensor  # float [B, T], ascending, inf for non-members
-    group: Tensor  # int64 [B, T], the sorted slot at which the tie group begins
+    ranks: Tensor  # float [B, T], ascending, inf for non-members and behind the depth
+    group: Tensor | None  # int64 [B, T], the sorted slot at which the tie group begins; None = each is one of its own
+    tied: Tensor | None  # bool [B, T], one of these that shares its score with another candidate; None = nobody does
 
 
-def place(located: Located, member: Tensor, ties: Ties, secondary: Tensor | None) -> Placed:
-    """Sort members by score, best first, and give each its place; `secondary` orders the members of a tie group."""
-    member = member & located.candidate
-    dtype = float_dtype(member.device)
-    slot = torch.arange(member.shape[1], device=member.device)
-    untied = located.gains is None and member.device.type == "cpu"
-    if untied and not (member & (located.group_size > 1)).count_nonzero():
-        ranks, order = (located.better + 1).to(dtype).where(member, torch.inf).sort(dim=1)
-        return Placed(order, ranks, slot.expand(member.shape))
-    key = located.scores.to(dtype).where(member, -torch.inf)
-    if secondary is None:
-        key, order = key.sort(dim=1, descending=True)  # which of two equals stands first changes no rank
+def place(located: Located, member: Tensor, ties: Ties, secondary: Tensor | None, depth: int | None) -> Placed:
+    """Sort members by score, best first, and give each its place, if that is among the first `depth`.
+
+    `secondary` orders the members of a tie group. What is behind `depth` need not have been counted right.
+    """
+    member, dtype = member & located.candidate, float_dtype(member.device)
+    better, size = keep(located.better, member, _NOWHERE), located.group_size
+    group, tied = None, size > 1
+    last = _NOWHERE // 2 if depth is None else depth
+    number: int | Tensor = 1  # 1, 2, 3, ... in the group, of so many
+    members: int | Tensor = 1
+    if member.shape[1] == 1:
+        order = _first_slot(member.device).expand(member.shape)
+    elif located.gains is None and member.device.type == "cpu" and not (member & tied).count_nonzero():
+        better, order = better.sort(dim=1)
+        return Placed(order, cut((better + 1).to(dtype), last), None, None)
     else:
-        first = secondary.argsort(dim=1, stable=True)
-        key, second = key.gather(1, first).sort(dim=1, descending=True, stable=True)
-        order = first.gather(1, second)
-    group = search(-key, -key)
-    members = (search(-key, -key, right=True) - group).to(dtype)
-    number = (slot + 1 - group).to(dtype)
-    better = located.better.gather(1, order).to(dtype)
-    size = located.group_size.gather(1, order).to(dtype)
+        if secondary is None:
+            better, order = better.sort(dim=1)  # which of two equals stands first changes no rank
+        else:
+            first = secondary.argsort(dim=1, stable=True)
+            better, second = better.gather(1, first).sort(dim=1, stable=True)
+            order = first.gather(1, second)
+        size, tied = size.gather(1, order), tied.gather(1, order)
+        group = search(better, better)
+        members = search(better, better, right=True) - group
+        number = counting(member.shape[1], torch.int64, member.device) - group
+    # a group holds its members, unless it is behind `depth`, where it need not have been counted right
     if ties == "optimistic":
-        ranks = better + number
+        ranks = (better + number).to(dtype)
     elif ties == "pessimistic":
-        ranks = better + size - members + number
+        ranks = (better + size.clamp(min=members) + (number - members)).to(dtype)
+    elif group is None:
+        ranks = torch.add(better.to(dtype), size.clamp(min=1) + 1, alpha=0.5)
     else:
-        ranks = better + number * (size + 1) / (members + 1)
-    return Placed(order, ranks.where(member.gather(1, order), torch.inf), group)
+        ranks = better + ((size.clamp(min=1) + 1) * number).to(dtype) / (members + 1)
+    near = ranks <= last
+    return Placed(order, keep(ranks, near, torch.inf), group, tied & near)
+
+
+@constant
+def _first_slot(device: torch.device) -> Tensor:
+    return torch.zeros((1, 1), dtype=torch.int64, device=device)
 
 
 class FromLocated(Places):
@@ -96,24 +115,27 @@ class FromLocated(Places):
         secondary = gains if gains is None or ties == "pessimistic" else -gains
 
         def graded(member: Tensor, placed: Placed) -> Graded:
-            ranks = cut(placed.ranks, depth)
             if gains is None:
-                return Graded(ranks)
-            own = gains.where(member, 0).gather(1, placed.order)
-            return Graded(ranks, own, placed.group if ties == "realistic" else None)
+                return Graded(placed.ranks)
+            own = keep(gains, member, 0).gather(1, placed.order)
+            return Graded(placed.ranks, own, placed.group if ties == "realistic" else None)
 
-        placed = place(located, located.relevant, ties, secondary)
+        placed = place(located, located.relevant, ties, secondary, depth)
         found, penalties = graded(located.relevant, placed), None
         if located.unwanted is not None:
-            penalties = graded(located.unwanted, place(located, located.unwanted, _MIRRORED[ties], secondary))
+            penalties = graded(located.unwanted, place(located, located.unwanted, _MIRRORED[ties], secondary, depth))
         num_relevant = located.relevant.sum(1)
-        places = asked.places(num_relevant)
-        near = found.ranks < torch.inf if places is None else found.ranks <= places
+        if placed.tied is None:
+            tied = torch.zeros_like(num_relevant, dtype=torch.bool)
+        else:
+            places = asked.places(num_relevant)
+            known = places is None or places is depth
+            tied = any_of_row(placed.tied if known else placed.tied & (found.ranks <= places))
         return cls(
             found=found,
             num_relevant=num_relevant,
-            tied=(near & (located.group_size.gather(1, placed.order) > 1)).any(1),
-            unreachable=(located.relevant & ~located.candidate).any(1),
+            tied=tied,
+            unreachable=any_of_row(located.relevant > located.candidate),
             penalties=penalties,
             num_ranked=located.num_ranked,
             num_recommended=located.num_recommended,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import float_dtype, search
+from torchrecmetrics.arrays import float_dtype, scalar, search
 from torchrecmetrics.checks import Checks, Validation, check_choice, check_ids, check_integer_target, shown
 from torchrecmetrics.interactions import Batch
 from torchrecmetrics.ranking.excluded import Exclude
@@ -89,8 +89,8 @@ class FromTopk(Places):
         removed = targets.excluded.contains(item_ids, given)
         if padding_idx is not None:
             removed |= given & (item_ids == padding_idx)
-        if rules.take_overlap == "keep":
-            kept = (targets.overlapping & present).to(torch.int64)
+        if rules.take_overlap == "keep" and (both := targets.overlapping) is not None:
+            kept = (both & present).to(torch.int64)
             removed &= torch.zeros_like(item_ids).scatter_add_(1, at, kept) == 0
         stays = given & ~removed
         if again is not None and first_stands:
@@ -108,12 +108,12 @@ class FromTopk(Places):
             penalties = Graded(places.where(unwanted, torch.inf), targets.gains.where(unwanted, 0))
         shortens = exclude is not None or padding_idx is not None or first_stands
         cut = shortens and not complete and checks.enabled
-        none = torch.zeros(rows, dtype=torch.bool, device=device)
+        none = scalar(False, torch.bool, device).expand(rows)
         return cls(
             found=found,
             num_relevant=relevant.sum(1),
             tied=none,
-            unreachable=targets.overlapping.any(1) if overlap == "miss" else none,
+            unreachable=none if targets.outside is None or overlap != "miss" else (relevant & targets.outside).any(1),
             penalties=penalties,
             num_recommended=length,
             num_repeated=again.sum(1) if again is not None and first_stands else None,
