@@ -20,7 +20,6 @@ from benchmarks.problem import BATCH, NAMES, Problem, Run, expected, expected_in
 from benchmarks.timing import free_cuda_memory
 from benchmarks.workloads import METRICS, Case, Contender, Goal, Row, Skip, contender
 from torchrecmetrics import Interactions, kernels
-from torchrecmetrics.metric import batch_rows
 from torchrecmetrics.ranking.forms import Form
 from torchrecmetrics.state import Tally
 
@@ -186,7 +185,7 @@ def graph_replay(problem: Problem, target: Tensor, history: Tensor, with_kernels
     @torch.no_grad()
     def step() -> list[Tally]:
         ranking = metrics.rank(Form(problem.scores, target, exclude=history))
-        return batch_rows(metrics.members, ranking).tallies()
+        return metrics.panel.rows(ranking).tallies()
 
     replay, tallies = recorded(step, problem.device)
     replay()

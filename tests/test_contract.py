@@ -11,7 +11,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 import torchrecmetrics as trm
-from torchrecmetrics.state import Summary, SummedMetric, Tally, compute_together
+from torchrecmetrics.state import Later, Summary, SummedMetric, Tally, compute_together
 
 METRICS = {
     metric.label: metric
@@ -517,7 +517,8 @@ class Longest(SummedMetric):
     @classmethod
     def summaries(cls, metrics, tallies, counts):
         both = zip(tallies, counts, strict=True)
-        return [Summary(tally.sums.max(), tally.sums.min(), *numbers * 4) for tally, numbers in both]
+        errors = Later(lambda *sums: torch.stack(sums).amin(1), *(tally.sums for tally in tallies))
+        return [Summary(tally.sums.max(), errors, place, *numbers * 4) for place, (tally, numbers) in enumerate(both)]
 
     def update(self, tally):
         self.add(tally)

@@ -140,19 +140,23 @@ def test_far_rows_are_read_once(monkeypatch, generator):
     """Where no target can be within the depth, nothing is looked at again."""
     scores = torch.rand(8, 6400, generator=generator)
     scores[:, :3] = -1.0
-    monkeypatch.setattr(eager, "_look_again", None)
-    assert (eager.by_blocks(scores, Question(scores[:, :3], 20)).better >= 20).all()
-    with pytest.raises(TypeError):
-        eager.by_blocks(scores, Question(scores.amax(1, keepdim=True), 20))
+    near = Question(scores.amax(1, keepdim=True), 20)
+    for at_once, again in ((2**21, "_compare_rows"), (1, "_compare_blocks")):  # few scores at a time, or many
+        with monkeypatch.context() as patch:
+            patch.setattr(eager, again, None)
+            patch.setattr(eager, "_AT_ONCE", at_once)
+            assert (eager.by_blocks(scores, Question(scores[:, :3], 20)).better >= 20).all()
+            with pytest.raises(TypeError):
+                eager.by_blocks(scores, near)
 
 
 @pytest.mark.parametrize(
     ("items", "width", "depth", "taken", "device", "expected"),
     [
-        (6401, 1, 100, 0, "cpu", "by_blocks"),
-        (6400, 1, 100, 0, "cpu", "by_comparing"),  # no more blocks than places
-        (6400, 32, 100, 0, "cpu", "by_topk"),
-        (6400, 31, 100, 0, "cpu", "by_comparing"),
+        (4_800, 1, 100, 0, "cpu", "by_blocks"),
+        (4_799, 1, 100, 0, "cpu", "by_comparing"),  # hardly more blocks than places
+        (4_799, 32, 100, 0, "cpu", "by_topk"),
+        (4_799, 31, 100, 0, "cpu", "by_comparing"),
         (150, 32, 100, 60, "cpu", "by_comparing"),  # all would have to be taken
         (50_000, 500, 20, 60, "cpu", "by_blocks"),
         (50_000, 79, None, 0, "cpu", "by_comparing"),
@@ -169,8 +173,11 @@ def test_the_rule(items, width, depth, taken, device, expected, monkeypatch):
         monkeypatch.setattr(eager, strategy.__name__, lambda *_, name=strategy.__name__: picked.append(name))
     scores, thresholds = torch.empty(2, items, device=device), torch.empty(2, width, device=device)
     removed = torch.empty(2, taken, device=device) if taken else None
+    monkeypatch.setattr(eager, "_SMALL", 2 * items * width - 1)
     eager.count(scores, Question(thresholds, depth, removed=removed))
-    assert picked == [expected]
+    monkeypatch.setattr(eager, "_SMALL", 2 * items * width)  # so little work that nothing is worth leaving out
+    eager.count(scores, Question(thresholds, depth, removed=removed))
+    assert picked == [expected, "by_buckets" if width >= 80 else "by_comparing"]
 
 
 # -------------------------------------------------------------------------------------------- what stands on the counts

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from operator import is_
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -16,8 +17,9 @@ from torchmetrics import Metric, MetricCollection
 from torchrecmetrics import metrics as _metrics
 from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.interactions import Batch
-from torchrecmetrics.metric import BatchRows, RankingMetric, batch_rows
+from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import MetricOptions, check_spelling
+from torchrecmetrics.panel import BatchRows, Panel
 from torchrecmetrics.ranking import Exclude, Needs, Ranking
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
@@ -169,9 +171,18 @@ class RecMetricCollection(MetricCollection):
         return list(self._modules.values())  # type: ignore[arg-type]
 
     @property
+    def panel(self) -> Panel[RankingMetric]:
+        """The members as they read a batch together."""
+        members = self.members
+        panel: Panel[RankingMetric] | None = self.__dict__.get("_panel")
+        if panel is None or len(panel.given) != len(members) or not all(map(is_, panel.given, members)):
+            panel = self.__dict__["_panel"] = Panel(members)
+        return panel
+
+    @property
     def needs(self) -> Needs:
         """What all members together read of a batch."""
-        return Needs.union(member.needs for member in self.members)
+        return self.panel.needs
 
     @torch.no_grad()
     def update(  # type: ignore[override]  # ModuleDict's own is hidden by MetricCollection's, too
@@ -188,7 +199,7 @@ class RecMetricCollection(MetricCollection):
     ) -> None:
         """Add a batch to every member; takes what `RankingMetric.update` takes."""
         ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth))
-        self.add(batch_rows(self.members, ranking, weights))
+        self.add(self.panel.rows(ranking, weights))
 
     @torch.no_grad()
     def forward(
@@ -205,12 +216,13 @@ class RecMetricCollection(MetricCollection):
     ) -> dict[str, Tensor]:
         """Add a batch to every member and return the batch's own values; waits for the device."""
         ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth))
-        tallies = list(zip(self.members, batch_rows(self.members, ranking, weights).tallies(), strict=True))
-        summaries = summarize(tallies, "dist_sync_on_step")
-        add_together(self.members, [tally for _, tally in tallies])
-        for metric, summary in zip(self.members, summaries, strict=True):
+        metrics, tallies = self.panel.metrics, self.panel.rows(ranking, weights).tallies()
+        summaries = summarize(list(zip(metrics, tallies, strict=True)), "dist_sync_on_step")
+        add_together(metrics, tallies)
+        for metric, summary in zip(metrics, summaries, strict=True):
             metric._forward_cache = summary.value
-        return {key: summary.value for key, summary in zip(self.keys(), summaries, strict=True)}
+        value_of = dict(zip(map(id, metrics), (summary.value for summary in summaries), strict=True))
+        return {key: value_of[id(metric)] for key, metric in zip(self.keys(), self.members, strict=True)}
 
     def rank(self, form: Form) -> Ranking:
         """Bring what `update` was given to a ranking, as deep as the members need."""
@@ -220,7 +232,7 @@ class RecMetricCollection(MetricCollection):
 
     def add(self, rows: BatchRows) -> None:
         """Add what a batch adds to every member."""
-        add_together(self.members, rows.tallies())
+        add_together(self.panel.metrics, rows.tallies())
 
     def compute(self) -> dict[str, Tensor]:
         """Return every member's value under its key; one packed synchronisation."""
@@ -247,6 +259,9 @@ class RecMetricCollection(MetricCollection):
         """Tell the members whom to ask, so that the first one that is computed synchronises them all."""
         for metric in self.members:
             metric.__dict__["_collection"] = self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key != "_panel"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]

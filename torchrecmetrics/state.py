@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn import Module
 from torchmetrics import Metric
 from torchmetrics.utilities import rank_zero_warn
 from torchmetrics.utilities.distributed import gather_all_tensors
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrecmetrics.arrays import float_dtype
 from torchrecmetrics.checks import describe
@@ -24,15 +26,37 @@ class Tally(NamedTuple):
     counts: Tensor  # int64
 
 
+class Later:
+    """A tensor that is made of others when somebody asks for it, once."""
+
+    def __init__(self, make: Callable[..., Tensor], *given: Tensor) -> None:
+        self._make, self._given = make, given
+        self._made: Tensor | None = None
+
+    def __call__(self) -> Tensor:
+        """Return it."""
+        if self._made is None:
+            self._made = self._make(*self._given)
+        return self._made
+
+
 class Summary(NamedTuple):
     """What one `compute` found."""
 
     value: Tensor
-    standard_error: Tensor
+    errors: Later
+    """Standard errors of all metrics that were summarised together."""
+    place: int
+    """Which of them is this one's."""
     num_users: int
     num_skipped: int
     num_unreachable: int
     num_tied: int
+
+    @property
+    def standard_error(self) -> Tensor:
+        """Standard error of the value."""
+        return self.errors()[self.place].to(self.value.device, self.value.dtype)
 
 
 class SummedMetric(Metric):
@@ -78,6 +102,15 @@ class SummedMetric(Metric):
     def state(self) -> Tally:
         """Return the state as it is on this process."""
         return Tally(getattr(self, self._sums_name), getattr(self, self._counts_name))
+
+    def check_ready(self, device: torch.device) -> None:
+        """Refuse a batch now, or one from this device."""
+        state = self.__dict__
+        if state["_is_synced"]:
+            raise TorchMetricsUserError(f"{self.label} is synchronised: call unsync() before the next batch")
+        here = state[state["_sums_name"]].device
+        if here != device:
+            raise ValueError(f"{self.label} is on {here}, its input on {device}: move the metric with .to(device)")
 
     def add(self, tally: Tally) -> None:
         """Add a tally to the state."""
@@ -176,8 +209,8 @@ class SummedMetric(Metric):
         if self._forward_cache is not None:
             self._forward_cache = moved(self._forward_cache)
         if self._summary is not None:
-            value, error = moved(self._summary.value), moved(self._summary.standard_error)
-            self._summary = self._summary._replace(value=value, standard_error=error)
+            value = moved(self._summary.value)
+            self._summary = self._summary._replace(value=value)
             self._computed = None if self._computed is None else value
         return self
 
@@ -230,17 +263,21 @@ def summarize(
     """Turn tallies into results, after adding those of all processes: two all-reduces however many there are."""
     reduced = [tally for _, tally in tallies]
     together: dict[tuple[Any, ...], list[int]] = {}
+    available: dict[int, bool] = {}
     for index, (metric, _) in enumerate(tallies):
-        if getattr(metric, when) and not metric._is_synced and metric.distributed_available_fn():
+        ask = metric.distributed_available_fn
+        if id(ask) not in available:
+            available[id(ask)] = ask()
+        if available[id(ask)] and getattr(metric, when) and not metric._is_synced:
             together.setdefault((metric.dist_sync_fn, metric.process_group), []).append(index)
     for (gather, group), indices in together.items():
         parts = zip(*(reduced[i] for i in indices), strict=True)  # all sums, then all counts
         sums, counts = (_reduce_packed(part, gather or gather_all_tensors, group) for part in parts)
         for i, tally in zip(indices, map(Tally, sums, counts), strict=True):
             reduced[i] = tally
-    lengths = [len(tally.counts) for tally in reduced]
-    numbers = iter(torch.cat([tally.counts for tally in reduced]).tolist())  # one copy for all of them
-    counts_of = [[next(numbers) for _ in range(length)] for length in lengths]
+    numbers = torch.cat([tally.counts for tally in reduced]).tolist()  # one copy for all of them
+    ends = list(accumulate(tally.counts.shape[0] for tally in reduced))
+    counts_of = [numbers[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
     kinds: dict[Callable[..., Any], list[int]] = {}
     for index, (metric, _) in enumerate(tallies):

@@ -8,7 +8,6 @@ import torch
 from values import numbers
 
 import torchrecmetrics as trm
-from torchrecmetrics.metric import batch_rows
 from torchrecmetrics.ranking.forms import Form
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP", "F1"]
@@ -183,7 +182,7 @@ def test_tallies_can_be_recorded(targets, kernels, place):
     @torch.no_grad()
     def step():
         scores, target, history = inputs
-        return batch_rows(members, metrics.rank(Form(scores, target, exclude=history))).tallies()
+        return metrics.panel.rows(metrics.rank(Form(scores, target, exclude=history))).tallies()
 
     replay, tallies = record(step, place.device)
     for _ in range(3):

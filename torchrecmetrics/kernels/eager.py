@@ -12,7 +12,8 @@ from torchrecmetrics.arrays import count_above, count_at_least, search, tiles
 from torchrecmetrics.kernels.contract import Counts, Question
 from torchrecmetrics.kernels.edges import from_buckets, to_counts, with_floors, without_nan, working, working_dtype
 
-# Items a block: 64 and 128 vectorise, 16 and 50 do not. The fewer a block holds, the less is read again.
+# Items a block, or half as many: 32, 64 and 128 vectorise, 16 and 50 do not. The fewer a block holds, the less is read
+# again.
 _BLOCK = 64
 # Blocks a group: their maxima say first, in one eighth of the comparisons, which rows have no near threshold.
 _GROUP = 8
@@ -22,6 +23,8 @@ _TOPK_FROM = 32
 # Thresholds a row from which a binary search per score is cheaper than a comparison per score and threshold, each over
 # the whole list (I = 1,682: 85, 12,101: 64, 40,981: 52).
 _BUCKETS_FROM = 80
+# Comparisons, of every score with each threshold, below which nothing is gained by leaving some out.
+_SMALL = 2**20
 # Numbers compared at once: the output of a comparison should be summed before it leaves the cache.
 _AT_ONCE = 2**21
 
@@ -32,8 +35,8 @@ def count(scores: Tensor, question: Question) -> Counts:
     taken = 0 if question.removed is None else question.removed.shape[1]
     strategy = by_comparing if width < _BUCKETS_FROM else by_buckets
     # both look at data to know where to look again, which only the CPU can do without waiting
-    if depth is not None and scores.device.type == "cpu":
-        if items > _BLOCK * depth:
+    if depth is not None and scores.device.type == "cpu" and scores.numel() * width > _SMALL:
+        if 2 * (items // (_BLOCK // 2)) >= 3 * depth:
             strategy = by_blocks
         elif width >= _TOPK_FROM and depth + taken < items:
             strategy = by_topk
@@ -104,34 +107,28 @@ def by_topk(scores: Tensor, question: Question) -> Counts:
 
 
 def by_blocks(scores: Tensor, question: Question) -> Counts:
-    """Read the scores once for the maximum of each block of items; look again only into blocks that can matter.
+    """Read the scores once for the maximum of each block of items; look again only where that can matter.
 
     As many items as blocks have a maximum above a threshold are better than it: where those are `depth`, nothing more
-    is asked. The items of all other blocks that reach the lowest open threshold of their row are compared one by one.
-    Waits for the device: how much is open is data.
+    is asked. Waits for the device: how much is open is data.
     """
     thresholds, depth, _, masks, removed = question
     items = scores.shape[1]
     depth = items + 1 if depth is None else depth
-    whole = items - items % _BLOCK
-    maxima, highest = _block_maxima(scores, masks, whole)
+    size = _block_size(items, depth)
+    maxima, highest = _block_maxima(scores, masks, size)
     levels = [maxima]
     groups = maxima.shape[1] // _GROUP
     if groups > 2 * depth:
         levels.insert(0, maxima[:, : groups * _GROUP].view(-1, _GROUP, groups).amax(1))
-    scratch = _Scratch()
-    better = torch.full(thresholds.shape, depth, dtype=torch.int64, device=scores.device)
-    equal = torch.ones_like(better)
-
-    # a row whose best threshold is far has no near one
-    best = without_nan(working(thresholds), -torch.inf).amax(1, keepdim=True)
-    surely_above = _matches(torch.gt, levels[0], best, scratch)
-    if removed is not None:
-        surely_above -= count_above(removed, best.to(removed.dtype))
-    near = ((surely_above < depth) & (best > -torch.inf))[:, 0].nonzero()[:, 0]
-    if len(near):
-        asked = question._replace(depth=depth)
-        better[near], equal[near] = _look_again(scores, near, asked, [level[near] for level in levels])
+    near = None
+    if thresholds.numel() * maxima.shape[1] >= _AT_ONCE:  # a row whose best threshold is far has no near one
+        best = without_nan(working(thresholds), -torch.inf).amax(1, keepdim=True)
+        surely_above = _matches(torch.gt, levels[0], best, _Scratch())
+        if removed is not None:
+            surely_above -= count_above(removed, best.to(removed.dtype))
+        near = ((surely_above < depth) & (best > -torch.inf))[:, 0].nonzero()[:, 0]
+    better, equal = _look_again(scores, near, question._replace(depth=depth), levels, size)
     return Counts(better, equal, _at_least(scores, question), highest)
 
 
@@ -146,37 +143,87 @@ def _at_least(scores: Tensor, question: Question) -> Tensor:
     return by_comparing(scores, question._replace(thresholds=none)).at_least
 
 
-def _look_again(scores: Tensor, near: Tensor, question: Question, levels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Count exactly in the rows `near`.
+def _look_again(
+    scores: Tensor, near: Tensor | None, question: Question, levels: Sequence[Tensor], size: int
+) -> tuple[Tensor, Tensor]:
+    """Count exactly in the rows `near`, or all; `depth` better ones and no equal for what is too far elsewhere.
 
-    `levels` are maxima of blocks, coarser ones before them.
+    `levels` are maxima of blocks of `size` items, coarser ones before them.
     """
-    masks = question.masks  # read where they matter only
-    thresholds, depth, _, _, removed = question._replace(masks=()).rows(near)
+    thresholds, depth, _, masks, removed = question
     assert depth is not None
+    better = torch.full(thresholds.shape, depth, dtype=torch.int64, device=scores.device)
+    equal = torch.ones_like(better)
+    width = thresholds.shape[1]
+    if near is not None:
+        thresholds, levels = thresholds[near], [level[near] for level in levels]
+        removed = None if removed is None else removed[near]
     scratch = _Scratch()
     asked = working(thresholds)
-    slot = torch.arange(asked.shape[1], device=asked.device).expand(asked.shape)
+    slot = None  # where the thresholds asked for stood; None = where they stand
     # to settle most thresholds by groups first pays from here on (782 blocks, depth 20: 8 thresholds for 512 rows)
     for level in levels if asked.numel() * levels[-1].shape[1] >= _AT_ONCE else levels[-1:]:
         above = _matches(torch.gt, level, asked, scratch)
         if removed is not None:
             above -= count_above(removed, asked.to(removed.dtype))
         is_open = (above < depth) & (asked > -torch.inf)
+        cell = is_open.view(-1).nonzero()[:, 0]
+        if len(cell) * scores.shape[1] <= _AT_ONCE:  # so few that their whole rows are compared
+            if len(cell):
+                row = cell.div(asked.shape[1], rounding_mode="floor")
+                at = row if near is None else near[row]
+                place = at * width + (cell % asked.shape[1] if slot is None else slot.view(-1)[cell])
+                taken = None if removed is None else removed[row]
+                found = _compare_rows(scores, at, asked.reshape(-1)[cell], masks, taken)
+                for counts, some in zip((better, equal), found, strict=True):
+                    counts.view(-1).index_copy_(0, place, some)
+            return better, equal
         # the open thresholds of a row in front, as many columns as the row with most needs
         front = is_open.to(torch.int8).topk(max(1, int(is_open.sum(1).max())), dim=1).indices
-        asked, slot = asked.where(is_open, torch.nan).gather(1, front), slot.gather(1, front)
+        asked, slot = asked.where(is_open, torch.nan).gather(1, front), front if slot is None else slot.gather(1, front)
+    here = torch.arange(len(scores), device=scores.device) if near is None else near
+    above, at_least = _compare_blocks(scores, here, asked, masks, levels[-1], size)
+    if removed is not None:
+        above -= count_above(removed, asked.to(removed.dtype))
+        at_least -= count_at_least(removed, asked.to(removed.dtype))
+    asked_for = asked > -torch.inf
+    assert slot is not None  # the last level brought the open ones in front
+    place = (here[:, None] * width + slot)[asked_for]
+    better.view(-1).index_copy_(0, place, above[asked_for])
+    equal.view(-1).index_copy_(0, place, (at_least - above)[asked_for])
+    return better, equal
+
+
+def _compare_rows(
+    scores: Tensor, rows: Tensor, asked: Tensor, masks: Sequence[Tensor], removed: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Count what is better than, and what equals, one threshold in each of some `rows`; `removed` beside them."""
+    values, scratch = working(scores.index_select(0, rows)), _Scratch()
+    for mask in masks:
+        values = values.masked_fill(mask[rows] if mask.dim() == 2 else mask, -torch.inf)
+    above = _matches(torch.gt, values, asked[:, None], scratch)
+    at_least = _matches(torch.ge, values, asked[:, None], scratch)
+    if removed is not None:
+        above -= count_above(removed, asked[:, None].to(removed.dtype))
+        at_least -= count_at_least(removed, asked[:, None].to(removed.dtype))
+    return above[:, 0], (at_least - above)[:, 0]
+
+
+def _compare_blocks(
+    scores: Tensor, near: Tensor, asked: Tensor, masks: Sequence[Tensor], maxima: Tensor, size: int
+) -> tuple[Tensor, Tensor]:
+    """Count what is > and >= the thresholds `asked` of the rows `near`, in the blocks that reach the lowest of them."""
+    scratch = _Scratch()
     least = without_nan(asked, torch.inf).amin(1, keepdim=True)
-    maxima = levels[-1]
     row, block = (~(maxima < least)).nonzero(as_tuple=True)  # a block whose maximum is NaN hides the others: look
-    whole = maxima.shape[1] * _BLOCK
-    masked = [_blocks(mask[..., :whole]) for mask in masks]
+    whole = maxima.shape[1] * size
+    masked = [_blocks(mask[..., :whole], size) for mask in masks]
     above = torch.zeros(asked.shape, dtype=torch.int64, device=scores.device)
     at_least = torch.zeros_like(above)
-    at_once = max(1, _AT_ONCE // (_BLOCK * asked.shape[1]))
+    at_once = max(1, _AT_ONCE // (size * asked.shape[1]))
     for piece in range(0, len(row), at_once):
         i, j = row[piece : piece + at_once], block[piece : piece + at_once]
-        values = working(_take_blocks(scores, near[i], j))
+        values = working(_take_blocks(scores, near[i], j, size))
         for mask in masked:
             values = values.masked_fill(mask[near[i], j] if mask.dim() == 3 else mask[j], -torch.inf)
         above.index_add_(0, i, _matches(torch.gt, values, asked[i], scratch))
@@ -187,33 +234,33 @@ def _look_again(scores: Tensor, near: Tensor, question: Question, levels: Sequen
             values = values.masked_fill(mask[:, whole:][near] if mask.dim() == 2 else mask[whole:], -torch.inf)
         above += _matches(torch.gt, values, asked, scratch)
         at_least += _matches(torch.ge, values, asked, scratch)
-    if removed is not None:
-        above -= count_above(removed, asked.to(removed.dtype))
-        at_least -= count_at_least(removed, asked.to(removed.dtype))
-    better = torch.full(thresholds.shape, depth, dtype=torch.int64, device=scores.device)
-    found = asked > -torch.inf
-    better.scatter_(1, slot, above.where(found, depth))
-    return better, torch.ones_like(better).scatter_(1, slot, (at_least - above).where(found, 1))
+    return above, at_least
 
 
-def _block_maxima(scores: Tensor, masks: Sequence[Tensor], whole: int) -> tuple[Tensor, Tensor]:
+def _block_size(items: int, depth: int) -> int:
+    """Return how many items a block holds: the larger, unless that leaves hardly more blocks than places."""
+    return _BLOCK if 2 * (items // _BLOCK) >= 3 * depth else max(1, _BLOCK // 2)
+
+
+def _block_maxima(scores: Tensor, masks: Sequence[Tensor], size: int) -> tuple[Tensor, Tensor]:
     """Maxima of the unmasked items of each full block [B, blocks], and of all items of each row [B]."""
+    whole = scores.shape[1] - scores.shape[1] % size
     if not masks and _reads_well(scores):
-        maxima = _blocks(scores[:, :whole]).amax(2)
+        maxima = _blocks(scores[:, :whole], size).amax(2)
         first, *more = (part.amax(1) for part in (maxima, scores[:, whole:]) if part.shape[1])
         return maxima, torch.maximum(first, more[0]) if more else first
-    maxima = scores.new_empty((len(scores), whole // _BLOCK), dtype=working_dtype(scores))
+    maxima = scores.new_empty((len(scores), whole // size), dtype=working_dtype(scores))
     highest = _lowest(scores)
     for row, tile in _read_rows(scores, masks, highest):
-        torch.amax(_blocks(tile[:, :whole]), 2, out=maxima[row])
+        torch.amax(_blocks(tile[:, :whole], size), 2, out=maxima[row])
     return maxima, highest
 
 
-def _take_blocks(scores: Tensor, row: Tensor, block: Tensor) -> Tensor:
+def _take_blocks(scores: Tensor, row: Tensor, block: Tensor, size: int) -> Tensor:
     """Scores of some blocks, [P, items a block]."""
     if scores.is_contiguous():  # whole runs of memory: four times faster
-        return scores.view(-1).unfold(0, _BLOCK, 1).index_select(0, row * scores.shape[1] + block * _BLOCK)
-    return _blocks(scores[:, : scores.shape[1] - scores.shape[1] % _BLOCK])[row, block]
+        return scores.view(-1).unfold(0, size, 1).index_select(0, row * scores.shape[1] + block * size)
+    return _blocks(scores[:, : scores.shape[1] - scores.shape[1] % size], size)[row, block]
 
 
 def _read_rows(scores: Tensor, masks: Sequence[Tensor], highest: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -278,8 +325,8 @@ def _reads_well(scores: Tensor) -> bool:
     return scores.dtype == working_dtype(scores) and scores.stride(1) == 1
 
 
-def _blocks(items: Tensor) -> Tensor:
-    return items.view(*items.shape[:-1], items.shape[-1] // _BLOCK, _BLOCK)
+def _blocks(items: Tensor, size: int) -> Tensor:
+    return items.view(*items.shape[:-1], items.shape[-1] // size, size)
 
 
 def _at_once(device: torch.device) -> int:

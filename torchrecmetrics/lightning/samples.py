@@ -19,7 +19,7 @@ from torch.utils.data import (
 
 from torchrecmetrics.checks import ID_DTYPES, VIOLATIONS, describe
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.metric import BatchRows, batch_rows
+from torchrecmetrics.panel import BatchRows
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.state import add_together
 
@@ -126,7 +126,7 @@ class SampleRows:
     """
 
     def __init__(self, collection: RecMetricCollection) -> None:
-        self._members = collection.members
+        self._panel = collection.panel
         self._kept: list[tuple[Tensor, BatchRows]] = []
 
     def add(self, sample_ids: Tensor, ranking: Ranking, weights: Tensor | None = None) -> None:
@@ -135,14 +135,14 @@ class SampleRows:
             raise TypeError(f"sample_ids must be an integer tensor, got {describe(sample_ids)}")
         if sample_ids.shape != (len(ranking),):
             raise ValueError(f"sample_ids must be [{len(ranking)}], one a row, got {list(sample_ids.shape)}")
-        rows = batch_rows(self._members, ranking, weights)
+        rows = self._panel.rows(ranking, weights)
         self._kept.append((sample_ids.to(ranking.ranks.device, torch.int64), rows))
 
     def settle(self) -> None:
         """Gather the rows of all processes, in two collectives, and add each sample to the metrics once."""
-        sums = self._members[0].state().sums
-        none = sums.new_zeros((len(self._members), 0))
-        invalid = torch.zeros((len(self._members), len(VIOLATIONS)), dtype=torch.int64, device=sums.device)
+        sums = self._panel.metrics[0].state().sums
+        none = sums.new_zeros((len(self._panel.metrics), 0))
+        invalid = torch.zeros((len(self._panel.metrics), len(VIOLATIONS)), dtype=torch.int64, device=sums.device)
         nobody = BatchRows(none, none, none > 0, none.expand(3, -1, -1) > 0, invalid)
         kept = [(invalid.new_zeros(0), nobody), *self._kept]
         ids, rows = torch.cat([ids for ids, _ in kept]), _joined([rows for _, rows in kept])
@@ -161,9 +161,9 @@ class SampleRows:
         once = order[first]
         values, weights, used, notes = (part[..., once] for part in rows[:4] if part is not None)
         rows = BatchRows(values, weights, used, notes, rows.invalid)
-        for metric in self._members:
+        for metric in self._panel.metrics:
             metric.reset()
-        add_together(self._members, rows.tallies())
+        add_together(self._panel.metrics, rows.tallies())
         self._kept = []
 
 

@@ -36,7 +36,8 @@ class Excluded:
         rows, items = shape
         padding_idx, device = rules.padding_idx, checks.device
         self.masks: list[Tensor] = []
-        self.ids: Tensor  # ascending, -1 = padding
+        self.ids: Tensor | None = None  # ascending, -1 = padding
+        self._of_row = (rows, device)
         self.padding_idx = padding_idx
         columns = []
         for part in _parts(exclude):
@@ -61,7 +62,6 @@ class Excluded:
                 columns.append(ids.long())
             check_device("exclude", part, device)
         if not columns:
-            self.ids = torch.empty((rows, 0), dtype=torch.int64, device=device)
             return
         ids = torch.cat(columns, 1).clamp(min=-1)
         if padding_idx is not None:
@@ -76,12 +76,12 @@ class Excluded:
         self.ids = ids.sort(dim=1).values
 
     def __bool__(self) -> bool:
-        return bool(self.masks or self.ids.shape[1])
+        return bool(self.masks) or (self.ids is not None and self.ids.shape[1] > 0)
 
     def contains(self, ids: Tensor, listed: Tensor) -> Tensor:
         """Whether each of `ids` [B, N] is excluded in its row; False where not `listed`."""
         found = torch.zeros_like(listed)
-        if self.ids.shape[1]:
+        if self.ids is not None and self.ids.shape[1]:
             at = search(self.ids, ids).clamp(max=self.ids.shape[1] - 1)
             found = self.ids.gather(1, at) == ids
         for mask in self.masks:
@@ -94,7 +94,7 @@ class Excluded:
         `look_up` finds the scores of ids.
         """
         ids = self._removed()
-        if not ids.shape[1]:
+        if ids is None or not ids.shape[1]:
             return None
         counted = ids >= 0
         counted[:, 1:] &= ids[:, 1:] != ids[:, :-1]
@@ -105,9 +105,10 @@ class Excluded:
 
     def overwrite(self, scores: Tensor, rows: slice) -> Tensor | None:
         """Write -inf over what `ids` and `padding_idx` exclude in these rows; return the highest that was there."""
-        ids = self._removed()[rows]
-        if not ids.shape[1]:
+        ids = self._removed()
+        if ids is None or not ids.shape[1]:
             return None
+        ids = ids[rows]
         # padding repeats the row's last id; a row that has none rewrites a score with itself
         last = ids[:, -1:]
         ids = ids.where(ids >= 0, last.clamp(min=0))
@@ -115,10 +116,12 @@ class Excluded:
         scores.scatter_(1, ids, values.where(last < 0, -torch.inf))
         return values.amax(1).to(torch.promote_types(scores.dtype, torch.float32))
 
-    def _removed(self) -> Tensor:
+    def _removed(self) -> Tensor | None:
         if self.padding_idx is None:
             return self.ids
-        return torch.cat([self.ids, self.ids.new_full((len(self.ids), 1), self.padding_idx)], 1)
+        rows, device = self._of_row
+        padding = torch.full((rows, 1), self.padding_idx, dtype=torch.int64, device=device)
+        return padding if self.ids is None else torch.cat([self.ids, padding], 1)
 
     @staticmethod
     def _masked(mask: Tensor, ids: Tensor) -> Tensor:

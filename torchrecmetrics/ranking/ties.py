@@ -129,8 +129,8 @@ class FromLocated(Places):
             tied = torch.zeros_like(num_relevant, dtype=torch.bool)
         else:
             places = asked.places(num_relevant)
-            known = places is None or places is depth
-            tied = any_of_row(placed.tied if known else placed.tied & (found.ranks <= places))
+            counted = placed.tied if places is None or places is depth else placed.tied & (found.ranks <= places)
+            tied = any_of_row(counted)
         return cls(
             found=found,
             num_relevant=num_relevant,

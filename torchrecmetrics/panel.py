@@ -1,0 +1,232 @@
+"""What a batch adds to metrics that read it together: every formula is asked once, all sums are one reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import constant, float_dtype, keep
+from torchrecmetrics.checks import VIOLATIONS, Checks, check_strided, check_tensor, describe, no_violations
+from torchrecmetrics.options import EmptyTargetAction, Formula
+from torchrecmetrics.ranking import Needs, Ranking
+from torchrecmetrics.ranking.rules import Rules
+from torchrecmetrics.state import Tally
+
+
+class Reader(Protocol):
+    """What a `Panel` asks of a metric; see `RankingMetric`."""
+
+    formula: ClassVar[Formula]
+    many_cutoffs: ClassVar[bool]
+    is_ours: ClassVar[bool]
+    weighs_rows: ClassVar[bool]
+    always_defined: bool
+    k: int | None
+    options: dict[str, Any]
+    rules: Rules
+    empty_target_action: EmptyTargetAction
+
+    @property
+    def label(self) -> str: ...  # noqa: D102
+    @property
+    def takes_k(self) -> bool: ...  # noqa: D102
+    @property
+    def needs(self) -> Needs: ...  # noqa: D102
+    def check_ready(self, device: torch.device) -> None: ...  # noqa: D102
+    def row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor: ...  # noqa: D102
+
+
+M = TypeVar("M", bound=Reader)
+
+
+class Panel(Generic[M]):
+    """Metrics that read the same batches, with the same rules for empty rows and for validation."""
+
+    def __init__(self, metrics: Sequence[M]) -> None:
+        alike = _alike(metrics)
+        self.given: tuple[M, ...] = tuple(metrics)
+        self.metrics: tuple[M, ...] = tuple(metrics[place] for places in alike for place in places)
+        """In the order in which they are asked, which is that of all that follows."""
+        self.needs: Needs = Needs.union(metric.needs for metric in metrics)
+        self._by_rules = {metric.rules: metric for metric in reversed(self.metrics)}
+        self._always_defined = all(metric.always_defined for metric in metrics)
+        self._weigh_rows = any(metric.weighs_rows for metric in metrics)
+        self._questions = [_Question.to([metrics[place] for place in places]) for places in alike]
+
+    def rows(self, ranking: Ranking, weights: Tensor | None = None) -> BatchRows:
+        """Compute what each row of `ranking` adds to the metrics, touching none.
+
+        Raises:
+            ValueError: if one of them cannot use it.
+        """
+        device, rows = ranking.ranks.device, ranking.ranks.shape[0]
+        for rules, metric in self._by_rules.items():
+            if (contradiction := rules.contradiction(ranking.made_with)) is not None:
+                raise ValueError(f"{metric.label} {contradiction}")
+        for metric in self.metrics:
+            metric.check_ready(device)
+        metric = self.metrics[0]
+        action, dtype = metric.empty_target_action, float_dtype(device)
+        # an error that was asked for is given even where values are not checked otherwise
+        checks = Checks(metric.rules.validate_args or action == "error", device, rows)
+        values = self.values(ranking)
+        faults = ranking.faults
+        empty = ranking.num_relevant == 0
+        relevant = ~empty
+        if faults.rows is not None:
+            empty = empty > faults.rows  # those have no relevant item either
+        if action == "error":
+            checks.reject("empty", empty, lambda row: f"row {row}")
+        elif action in ("neg", "pos"):
+            values = values.masked_fill(empty, 0.0 if action == "neg" else 1.0)
+        short = None
+        if checks.enabled and ranking.reach.rows is not None:
+            whole = ranking.num_relevant
+            furthest = [whole if each.k is None else whole.new_full((rows,), each.k) for each in self.metrics]
+            short = ranking.cut_short(torch.stack(furthest))
+        counted = None  # all rows; those that are faulty hold nothing that could be noted
+        if weights is not None:
+            weights = _check_weights(weights, rows, device, checks).to(dtype)
+            counted = weights > 0
+        found = (faults.counts, None if checks.rejected is None else checks.faults.counts)
+        invalid = [counts for counts in found if counts is not None]
+        wrong = [rows for rows in (faults.rows, checks.rejected) if rows is not None]
+        if wrong and (counted is not None or short is not None or action != "skip"):
+            counted = _both(counted, ~(wrong[0] if len(wrong) == 1 else wrong[0] | wrong[1]))
+        violations = sum(invalid[1:], invalid[0])[None] if invalid else None
+        if short is not None and counted is not None and violations is not None:
+            short = short if faults.rows is None else short > faults.rows
+            violations = violations.repeat(len(self.metrics), 1)
+            violations[:, list(VIOLATIONS).index("list_short")] += short.sum(1)
+            counted = counted & ~short
+        used = _both(counted, relevant if action == "skip" else None)
+        if ranking.gains is not None or not self._always_defined:
+            used = _both(used, ~values.isnan())
+        used = torch.ones_like(empty) if used is None else used
+        used = used if used.dim() == 2 else used[None]
+        values = keep(values, used, 0)
+        if weights is not None:
+            weights = keep(weights, used, 0)
+        if self._weigh_rows:
+            own = (used.to(dtype) if weights is None else weights).expand(values.shape)
+            several = zip(self.metrics, own, strict=True)
+            weights = torch.stack([each.row_weights(ranking, row) for each, row in several])
+            used = used & (weights > 0)
+        notes = torch.stack([empty, ranking.unreachable, ranking.tied])[:, None]
+        if counted is not None:
+            notes = notes & counted
+        return BatchRows(values, weights, used, notes, violations)
+
+    def values(self, ranking: Ranking) -> Tensor:
+        """Value of each row for each metric, float [metrics, B]; anything in rows without a relevant item."""
+        parts = [question.ask(ranking) for question in self._questions]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(ranking.ranks.dtype)
+
+
+class _Question(NamedTuple):
+    """A formula with its options, asked once for some metrics."""
+
+    label: str
+    formula: Formula
+    metrics: int
+    k: tuple[Any, ...]
+    options: dict[str, Any]
+    within: Needs | None  # what an own formula may see; None = everything
+
+    @classmethod
+    def to(cls, metrics: Sequence[Reader]) -> _Question:
+        """Ask for metrics that differ in their cut-offs alone."""
+        first, formula = metrics[0], type(metrics[0]).formula
+        k: tuple[Any, ...] = ()
+        if first.takes_k:
+            k = (tuple(metric.k for metric in metrics) if len(metrics) > 1 else first.k,)
+        # what is beside an own formula changes nothing, nor does it change that
+        beside = first.many_cutoffs or first.needs.each_relevant or first.is_ours
+        unmasked = getattr(formula, "unmasked", formula)
+        return cls(first.label, unmasked, len(metrics), k, first.options, None if beside else first.needs)
+
+    def ask(self, ranking: Ranking) -> Tensor:
+        """Return a row for each of the metrics, [metrics, B]."""
+        several = self.metrics
+        read = ranking if self.within is None else ranking.within(self.within.depth)
+        found = self.formula(read, *self.k, **self.options)
+        rows, device = ranking.ranks.shape[0], ranking.ranks.device
+        shape = (several, rows) if several > 1 else (rows,)
+        if not isinstance(found, Tensor) or found.shape != shape or found.device != device:
+            what = f"a row for each of the cut-offs {self.k[0]}, " if several > 1 else "one value a row, "
+            raise TypeError(
+                f"the formula of {self.label} must return {what}a tensor {list(shape)} on {device}, got "
+                f"{describe(found)}{f' on {found.device}' if isinstance(found, Tensor) else ''}"
+            )
+        return found if several > 1 else found[None]
+
+
+def _alike(metrics: Sequence[Reader]) -> list[list[int]]:
+    """Put together the places of metrics whose formula takes all their cut-offs at once."""
+    alike: list[list[int]] = []
+    for place, metric in enumerate(metrics):
+        for places in alike if metric.many_cutoffs and metric.k is not None else ():
+            other = metrics[places[0]]
+            same = type(metric).formula is type(other).formula and metric.options == other.options
+            if same and other.k is not None:
+                places.append(place)
+                break
+        else:
+            alike.append([place])
+    return alike
+
+
+class BatchRows(NamedTuple):
+    """What each row of a batch adds to some metrics; a matrix has a row for each of them, or one if all agree."""
+
+    values: Tensor  # float [metrics, B], 0 where the row is not used
+    weights: Tensor | None  # float [metrics or 1, B], 0 where the row is not used; None = 1 where it is
+    used: Tensor  # bool [metrics or 1, B]
+    notes: Tensor  # bool [3, metrics or 1, B]: skipped, unreachable, tied
+    invalid: Tensor | None  # int64 [metrics or 1, kinds]: violations of the batch; None = none
+
+    def tallies(self) -> list[Tally]:
+        """Add the rows up, for each metric: w, wv, w^2, w^2 v, w^2 v^2; users, notes, violations."""
+        weighted = self.values if self.weights is None else self.weights * self.values
+        parts = [self.used, weighted, weighted.square(), *self.notes.unbind()]
+        if self.weights is not None:
+            parts += [self.weights, self.weights.square(), self.weights * weighted]
+        # one reduction for all of them; float64 counts up to 2^53
+        totals = torch.cat(parts).sum(1)
+        picked = totals[_terms(len(self.values), tuple(len(part) for part in parts), totals.device)]
+        invalid = no_violations(totals.device) if self.invalid is None else self.invalid
+        counts = torch.cat([picked[:, 5:].to(torch.int64), invalid.expand(len(picked), -1)], 1)
+        return [Tally(*each) for each in zip(picked[:, :5].unbind(), counts.unbind(), strict=True)]
+
+
+@constant
+def _terms(metrics: int, rows: tuple[int, ...], device: torch.device) -> Tensor:
+    """Where a metric's five sums and four counts stand among `BatchRows.tallies`' totals: int64 [metrics, 9]."""
+    metric, first, places = torch.arange(metrics), 0, []
+    for several in rows:
+        places.append(metric % several + first)
+        first += several
+    used, wv, w2v2, *noted = places[:6]
+    w, w2, w2v = places[6:] or (used, used, wv)
+    return torch.stack([w, wv, w2, w2v, w2v2, used, *noted], 1).to(device)
+
+
+def _both(some: Tensor | None, others: Tensor | None) -> Tensor | None:
+    """Return the rows that are in both masks; None is all of them."""
+    if some is None or others is None:
+        return others if some is None else some
+    return some & others
+
+
+def _check_weights(weights: Tensor, rows: int, device: torch.device, checks: Checks) -> Tensor:
+    check_tensor("weights", weights)
+    check_strided("weights", weights, "0")
+    if weights.shape != (rows,) or weights.is_complex() or weights.device != device:
+        raise ValueError(f"weights must be numbers [{rows}] on {device}, got {describe(weights)} on {weights.device}")
+    if checks.enabled:
+        wrong = ~(weights.isfinite() & (weights >= 0))
+        checks.reject("weights", wrong, lambda row: f"row {row} weighs {weights[row]}")
+    return weights
