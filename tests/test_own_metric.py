@@ -213,6 +213,20 @@ def test_equal_labels_are_not_taken_for_one_metric(one, other):
         one.clone().merge_state(other.clone())
 
 
+class FirstAtLast(trm.MRR):
+    """1 where the first place is relevant, and no value elsewhere: MRR itself always has one."""
+
+    formula = staticmethod(lambda ranking, k=None: torch.where(ranking.ranks[:, 0] == 1, 1.0, torch.nan))
+
+
+def test_another_formula_need_not_have_a_value():
+    """A subclass of ours that has a formula of its own may leave rows out."""
+    for metric in (FirstAtLast(2), trm.RecMetricCollection([FirstAtLast(2), trm.MRR(2)])):
+        metric.update(SCORES, TARGET)
+        found = metric.compute()
+        assert (found["FirstAtLast@2"] if isinstance(found, dict) else found) == 1
+
+
 def test_gains_and_penalties_are_cut_with_the_ranks():
     """Whatever stands behind the k-th place has no rank for the formula; what is known of the row stays."""
     ranking = trm.Ranking.from_scores(SCORES[:1], torch.tensor([[1, 0, 3]]), gains=torch.tensor([[1.0, 2.0, -1.0]]))

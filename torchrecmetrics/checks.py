@@ -132,8 +132,16 @@ def check_k(k: Any, name: str = "k", least: int = 1) -> int:
     return value
 
 
-def check_cutoffs(k: int | Sequence[int]) -> int | tuple[int, ...]:
+class Cutoffs(tuple[int, ...]):
+    """Several cut-offs that have been checked."""
+
+    __slots__ = ()
+
+
+def check_cutoffs(k: int | Sequence[int]) -> int | Cutoffs:
     """Return one cut-off or several, each an int >= 1, or raise."""
+    if isinstance(k, Cutoffs):
+        return k
     if not isinstance(k, Sequence) or isinstance(k, str):
         try:
             return check_k(k)
@@ -141,7 +149,7 @@ def check_cutoffs(k: int | Sequence[int]) -> int | tuple[int, ...]:
             raise TypeError(f"{error}; several cut-offs are a list") from None
     if not len(k):
         raise ValueError("k holds no cut-off")
-    return tuple(check_k(one) for one in k)
+    return Cutoffs(check_k(one) for one in k)
 
 
 def check_padding_idx(padding_idx: Any) -> int | None:

@@ -122,6 +122,7 @@ class RankingMetric(SummedMetric):
             cls._signature = Signature.read(cls.__name__, formula)
             cls.formula = staticmethod(formula)  # a plain function would be bound to the metric
             cls._name = cls.__dict__.get("_name", cls.__name__)
+            cls.always_defined = cls.__dict__.get("always_defined", False)  # that of another formula says nothing
             if not re.fullmatch(r"[A-Za-z0-9_-]+", cls._name):
                 raise TypeError(f"{cls._name} becomes a label: letters, digits, '-' and '_' only")
         cls.is_ours = cls.__module__.startswith("torchrecmetrics.")

@@ -85,6 +85,7 @@ class Precision(_OfRecommended):
 
     formula: ClassVar[Formula] = staticmethod(functional.precision)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    always_defined = True
     many_cutoffs = True
 
     def __init__(
@@ -99,7 +100,8 @@ class Precision(_OfRecommended):
         super().__init__(
             k, denominator=denominator, score_threshold=score_threshold, zero_division=zero_division, **options
         )
-        self.always_defined = not math.isnan(zero_division)
+        if math.isnan(zero_division):
+            self.always_defined = False
 
 
 class Recall(RankingMetric):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.arrays import constant, float_dtype, keep
-from torchrecmetrics.checks import VIOLATIONS, Checks, check_strided, check_tensor, describe, no_violations
+from torchrecmetrics.checks import VIOLATIONS, Checks, Cutoffs, check_strided, check_tensor, describe, no_violations
 from torchrecmetrics.options import EmptyTargetAction, Formula
 from torchrecmetrics.ranking import Needs, Ranking
 from torchrecmetrics.ranking.rules import Rules
@@ -130,7 +130,7 @@ class _Question(NamedTuple):
     """A formula with its options, asked once for some metrics."""
 
     label: str
-    formula: Formula
+    kind: type[Reader]
     metrics: int
     k: tuple[Any, ...]
     options: dict[str, Any]
@@ -139,20 +139,20 @@ class _Question(NamedTuple):
     @classmethod
     def to(cls, metrics: Sequence[Reader]) -> _Question:
         """Ask for metrics that differ in their cut-offs alone."""
-        first, formula = metrics[0], type(metrics[0]).formula
+        first = metrics[0]
         k: tuple[Any, ...] = ()
         if first.takes_k:
-            k = (tuple(metric.k for metric in metrics) if len(metrics) > 1 else first.k,)
+            k = (Cutoffs(metric.k or 0 for metric in metrics) if len(metrics) > 1 else first.k,)
         # what is beside an own formula changes nothing, nor does it change that
         beside = first.many_cutoffs or first.needs.each_relevant or first.is_ours
-        unmasked = getattr(formula, "unmasked", formula)
-        return cls(first.label, unmasked, len(metrics), k, first.options, None if beside else first.needs)
+        return cls(first.label, type(first), len(metrics), k, first.options, None if beside else first.needs)
 
     def ask(self, ranking: Ranking) -> Tensor:
         """Return a row for each of the metrics, [metrics, B]."""
         several = self.metrics
         read = ranking if self.within is None else ranking.within(self.within.depth)
-        found = self.formula(read, *self.k, **self.options)
+        formula = self.kind.formula
+        found = getattr(formula, "unmasked", formula)(read, *self.k, **self.options)
         rows, device = ranking.ranks.shape[0], ranking.ranks.device
         shape = (several, rows) if several > 1 else (rows,)
         if not isinstance(found, Tensor) or found.shape != shape or found.device != device:
@@ -191,12 +191,12 @@ class BatchRows(NamedTuple):
     def tallies(self) -> list[Tally]:
         """Add the rows up, for each metric: w, wv, w^2, w^2 v, w^2 v^2; users, notes, violations."""
         weighted = self.values if self.weights is None else self.weights * self.values
-        parts = [self.used, weighted, weighted.square(), *self.notes.unbind()]
+        parts = [self.used, weighted, weighted.square(), self.notes.flatten(0, 1)]
         if self.weights is not None:
             parts += [self.weights, self.weights.square(), self.weights * weighted]
         # one reduction for all of them; float64 counts up to 2^53
         totals = torch.cat(parts).sum(1)
-        picked = totals[_terms(len(self.values), tuple(len(part) for part in parts), totals.device)]
+        picked = totals.take(_terms(len(self.values), tuple(part.shape[0] for part in parts), totals.device))
         invalid = no_violations(totals.device) if self.invalid is None else self.invalid
         counts = torch.cat([picked[:, 5:].to(torch.int64), invalid.expand(len(picked), -1)], 1)
         return [Tally(*each) for each in zip(picked[:, :5].unbind(), counts.unbind(), strict=True)]
@@ -205,8 +205,10 @@ class BatchRows(NamedTuple):
 @constant
 def _terms(metrics: int, rows: tuple[int, ...], device: torch.device) -> Tensor:
     """Where a metric's five sums and four counts stand among `BatchRows.tallies`' totals: int64 [metrics, 9]."""
+    used_rows, *_, noted_rows = rows[:4]
+    each = [used_rows, metrics, metrics, *[noted_rows // 3] * 3, *rows[4:]]
     metric, first, places = torch.arange(metrics), 0, []
-    for several in rows:
+    for several in each:
         places.append(metric % several + first)
         first += several
     used, wv, w2v2, *noted = places[:6]

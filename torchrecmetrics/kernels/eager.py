@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -47,16 +48,15 @@ def by_comparing(scores: Tensor, question: Question) -> Counts:
     """Compare every score with every threshold: two comparisons a threshold, one a floor."""
     thresholds = question.thresholds
     edges = with_floors(thresholds, question.floors)
-    scratch = _Scratch()
     if not question.masks and _reads_well(scores) and scores.numel() * edges.shape[1] <= _at_once(scores.device):
-        above, at_least = _matches(torch.gt, scores, thresholds, scratch), _matches(torch.ge, scores, edges, scratch)
+        above, at_least = _matches(torch.gt, scores, thresholds), _matches(torch.ge, scores, edges)
         return to_counts(edges, thresholds.shape[1], above, at_least, scores.amax(1), question.removed)
     above = thresholds.new_zeros(thresholds.shape, dtype=torch.int64)
     at_least = thresholds.new_zeros(edges.shape, dtype=torch.int64)
     highest = _lowest(scores)
     for row, tile in _read(scores, question.masks, edges.shape[1], highest):
-        above[row] += _matches(torch.gt, tile, thresholds[row], scratch)
-        at_least[row] += _matches(torch.ge, tile, edges[row], scratch)
+        above[row] += _matches(torch.gt, tile, thresholds[row])
+        at_least[row] += _matches(torch.ge, tile, edges[row])
     return to_counts(edges, thresholds.shape[1], above, at_least, highest, question.removed)
 
 
@@ -124,7 +124,7 @@ def by_blocks(scores: Tensor, question: Question) -> Counts:
     near = None
     if thresholds.numel() * maxima.shape[1] >= _AT_ONCE:  # a row whose best threshold is far has no near one
         best = without_nan(working(thresholds), -torch.inf).amax(1, keepdim=True)
-        surely_above = _matches(torch.gt, levels[0], best, _Scratch())
+        surely_above = _matches(torch.gt, levels[0], best)
         if removed is not None:
             surely_above -= count_above(removed, best.to(removed.dtype))
         near = ((surely_above < depth) & (best > -torch.inf))[:, 0].nonzero()[:, 0]
@@ -158,12 +158,11 @@ def _look_again(
     if near is not None:
         thresholds, levels = thresholds[near], [level[near] for level in levels]
         removed = None if removed is None else removed[near]
-    scratch = _Scratch()
     asked = working(thresholds)
     slot = None  # where the thresholds asked for stood; None = where they stand
     # to settle most thresholds by groups first pays from here on (782 blocks, depth 20: 8 thresholds for 512 rows)
     for level in levels if asked.numel() * levels[-1].shape[1] >= _AT_ONCE else levels[-1:]:
-        above = _matches(torch.gt, level, asked, scratch)
+        above = _matches(torch.gt, level, asked)
         if removed is not None:
             above -= count_above(removed, asked.to(removed.dtype))
         is_open = (above < depth) & (asked > -torch.inf)
@@ -198,11 +197,11 @@ def _compare_rows(
     scores: Tensor, rows: Tensor, asked: Tensor, masks: Sequence[Tensor], removed: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Count what is better than, and what equals, one threshold in each of some `rows`; `removed` beside them."""
-    values, scratch = working(scores.index_select(0, rows)), _Scratch()
+    values = working(scores.index_select(0, rows))
     for mask in masks:
         values = values.masked_fill(mask[rows] if mask.dim() == 2 else mask, -torch.inf)
-    above = _matches(torch.gt, values, asked[:, None], scratch)
-    at_least = _matches(torch.ge, values, asked[:, None], scratch)
+    above = _matches(torch.gt, values, asked[:, None])
+    at_least = _matches(torch.ge, values, asked[:, None])
     if removed is not None:
         above -= count_above(removed, asked[:, None].to(removed.dtype))
         at_least -= count_at_least(removed, asked[:, None].to(removed.dtype))
@@ -213,7 +212,6 @@ def _compare_blocks(
     scores: Tensor, near: Tensor, asked: Tensor, masks: Sequence[Tensor], maxima: Tensor, size: int
 ) -> tuple[Tensor, Tensor]:
     """Count what is > and >= the thresholds `asked` of the rows `near`, in the blocks that reach the lowest of them."""
-    scratch = _Scratch()
     least = without_nan(asked, torch.inf).amin(1, keepdim=True)
     row, block = (~(maxima < least)).nonzero(as_tuple=True)  # a block whose maximum is NaN hides the others: look
     whole = maxima.shape[1] * size
@@ -226,14 +224,14 @@ def _compare_blocks(
         values = working(_take_blocks(scores, near[i], j, size))
         for mask in masked:
             values = values.masked_fill(mask[near[i], j] if mask.dim() == 3 else mask[j], -torch.inf)
-        above.index_add_(0, i, _matches(torch.gt, values, asked[i], scratch))
-        at_least.index_add_(0, i, _matches(torch.ge, values, asked[i], scratch))
+        above.index_add_(0, i, _matches(torch.gt, values, asked[i]))
+        at_least.index_add_(0, i, _matches(torch.ge, values, asked[i]))
     if whole < scores.shape[1]:
         values = working(scores[:, whole:][near])
         for mask in masks:
             values = values.masked_fill(mask[:, whole:][near] if mask.dim() == 2 else mask[whole:], -torch.inf)
-        above += _matches(torch.gt, values, asked, scratch)
-        at_least += _matches(torch.ge, values, asked, scratch)
+        above += _matches(torch.gt, values, asked)
+        at_least += _matches(torch.ge, values, asked)
     return above, at_least
 
 
@@ -293,7 +291,7 @@ def _candidates(
     return tile
 
 
-def _matches(compare: Callable[..., Tensor], values: Tensor, thresholds: Tensor, scratch: _Scratch) -> Tensor:
+def _matches(compare: Callable[..., Tensor], values: Tensor, thresholds: Tensor) -> Tensor:
     """How many of each row's `values` [R, n] compare true with each of its thresholds [R, T]: int64 [R, T]."""
     thresholds = working(thresholds)[:, :, None]
     at_once = max(1, _at_once(values.device) // max(1, values.shape[1] * thresholds.shape[1]))
@@ -303,22 +301,31 @@ def _matches(compare: Callable[..., Tensor], values: Tensor, thresholds: Tensor,
         wanted = thresholds[top : top + at_once]
         out = None
         if values.device.type == "cpu":  # floats are summed several times faster there than bools; exact up to 2^24
-            out = scratch((len(piece), wanted.shape[1], piece.shape[2]), torch.float32, values.device)
+            out = _compared((len(piece), wanted.shape[1], piece.shape[2]), torch.float32, values.device)
         sums.append(compare(piece, wanted, out=out).sum(2))
     return (sums[0] if len(sums) == 1 else torch.cat(sums)).to(torch.int64)
 
 
-class _Scratch:
+class _Scratch(threading.local):
     """Memory that is used again: fresh pages cost more than what is written to them."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_most: int | None = None) -> None:
         self._flat: Tensor | None = None
+        self._at_most = at_most  # so many numbers are kept
 
     def __call__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         size = math.prod(shape)
-        if self._flat is None or len(self._flat) < size:
-            self._flat = torch.empty(size, dtype=dtype, device=device)
-        return self._flat[:size].view(shape)
+        flat = self._flat
+        if flat is None or flat.shape[0] < size:
+            with torch.inference_mode(False):  # it may be written to outside
+                flat = torch.empty(size, dtype=dtype, device=device)
+            if self._at_most is None or size <= self._at_most:
+                self._flat = flat
+        return flat[:size].view(shape)
+
+
+#: What comparisons give, until they are summed: at most 8 MB a thread, kept from batch to batch.
+_compared = _Scratch(_AT_ONCE)
 
 
 def _reads_well(scores: Tensor) -> bool:

@@ -1,0 +1,77 @@
+"""How many calls of an update reach the device: on CUDA each is a launch, on the CPU a few microseconds."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import torchrecmetrics as trm
+
+# calls that make a view, or memory that nobody fills
+VIEWS = {
+    "alias",
+    "as_strided",
+    "detach",
+    "empty",
+    "expand",
+    "permute",
+    "select",
+    "slice",
+    "split_with_sizes",
+    "squeeze",
+}
+VIEWS |= {"t", "transpose", "unbind", "unfold", "unsqueeze", "view", "_unsafe_view"}
+
+
+class Calls(TorchDispatchMode):
+    """Counts what is more than a view."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function._schema.name.split("::")[1]
+        if name not in VIEWS:
+            self.names.append(name)
+        return function(*args, **(kwargs or {}))
+
+
+def calls(metrics, *batch, **options):
+    """Those of an update, once what depends on sizes alone is there."""
+    metrics = metrics.to("meta")
+    batch = [part.to("meta") for part in batch]
+    metrics.update(*batch, **options)
+    with Calls() as counted:
+        metrics.update(*batch, **options)
+    return counted.names
+
+
+def eighteen():
+    return trm.RecMetricCollection(["HR", "NDCG", "MRR", "Precision", "Recall", "MAP"], k=[5, 10, 20])
+
+
+@pytest.mark.parametrize(("relevant", "most"), [(1, 60), (20, 90)])
+def test_an_update_from_scores(relevant, most):
+    """18 metrics, a catalogue that is read in one piece: a change that adds a launch shows here."""
+    target = torch.arange(relevant).expand(64, -1)
+    names = calls(eighteen(), torch.zeros(64, 1000), target)
+    assert len(names) <= most, names
+
+
+def test_an_update_from_ranks():
+    """18 metrics, ranks that were made elsewhere."""
+    names = calls(eighteen(), torch.ones(64, 1, dtype=torch.int64), depth=40)
+    assert len(names) <= 40, names
+
+
+def test_more_metrics_hardly_add_any():
+    """What grows with the metrics is the formulas, not the sums nor the states."""
+    scores, target = torch.zeros(64, 1000), torch.arange(3).expand(64, -1)
+    one, five = (calls(trm.RecMetricCollection(["HR", "Recall"], k=k), scores, target) for k in (5, [1, 2, 3, 4, 5]))
+    assert len(one) == len(five), (len(one), len(five))
+
+
+def test_one_metric():
+    """A single metric asks for what its formula needs alone."""
+    names = calls(trm.HR(10), torch.zeros(1, 1000), torch.zeros(1, dtype=torch.int64))
+    assert len(names) <= 50, names
