@@ -671,3 +671,19 @@ def test_gains_are_binary_for_metrics_that_cannot_use_them():
     ):
         other = metric.clone()
         assert value(metric, scores, graded) == value(other, scores, graded > 0)
+
+
+@pytest.mark.parametrize("metric", [trm.Recall(2, weighted=True), trm.Recall(2), trm.F1(2), trm.NDCG(2), trm.MAP(2)])
+def test_bare_ranks_count_all_relevant_items(metric):
+    """However few columns of ranks a cut-off reads, the relevant items behind them count."""
+    ranks = torch.tensor([[1, 3, 4, 5, 6], [2, 0, 7, 1, 0]])
+    whole = metric.clone()
+    metric.update(ranks)
+    whole.update(trm.Ranking.from_ranks(ranks))
+    assert metric.compute() == whole.compute()
+    lists, target = torch.tensor([[9, 8]]), torch.tensor([[9, 1, 2, 3, 4]])
+    metric.reset()
+    metric.update(trm.Ranking.from_topk(lists, target))
+    whole.reset()
+    whole.update(torch.tensor([[1, 99, 99, 99, 99]]), depth=2)
+    assert metric.compute() == whole.compute()

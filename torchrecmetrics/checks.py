@@ -63,6 +63,10 @@ class Checks:
         self._found: list[tuple[str, Tensor]] = []
         self._rejected: Tensor | None = None
 
+    def clear(self, look: Callable[[], bool]) -> bool:
+        """Whether a quick look at the values, where those may be waited for, rules a violation out."""
+        return self.at_once and look()
+
     def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:
         """Reject rows where `rows` is true, [B] or anywhere in [B, n]; `detail` describes the first of them."""
         if self.at_once:

@@ -120,7 +120,7 @@ def recall(
         raise ValueError("recall is either truncated (divided by min(k, R)) or weighted by gains, not both")
     if weighted:
         found = _first(_gains(ranking), _num_found(ranking, k, score_threshold))
-        return found / ranking.ideal_gains.sum(1)
+        return found / (_relevant(ranking) if ranking.gains is None else ranking.ideal_gains.sum(1))
     hits = _hits(ranking, k, score_threshold)
     return hits / (_at_most(ranking, k) if truncated else _relevant(ranking))
 
@@ -170,7 +170,7 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
     exponential gains: Burges et al., Learning to rank using gradient descent, 2005.
     """
     check_choice("gain", gain, ("linear", "exponential"))
-    width = ranking.ranks.shape[1]
+    width = ranking.near.shape[1]
     plain = ranking.gains is None and ranking.penalties is None
     found = _over_hits(ranking, _dcg(ranking) if plain else _graded_dcg(ranking, gain), k)
     if plain and width == 1:
@@ -289,7 +289,7 @@ def _check_zero_division(value: float) -> None:
 def _over_hits(ranking: Ranking, sums: Tensor, k: Cutoffs | None) -> Tensor:
     """Sum of the values of the hits in the first `k` places, [B] or [K, B]; `sums` from `_sums`."""
     k = None if k is None else check_cutoffs(k)
-    if ranking.ranks.shape[1] == 1:
+    if sums.shape[1] == 1:
         return keep(sums[:, 0], ranking.any_hit(k), 0)
     return _first(sums, ranking.num_hits(k))
 
@@ -313,7 +313,8 @@ def _sums(values: Tensor) -> Tensor:
 @derived
 def _hit_precisions(ranking: Ranking) -> Tensor:
     """Precision at each hit, i / r_i: [B, T]; 0 for what was not found."""
-    return ranking.hit_number / ranking.ranks
+    number = counting(ranking.near.shape[1], ranking.ranks.dtype, ranking.ranks.device)
+    return number / ranking.near
 
 
 @derived
@@ -331,7 +332,7 @@ def _gains(ranking: Ranking) -> Tensor:
 @derived
 def _discounts(ranking: Ranking) -> Tensor:
     """1 / log2(1 + r), [B, T]; 0 for what was not found."""
-    return torch.log2(1 + ranking.ranks).reciprocal_()
+    return torch.log2(1 + ranking.near).reciprocal_()
 
 
 @derived

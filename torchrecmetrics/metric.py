@@ -325,8 +325,7 @@ class RankingMetric(SummedMetric):
                 what = "; ".join(f"{in_words(rows)} {text}" for rows, text in found if rows)
                 raise ValueError(f"{metric.label}: bad input since the last reset: {what}")
         sums = torch.stack([tally.sums for tally in tallies], 1)
-        used = torch.tensor([numbers[0] for numbers in counts], dtype=sums.dtype, device=sums.device)
-        errors = Later(_standard_errors, sums, used)
+        errors = Later(_standard_errors, sums, [numbers[0] for numbers in counts])
         means = (sums[1] / sums[0]).unbind()
         return [
             Summary(mean, errors, place, *numbers[:4])
@@ -334,8 +333,9 @@ class RankingMetric(SummedMetric):
         ]
 
 
-def _standard_errors(sums: Tensor, used: Tensor) -> Tensor:
+def _standard_errors(sums: Tensor, num_used: list[int]) -> Tensor:
     """Return the standard errors of means, [metrics], from their five sums [5, metrics] and number of rows."""
+    used = torch.tensor(num_used, dtype=sums.dtype, device=sums.device)
     w, wv, w2, w2v, w2v2 = sums.unbind()
     mean = wv / w
     variance = w2v2 - 2 * mean * w2v + mean.square() * w2

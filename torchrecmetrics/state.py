@@ -29,7 +29,7 @@ class Tally(NamedTuple):
 class Later:
     """A tensor that is made of others when somebody asks for it, once."""
 
-    def __init__(self, make: Callable[..., Tensor], *given: Tensor) -> None:
+    def __init__(self, make: Callable[..., Tensor], *given: Any) -> None:
         self._make, self._given = make, given
         self._made: Tensor | None = None
 

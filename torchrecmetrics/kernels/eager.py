@@ -169,9 +169,12 @@ def _look_again(
         cell = is_open.view(-1).nonzero()[:, 0]
         if len(cell) * scores.shape[1] <= _AT_ONCE:  # so few that their whole rows are compared
             if len(cell):
-                row = cell.div(asked.shape[1], rounding_mode="floor")
-                at = row if near is None else near[row]
-                place = at * width + (cell % asked.shape[1] if slot is None else slot.view(-1)[cell])
+                columns = asked.shape[1]
+                row = cell if columns == 1 else cell.div(columns, rounding_mode="floor")
+                at, place = row, cell
+                if near is not None or slot is not None:
+                    at = row if near is None else near[row]
+                    place = at * width + (cell % columns if slot is None else slot.view(-1)[cell])
                 taken = None if removed is None else removed[row]
                 found = _compare_rows(scores, at, asked.reshape(-1)[cell], masks, taken)
                 for counts, some in zip((better, equal), found, strict=True):
@@ -197,7 +200,8 @@ def _compare_rows(
     scores: Tensor, rows: Tensor, asked: Tensor, masks: Sequence[Tensor], removed: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Count what is better than, and what equals, one threshold in each of some `rows`; `removed` beside them."""
-    values = working(scores.index_select(0, rows))
+    taken = _taken((len(rows), scores.shape[1]), scores.dtype, scores.device)
+    values = working(torch.index_select(scores, 0, rows, out=taken))
     for mask in masks:
         values = values.masked_fill(mask[rows] if mask.dim() == 2 else mask, -torch.inf)
     above = _matches(torch.gt, values, asked[:, None])
@@ -316,7 +320,7 @@ class _Scratch(threading.local):
     def __call__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         size = math.prod(shape)
         flat = self._flat
-        if flat is None or flat.shape[0] < size:
+        if flat is None or flat.shape[0] < size or flat.dtype != dtype:
             with torch.inference_mode(False):  # it may be written to outside
                 flat = torch.empty(size, dtype=dtype, device=device)
             if self._at_most is None or size <= self._at_most:
@@ -324,8 +328,9 @@ class _Scratch(threading.local):
         return flat[:size].view(shape)
 
 
-#: What comparisons give, until they are summed: at most 8 MB a thread, kept from batch to batch.
-_compared = _Scratch(_AT_ONCE)
+#: What comparisons give, until they are summed, and rows that are looked at again: kept from batch to batch, at most 4
+#: MB of each in a thread.
+_compared, _taken = _Scratch(_SMALL), _Scratch(_SMALL)
 
 
 def _reads_well(scores: Tensor) -> bool:

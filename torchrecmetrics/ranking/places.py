@@ -130,6 +130,13 @@ class Places:
         """Int64 [len(VIOLATIONS)]: rows left out by kind, where they did not raise at once."""
         return self.faults.counts
 
+    @property
+    def near(self) -> Tensor:
+        """`ranks` without columns of `inf` alone: no more than `depth` items stand in the first `depth` places."""
+        if self.depth is None or self.gains is not None or self.depth >= self.ranks.shape[1]:
+            return self.ranks
+        return self.ranks[:, : self.depth]
+
     def hits(self, k: int | Tensor | None) -> Tensor:
         """Which relevant items stand in the first `k` places (None: anywhere; [B]: a row's own k <= T), bool [B, T].
 
@@ -161,13 +168,14 @@ class Places:
         """Count hits like `num_hits`, down to a place (or [K, 1] places) that may lie behind what is known."""
         last = torch.finfo(self.ranks.dtype).max if place is None else place
         edge = last[..., None] if isinstance(last, Tensor) else last
-        if self.ranks.numel() < 2**15:  # to wake threads for a search would take longer
-            return (self.ranks <= edge).sum(-1)
+        ranks = self.near
+        if ranks.numel() < 2**15:  # to wake threads for a search would take longer
+            return (ranks <= edge).sum(-1)
         if isinstance(last, Tensor) and last.dim() == 2:
-            edges = last.to(self.ranks.dtype).T.expand(len(self), -1)
-            return search(self.ranks, edges, right=True).T
-        edge = edge.to(self.ranks.dtype) if isinstance(edge, Tensor) else self.ranks.new_full((len(self), 1), edge)
-        return search(self.ranks, edge, right=True)[:, 0]  # ranks ascend
+            edges = last.to(ranks.dtype).T.expand(len(self), -1)
+            return search(ranks, edges, right=True).T
+        edge = edge.to(ranks.dtype) if isinstance(edge, Tensor) else ranks.new_full((len(self), 1), edge)
+        return search(ranks, edge, right=True)[:, 0]  # ranks ascend
 
     def cutoffs(self, k: int | Sequence[int]) -> int | Tensor:
         """Return one cut-off as it is, several as a column that broadcasts against rows, int64 [K, 1]."""

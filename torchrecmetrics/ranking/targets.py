@@ -33,6 +33,7 @@ class Targets(NamedTuple):
     relevant: Tensor  # bool
     outside: Tensor | None  # bool, excluded; None where nothing can be
     excluded: Excluded
+    ascending: Tensor  # int64, the ids in order, padding < 0; unchecked ones beside scores as they came
 
     @classmethod
     def read(
@@ -45,11 +46,11 @@ class Targets(NamedTuple):
         checks: Checks,
     ) -> Targets:
         """Read target, gains and exclude for scores of this shape, or lists (items None)."""
-        ids, listed, gains = _entries(target, gains, shape, rules, checks)
+        ids, listed, gains, ascending = _entries(target, gains, shape, rules, checks)
         excluded = Excluded(exclude, shape, rules, checks)
         relevant = listed if gains is None else listed & (gains > 0)
         outside = excluded.contains(ids, listed) if excluded else None
-        targets = cls(ids, listed, gains, relevant, outside, excluded)
+        targets = cls(ids, listed, gains, relevant, outside, excluded, ascending)
         both = targets.overlapping
         if both is not None and rules.take_overlap == "error" and checks.enabled:
             checks.reject("overlap", both, lambda row: _overlap_detail(row, ids, both))
@@ -77,8 +78,8 @@ def selected(target: Tensor | Batch, gains: Tensor | None) -> tuple[Tensor, Tens
 
 def _entries(
     target: Tensor, gains: Tensor | None, shape: tuple[int, int | None], rules: Rules, checks: Checks
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Bring target to ids [B, T] inside the catalogue, `listed` (not padding) and gains beside them."""
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """Bring target to ids [B, T] inside the catalogue, `listed` (not padding) and gains beside them, ids in order."""
     rows, items = shape
     device, padding_idx = checks.device, rules.padding_idx
     if not isinstance(target, Tensor):
@@ -118,24 +119,28 @@ def _entries(
         if ids.shape[1] == 0:
             ids = ids.new_full((rows, 1), -1)
             gain = None if gain is None else gain.new_zeros((rows, 1))
-    inside = ids.clamp(min=0, max=None if items is None else items - 1)
-    listed = inside == ids
+    inside = ids if items is None else ids.clamp(0, items - 1)
+    listed = ids >= 0 if items is None else inside == ids
     asked = ids
     if padding_idx is not None:
         asked = keep(ids, ids != padding_idx, -1)
         listed &= ids != padding_idx
+    if asked.shape[1] > 1 and (checks.enabled or items is None):
+        asked = asked.sort(dim=1).values
     if checks.enabled:
         if asked.shape[1] > 1:
-            asked = asked.sort(dim=1).values
-            twice = (asked[:, 1:] == asked[:, :-1]) & (asked[:, 1:] >= 0)
-            checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
-        if items is not None:
-            beyond = asked[:, -1] >= items
+            twice = asked[:, 1:] == asked[:, :-1]
+            if not checks.clear(lambda: not twice.count_nonzero()):
+                twice = twice & (asked[:, 1:] >= 0)
+                checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
+        last = asked[:, -1]
+        if items is not None and not checks.clear(lambda: not rows or int(last.amax()) < items):
+            beyond = last >= items
             checks.reject("target_range", beyond, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items")
         if gain is not None:
             odd = any_of_row(listed & ~gain.isfinite())
             checks.reject("gains", odd, lambda row: f"row {row} is {shown(gain[row])}")
-    return inside, listed, gain
+    return inside, listed, gain, asked
 
 
 def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import constant, counting, float_dtype, keep, search
+from torchrecmetrics.arrays import constant, counting, float_dtype, keep, scalar, search
 from torchrecmetrics.checks import Checks, any_of_row
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.ranking.places import Graded, Places, Reach, cut
@@ -58,15 +58,17 @@ def place(located: Located, member: Tensor, ties: Ties, secondary: Tensor | None
     """
     member, dtype = member & located.candidate, float_dtype(member.device)
     better, size = keep(located.better, member, _NOWHERE), located.group_size
-    group, tied = None, size > 1
+    group = None
     last = _NOWHERE // 2 if depth is None else depth
     number: int | Tensor = 1  # 1, 2, 3, ... in the group, of so many
     members: int | Tensor = 1
-    if member.shape[1] == 1:
-        order = _first_slot(member.device).expand(member.shape)
-    elif located.gains is None and member.device.type == "cpu" and not (member & tied).count_nonzero():
+    alone = member.shape[1] == 1
+    if not alone and located.gains is None and _untied(member, size):
         better, order = better.sort(dim=1)
         return Placed(order, cut((better + 1).to(dtype), last), None, None)
+    tied = size > 1
+    if alone:
+        order = _first_slot(member.device).expand(member.shape)
     else:
         if secondary is None:
             better, order = better.sort(dim=1)  # which of two equals stands first changes no rank
@@ -89,6 +91,13 @@ def place(located: Located, member: Tensor, ties: Ties, secondary: Tensor | None
         ranks = better + ((size.clamp(min=1) + 1) * number).to(dtype) / (members + 1)
     near = ranks <= last
     return Placed(order, keep(ranks, near, torch.inf), group, tied & near)
+
+
+def _untied(member: Tensor, size: Tensor) -> bool:
+    """Whether it can be said without waiting that no member shares its score."""
+    if member.device.type != "cpu" or not member.numel():
+        return False
+    return int(size.amax()) <= 1 or not (member & (size > 1)).count_nonzero()
 
 
 @constant
@@ -126,7 +135,7 @@ class FromLocated(Places):
             penalties = graded(located.unwanted, place(located, located.unwanted, _MIRRORED[ties], secondary, depth))
         num_relevant = located.relevant.sum(1)
         if placed.tied is None:
-            tied = torch.zeros_like(num_relevant, dtype=torch.bool)
+            tied = scalar(False, torch.bool, num_relevant.device).expand(num_relevant.shape)
         else:
             places = asked.places(num_relevant)
             counted = placed.tied if places is None or places is depth else placed.tied & (found.ranks <= places)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import float_dtype, scalar, search
+from torchrecmetrics.arrays import float_dtype, keep, scalar, search
 from torchrecmetrics.checks import Checks, Validation, check_choice, check_ids, check_integer_target, shown
 from torchrecmetrics.interactions import Batch
 from torchrecmetrics.ranking.excluded import Exclude
@@ -73,39 +73,45 @@ class FromTopk(Places):
         checks = Checks(validate_args, device, rows)
         targets = Targets.read(target, gains, exclude, (rows, None), rules, checks)
 
-        # where each target stands in its list, if it does
+        # what leaves the list makes those behind it move up
         item_ids = item_ids.long()
         given = item_ids >= 0
         first_stands = duplicates == "first"
-        by_id, slot = item_ids.where(given, -1).sort(dim=1, stable=first_stands)
+        by_id, slot = keep(item_ids, given, -1).sort(dim=1, stable=first_stands)
         again = _again(by_id, padding_idx) if first_stands or checks.enabled else None
         if again is not None and not first_stands:
             checks.reject("list_repeat", again, lambda row: _repeat_detail(row, item_ids))
-        nearest = search(by_id, targets.ids).clamp(max=depth - 1)
-        at = slot.gather(1, nearest)
-        present = targets.listed & (by_id.gather(1, nearest) == targets.ids)
-
-        # what leaves the list makes those behind it move up
-        removed = targets.excluded.contains(item_ids, given)
+        removed = None
+        if targets.excluded:
+            removed = targets.excluded.contains(item_ids, given)
         if padding_idx is not None:
-            removed |= given & (item_ids == padding_idx)
-        if rules.take_overlap == "keep" and (both := targets.overlapping) is not None:
-            kept = (both & present).to(torch.int64)
-            removed &= torch.zeros_like(item_ids).scatter_add_(1, at, kept) == 0
-        stays = given & ~removed
+            padding = item_ids == padding_idx
+            removed = padding if removed is None else removed | padding
+        if (both := targets.overlapping) is not None and removed is not None and rules.take_overlap == "keep":
+            removed = removed & ~_among(item_ids, keep(targets.ids, both, -1).sort(dim=1).values)
+        stays = given if removed is None else given & ~removed
         if again is not None and first_stands:
-            stays &= torch.ones_like(stays).scatter(1, slot[:, 1:], ~again)
+            stays = stays & torch.ones_like(stays).scatter(1, slot[:, 1:], ~again)
         length = stays.sum(1)
-        placed = present & stays.gather(1, at)
-        places = stays.cumsum(1).gather(1, at).to(float_dtype(device))
+        places = stays.cumsum(1)
 
         relevant = checks.without_rejected(targets.relevant)
-        ranks, order = places.where(placed & relevant, torch.inf).sort(dim=1, stable=True)
-        found, penalties = Graded(ranks), None
-        if targets.gains is not None and (unwanted := targets.unwanted) is not None:
-            found = Graded(ranks, targets.gains.where(relevant, 0).gather(1, order))
-            unwanted = placed & unwanted
-            penalties = Graded(places.where(unwanted, torch.inf), targets.gains.where(unwanted, 0))
+        width = targets.ids.shape[1]
+        found, penalties = None, None
+        if targets.gains is None:
+            hit = stays & checks.without_rejected(_among(item_ids, targets.ascending))
+            found = Graded(_first_hits(places, hit, width))
+        else:
+            # where each target stands in its list, if it does
+            nearest = search(by_id, targets.ids).clamp(max=depth - 1)
+            at = slot.gather(1, nearest)
+            placed = targets.listed & (by_id.gather(1, nearest) == targets.ids) & stays.gather(1, at)
+            place = places.gather(1, at).to(float_dtype(device))
+            ranks, order = keep(place, placed & relevant, torch.inf).sort(dim=1, stable=True)
+            found = Graded(ranks, keep(targets.gains, relevant, 0).gather(1, order))
+            if (unwanted := targets.unwanted) is not None:
+                unwanted = placed & unwanted
+                penalties = Graded(keep(place, unwanted, torch.inf), keep(targets.gains, unwanted, 0))
         shortens = exclude is not None or padding_idx is not None or first_stands
         cut = shortens and not complete and checks.enabled
         none = scalar(False, torch.bool, device).expand(rows)
@@ -121,6 +127,24 @@ class FromTopk(Places):
             faults=checks.faults,
             made_with=rules.shaping("padding_idx", "overlap"),
         )
+
+
+def _among(item_ids: Tensor, ascending: Tensor) -> Tensor:
+    """Which items of lists [B, K] are among ids of their row, ascending, bool [B, K]; anything for negative ones."""
+    if ascending.shape[1] == 1:
+        return item_ids == ascending
+    nearest = search(ascending, item_ids).clamp(max=ascending.shape[1] - 1)
+    return ascending.gather(1, nearest) == item_ids
+
+
+def _first_hits(places: Tensor, hit: Tensor, width: int) -> Tensor:
+    """Places of the hits of each list, ascending, `inf` behind the last: float [B, width]."""
+    ranks = keep(places.to(float_dtype(places.device)), hit, torch.inf)
+    if width == 1:
+        return ranks.amin(1, keepdim=True)
+    ranks = ranks.sort(dim=1).values[:, :width]
+    missing = width - ranks.shape[1]
+    return torch.nn.functional.pad(ranks, (0, missing), value=torch.inf) if missing else ranks.contiguous()
 
 
 def _again(by_id: Tensor, padding_idx: int | None) -> Tensor:
