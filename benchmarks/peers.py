@@ -89,7 +89,57 @@ def ours_from_lists(lists: Tensor, target: Tensor, names: Sequence[str], cutoffs
     return run
 
 
+def ours_streaming(problem: Problem, target: Tensor, k: int, how: str) -> Run:
+    """One hit rate at B = 1: `metric(...)`, one `update`, or an update a row and a compute."""
+    metric = trm.HitRate(k)
+    assert problem.scores is not None
+    rows = list(zip(torch.split(problem.scores, 1), torch.split(target, 1), strict=True))
+
+    def forward() -> Values:
+        return {metric.label: float(metric(*rows[0]))}
+
+    def update() -> None:
+        metric.update(*rows[0])
+
+    def stream() -> Values:
+        metric.reset()
+        for scores, relevant in rows:
+            metric.update(scores, relevant)
+        return {metric.label: float(metric.compute())}
+
+    return {"forward": forward, "update": update, "stream": stream}[how]
+
+
 # ----------------------------------------------------------------------------------------------------- bare PyTorch
+
+
+def hand_written(problem: Problem, target: Tensor) -> Run:
+    """Write what a project writes for itself: `torch.topk`, a match, the formulas in float32; nothing is checked.
+
+    Every row has the same number of relevant items, none is padding, and one batch is all there is, which favours it.
+    """
+    assert problem.scores is not None
+    scores, relevant = problem.scores, target.shape[1]
+    place = torch.arange(1, problem.depth + 1, dtype=torch.float32, device=scores.device)
+    discount = 1 / torch.log2(1 + place)
+    ideal = discount.cumsum(0).tolist()
+
+    def run() -> Values:
+        best = scores.topk(problem.depth).indices
+        found = (best[:, :, None] == target[:, None, :]).any(-1).float()
+        number = found.cumsum(1)
+        precision = found * number / place
+        values: dict[str, Callable[[int], Tensor]] = {
+            "HR": lambda k: (number[:, k - 1] > 0).float(),
+            "NDCG": lambda k: (found[:, :k] * discount[:k]).sum(1) / ideal[min(k, relevant) - 1],
+            "MRR": lambda k: (found[:, :k] / place[:k]).amax(1),
+            "Precision": lambda k: number[:, k - 1] / k,
+            "Recall": lambda k: number[:, k - 1] / relevant,
+            "MAP": lambda k: precision[:, :k].sum(1) / relevant,
+        }
+        return {f"{name}@{k}": values[name](k).mean().item() for name in problem.names for k in problem.cutoffs}
+
+    return run
 
 
 def one_read(problem: Problem) -> Run:
@@ -298,6 +348,34 @@ def torchmetrics(problem: Problem) -> Run:
         triples.append((scores[candidate], relevant[candidate], query[candidate]))
     preds, target, indexes = (torch.cat(parts) for parts in zip(*triples, strict=True))
     return torchmetrics_from_triple(preds, target, indexes, problem.names, problem.cutoffs)
+
+
+def torchmetrics_streaming(problem: Problem, target: Tensor, k: int, how: str) -> Run:
+    """Do what `ours_streaming` does, with the flat triples made beforehand."""
+    from torchmetrics.retrieval import RetrievalHitRate
+
+    assert problem.scores is not None
+    metric, size = RetrievalHitRate(top_k=k), problem.scores.shape[1]
+    rows = [
+        (scores, torch.zeros(size, dtype=torch.int64).scatter_(0, relevant, 1), torch.full((size,), row))
+        for row, (scores, relevant) in enumerate(zip(problem.scores, target, strict=True))
+    ]
+
+    def forward() -> Values:
+        metric.reset()  # what it keeps grows with every batch
+        return {f"HR@{k}": float(metric(*rows[0][:2], indexes=rows[0][2]))}
+
+    def update() -> None:
+        metric.reset()
+        metric.update(*rows[0][:2], indexes=rows[0][2])
+
+    def stream() -> Values:
+        metric.reset()
+        for scores, relevant, query in rows:
+            metric.update(scores, relevant, indexes=query)
+        return {f"HR@{k}": float(metric.compute())}
+
+    return {"forward": forward, "update": update, "stream": stream}[how]
 
 
 def torchmetrics_from_triple(

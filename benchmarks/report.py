@@ -287,23 +287,27 @@ def _number(value: float) -> str:
 
 
 def markdown(kept: dict[str, Any]) -> str:
-    """Return one machine's results as a table: ours in milliseconds, everybody else as a multiple of it."""
+    """Return one machine's results as a table, a line a case: ours in milliseconds, others as multiples of it."""
     cases = [case for case in kept["cases"] if "skipped" not in case]
     if not cases:
         return f"No row was run on {card_of(kept['machine']) or kept['machine']['cpu']}."
-    compared = {one["name"]: one["checked"] > 0 for case in cases for one in case["contenders"]}
-    names = sorted((name for name in compared if name != "ours"), key=compared.__getitem__)  # bare operations first
     machine = kept["machine"]
     table = [
-        ["", *(f"{case['id']} {case['case']}" for case in cases)],
-        ["---", *("---:" for _ in cases)],
-        ["**torchrecmetrics**", *(f"**{_number(case['contenders'][0]['median_ms'])} ms**" for case in cases)],
+        ["", "torchrecmetrics", "memory added", "others, as multiples of its time"],
+        ["---", "---:", "---:", "---"],
     ]
-    for name in names:
-        shares = [case["times_ours"].get(name) for case in cases]
-        table.append([name, *("" if share is None else f"{_number(share)} x" for share in shares)])
-    added = [case["contenders"][0].get("memory_mb") for case in cases]
-    table.append(["memory added by ours", *("" if mb is None else f"{mb:.0f} MB" for mb in added)])
+    for case in cases:
+        ours, *others = sorted(case["contenders"], key=lambda one: (one["name"] != "ours", one["checked"] > 0))
+        mb = ours.get("memory_mb")
+        shares = [f"{one['name']} {_number(case['times_ours'][one['name']])}" for one in others]
+        table.append(
+            [
+                f"{case['id']} {case['case']}",
+                f"**{_number(ours['median_ms'])} ms**",
+                "" if mb is None else f"{mb:.0f} MB",
+                ", ".join(shares),
+            ]
+        )
     listing = [f"- **{case['id']} {case['case']}**: {case['workload']}" for case in cases]
     versions = ", ".join(f"{name} {v}" for name, v in machine["versions"].items() if v != "not installed")
     card = f"{words}, " if (words := card_of(machine)) else ""

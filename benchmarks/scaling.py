@@ -40,7 +40,13 @@ AXES = {
     "relevant": "relevant items of a row T",
     "metrics": "number of metrics",
 }
-COLOURS = {"torchrecmetrics": "#c1272d", "PyG": "#1f5f99", "RecBole-style": "#3a7d44", "torch.topk alone": "#8a8a8a"}
+COLOURS = {
+    "torchrecmetrics": "#c1272d",
+    "hand-written loop": "#d98f00",
+    "PyG": "#1f5f99",
+    "RecBole-style": "#3a7d44",
+    "torch.topk alone": "#8a8a8a",
+}
 
 
 def case(items: int = ITEMS, rows: int = ROWS, relevant: int = RELEVANT, metrics: int = 18) -> Case:
@@ -52,6 +58,7 @@ def case(items: int = ITEMS, rows: int = ROWS, relevant: int = RELEVANT, metrics
     problem = Problem(Interactions.from_padded(target, items), scores=scores, names=names, cutoffs=cutoffs)
     entrants = [
         contender("ours", partial(peers.ours_from_scores, problem, target)),
+        contender("hand-written loop", partial(peers.hand_written, problem, target)),
         contender("PyG", partial(peers.pyg, problem)),
         contender("RecBole-style", partial(peers.recbole_style, problem)),
         contender("torch.topk alone", partial(peers.topk, problem)),

@@ -101,7 +101,8 @@ def c1(tiny: bool, data: Path) -> Iterator[Case]:
             if place == "near":
                 target[:, :1] = best.where((target[:, 1:] != best).all(1, keepdim=True), target[:, :1])
             problem = Problem(Interactions.from_padded(target, size), scores=scores)
-            goal = Goal("ours", {"far": 0.40, "near": 0.60}[place], "torch.topk", stretch=0.33)
+            limits = {("far", 1): 0.25, ("far", 20): 0.30, ("near", 1): 0.35, ("near", 20): 0.42}
+            goal = Goal("ours", {"far": 0.40, "near": 0.60}[place], "torch.topk", stretch=limits[place, relevant])
             entrants = [
                 contender("ours", partial(peers.ours_from_scores, problem, target)),
                 contender("one read", partial(peers.one_read, problem)),
@@ -133,7 +134,7 @@ def c2(tiny: bool, data: Path) -> Iterator[Case]:
         slow(problem, 8),
     ]
     goals = [
-        Goal("ours", 1.8, "product, kept buffer", stretch=1.4),
+        Goal("ours", 1.8, "product, kept buffer", stretch=1.3),
         Goal("ours", 1.0, "product"),
         Goal("recometrics", 3, "ours", at_least=True),
     ]
@@ -168,7 +169,7 @@ def c3(tiny: bool, data: Path) -> Iterator[Case]:
         *from_embeddings(problem),
         slow(problem, 8),
     ]
-    goals = [Goal("ours", 1.6, "product, kept buffer"), Goal("ours", 512, memory=True)]
+    goals = [Goal("ours", 1.6, "product, kept buffer", stretch=1.15), Goal("ours", 512, memory=True)]
     yield Case("C3", "Gowalla", text, rows, entrants, partial(expected, problem), goals, tolerance=1e-4)
 
 
@@ -207,7 +208,6 @@ def c4(tiny: bool, data: Path) -> Iterator[Case]:
     ranks = (place + 1).clamp(max=depth + 1).where(listed, 0)
     lists = ids[:, :depth].contiguous()
     row, column = listed.nonzero(as_tuple=True)
-    target = ids.gather(1, place.clamp(max=pool - 1)).where(listed, -1)
     relevant = torch.stack([row, ids[row, place[row, column]]])
 
     few = min(rows, 256)
@@ -219,7 +219,6 @@ def c4(tiny: bool, data: Path) -> Iterator[Case]:
     places = (place + 1).double().masked_fill(~listed, torch.inf).numpy()
     entrants = [
         contender("ours", partial(peers.ours_from_ranks, ranks, NAMES, CUTOFFS)),
-        contender("ours, from lists", partial(peers.ours_from_lists, lists, target, NAMES, CUTOFFS)),
         contender("PyG", partial(peers.pyg_from_lists, lists, relevant, NAMES, CUTOFFS)),
         contender("ranx", partial(peers.ranx, lists, relevant, NAMES, CUTOFFS), max_rounds=10),
         contender("torchmetrics", partial(peers.torchmetrics_from_triple, *triple, NAMES, CUTOFFS), few, 3),
@@ -227,7 +226,7 @@ def c4(tiny: bool, data: Path) -> Iterator[Case]:
     goals = [
         Goal("ours", 5.0),
         Goal("torchmetrics", 300, "ours", at_least=True),
-        Goal("ours", 1.0, "PyG"),
+        Goal("PyG", 1.0, "ours", stretch=2.5, at_least=True),
     ]
     answer = partial(formulas, places, listed.sum(1).numpy(), CUTOFFS)
     yield Case(
@@ -235,4 +234,71 @@ def c4(tiny: bool, data: Path) -> Iterator[Case]:
     )
 
 
-ROWS: dict[str, Row] = {"C1": c1, "C2": c2, "C3": c3, "C4": c4}
+def c5(tiny: bool, data: Path) -> Iterator[Case]:
+    """Scores of a small catalogue, as validation loops have them, against the loop that a project writes itself."""
+    rows, limits = (8 if tiny else 256), {1_000: (0.5, 0.8), 3_706: (0.5, 0.7), 10_000: (0.3, 0.45)}
+    for size, goals in limits.items():
+        torch.manual_seed(0)
+        scores = torch.randn(rows, size)
+        for relevant, limit in zip((1, 20), goals, strict=True):
+            target = distinct(rows, relevant, size)
+            problem = Problem(Interactions.from_padded(target, size), scores=scores)
+            entrants = [
+                contender("ours", partial(peers.ours_from_scores, problem, target)),
+                contender("hand-written loop", partial(peers.hand_written, problem, target)),
+                contender("torch.topk", partial(peers.topk, problem)),
+                contender("PyG", partial(peers.pyg, problem)),
+                contender("RecBole-style", partial(peers.recbole_style, problem)),
+            ]
+            text = f"scores float32 [{rows}, {size}], {relevant} relevant, at random; {METRICS}"
+            goal = Goal("ours", limit, "hand-written loop")
+            yield Case("C5", f"I = {size:,}, T = {relevant}", text, rows, entrants, partial(expected, problem), [goal])
+
+
+def c6(tiny: bool, data: Path) -> Iterator[Case]:
+    """Read recommended lists of 20: one relevant item a row, or 1 to 50, anywhere among its 200 best."""
+    rows, pool, depth = (16 if tiny else 4096), 200, max(CUTOFFS)
+    for relevant in (1, 50):
+        torch.manual_seed(0)
+        ids = distinct(rows, pool, 20_000)  # by place
+        place = distinct(rows, relevant, pool)
+        place[torch.arange(relevant) >= torch.randint(1, relevant + 1, (rows, 1))] = pool  # no item there
+        listed = place < pool
+        lists, target = ids[:, :depth].contiguous(), ids.gather(1, place.clamp(max=pool - 1)).where(listed, -1)
+        row, column = listed.nonzero(as_tuple=True)
+        edges = torch.stack([row, target[row, column]])
+        entrants = [
+            contender("ours", partial(peers.ours_from_lists, lists, target, NAMES, CUTOFFS)),
+            contender("PyG", partial(peers.pyg_from_lists, lists, edges, NAMES, CUTOFFS)),
+            contender("ranx", partial(peers.ranx, lists, edges, NAMES, CUTOFFS), max_rounds=10),
+        ]
+        places = (place + 1).double().masked_fill(~listed, torch.inf).sort(1).values.numpy()
+        answer = partial(formulas, places, listed.sum(1).numpy(), CUTOFFS)
+        text = f"lists int64 [{rows}, {depth}], {'1' if relevant == 1 else f'1 to {relevant}'} relevant; {METRICS}"
+        yield Case("C6", f"from lists, T = {relevant}", text, rows, entrants, answer, [Goal("ours", 0.8, "PyG")])
+
+
+def c8(tiny: bool, data: Path) -> Iterator[Case]:
+    """One metric and one row at a time, as streams and notebooks have them."""
+    size, k = 1_000, 10
+    goals = {
+        "forward": Goal("ours", 0.15, "torchmetrics"),
+        "stream": Goal("ours", 0.1, "torchmetrics"),
+        "update": Goal("ours", 0.2),
+    }
+    names = {"forward": "metric(...)", "stream": "updates and compute", "update": "one update"}
+    for how, goal in goals.items():
+        rows = (20 if tiny else 1_000) if how == "stream" else 1
+        torch.manual_seed(0)
+        scores, target = torch.randn(rows, size), distinct(rows, 1, size)
+        problem = Problem(Interactions.from_padded(target, size), scores=scores, names=("HR",), cutoffs=(k,))
+        entrants = [
+            contender("ours", partial(peers.ours_streaming, problem, target, k, how)),
+            contender("torchmetrics", partial(peers.torchmetrics_streaming, problem, target, k, how)),
+        ]
+        text = f"HR@{k}, scores float32 [1, {size}], {rows} update{'s' if rows > 1 else ''}, 1 relevant"
+        yield Case("C8", names[how], text, rows, entrants, partial(expected, problem), [goal])
+
+
+# C7 is the number of calls that reach the device: tests/test_calls.py
+ROWS: dict[str, Row] = {"C1": c1, "C2": c2, "C3": c3, "C4": c4, "C5": c5, "C6": c6, "C8": c8}
