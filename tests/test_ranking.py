@@ -12,6 +12,7 @@ import torchrecmetrics as trm
 from torchrecmetrics.kernels import eager
 from torchrecmetrics.ranking import targets
 from torchrecmetrics.ranking.scores import INVALID_RANK
+from torchrecmetrics.ranking.ties import Located, place
 
 TIES = ("optimistic", "realistic", "pessimistic")
 INF = math.inf
@@ -481,8 +482,8 @@ def test_repeats_leave_their_list(data):
     )
     for row in range(rows):
         walked, repeats = [], 0
-        for place, number in enumerate(lists[row]):
-            repeats += 0 <= number != padding_idx and number in lists[row][:place]
+        for at, number in enumerate(lists[row]):
+            repeats += 0 <= number != padding_idx and number in lists[row][:at]
             if number >= 0 and number != padding_idx and number not in history[row] and number not in walked:
                 walked.append(number)
         found = [1 + walked.index(number) for number in targets[row] if number in walked]
@@ -943,3 +944,17 @@ def test_a_ranking_that_was_read_can_be_kept():
     again = pickle.loads(pickle.dumps(ranking))
     assert torch.equal(again.ranks, ranking.ranks)
     assert trm.NDCG(3)(again) == trm.NDCG(3)(ranking)
+
+
+@pytest.mark.parametrize("ties", ["optimistic", "realistic", "pessimistic"])
+@pytest.mark.parametrize("width", [1, 3])
+def test_counts_behind_the_depth_may_be_anything(ties, width):
+    """A kernel counts right what has fewer than `depth` better items; no count of anything else makes a hit of it."""
+    better, size = torch.tensor([[20, 3, 20]]), torch.tensor([[-40, 1, 0]])
+    every = torch.ones(1, width, dtype=torch.bool)
+    located = Located(every, None, None, every, torch.zeros(1, width), better[:, :width], size[:, :width])
+    expected = [INF] if width == 1 else [4, INF, INF]
+    for gains in (None, torch.ones(1, width).double()):  # where there are gains, nobody looks for ties first
+        placed = place(located._replace(gains=gains), every, ties, None, 20)
+        assert placed.ranks.tolist() == [expected]
+        assert placed.tied is None or not placed.tied.any()
