@@ -545,3 +545,19 @@ def test_short_rows_are_counted_member_by_member(device):
     assert users == {"HR@2": 2, "Recall@2": 2, "HR@3": 1, "Recall@3": 1}
     with pytest.raises(ValueError, match="HR@3: bad input since the last reset: 1 row known to fewer than k places"):
         collection.compute()
+
+
+def test_members_that_change():
+    """A batch is read by those who are there, also if one took another's place."""
+    collection = trm.RecMetricCollection(["HR", "MRR"], k=2)
+    batch = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([2])
+    collection.update(*batch)
+    del collection._modules["HR@2"]
+    collection["NDCG@2"] = trm.NDCG(2)
+    collection.update(*batch)
+    alone = trm.NDCG(2)
+    alone.update(*batch)
+    assert {key: value.item() for key, value in collection.compute().items()} == {
+        "MRR@2": 0.5,
+        "NDCG@2": alone.compute().item(),
+    }

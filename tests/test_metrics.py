@@ -687,3 +687,20 @@ def test_bare_ranks_count_all_relevant_items(metric):
     whole.reset()
     whole.update(torch.tensor([[1, 99, 99, 99, 99]]), depth=2)
     assert metric.compute() == whole.compute()
+
+
+def test_a_row_without_a_value_leaves_the_mean():
+    """Unchecked gains can make inf / inf; the other rows count."""
+    metric = trm.NDCG(2, validate_args=False)
+    metric.update(torch.tensor([[0.1, 0.9], [0.1, 0.9]]), torch.tensor([[1], [1]]), gains=torch.tensor([[INF], [2.0]]))
+    assert metric.compute() == 1
+    assert metric.num_users == 1
+
+
+def test_a_bad_row_is_not_empty_too():
+    """A row that was left out is counted under what was wrong with it alone."""
+    metric = trm.HR(1, empty_target_action="error", validate_args="deferred")
+    metric.update(torch.tensor([[0.1, 0.9], [math.nan, 0.9]]), torch.tensor([[1], [1]]))
+    with pytest.raises(ValueError, match="1 row with a score that is NaN") as error:
+        metric.compute()
+    assert "without a relevant item" not in str(error.value)
