@@ -7,6 +7,7 @@ from torchrecmetrics.interactions import Interactions
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.ranking import Ranking, get_topk_ranks
+from torchrecmetrics.vocabulary import Vocabulary
 
 __version__ = "0.1.0"
 
@@ -16,6 +17,7 @@ __all__ = [
     "Ranking",
     "RankingMetric",
     "RecMetricCollection",
+    "Vocabulary",
     "evaluate",
     "get_topk_ranks",
     "recommend",

@@ -1,0 +1,151 @@
+"""The one door to pandas, polars, pyarrow and other frames, entered when one comes: named columns, as arrays."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from torchrecmetrics.checks import describe, nearest
+
+_EXTRA = "pip install 'torchrecmetrics[frames]'"
+
+
+@cache
+def arrow() -> Any:
+    """Return pyarrow, or None where it is not installed."""
+    try:
+        return importlib.import_module("pyarrow")
+    except ImportError:
+        return None
+
+
+@cache
+def compute() -> Any:
+    """Return pyarrow.compute, where pyarrow is installed."""
+    return importlib.import_module("pyarrow.compute")
+
+
+def needed(module: str, what: str) -> Any:
+    """Import a module of the extra `frames`.
+
+    Raises:
+        ImportError: if it is not installed; says for what it is needed, and which extra brings it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{what} needs {module.partition('.')[0]}: {_EXTRA}") from error
+
+
+def arrow_array(column: Any) -> Any:
+    """Return a column as one pyarrow array, without a copy where its library allows it; None if it has no such way out.
+
+    None too where pyarrow is not installed, and for a column that mixes kinds: others tell what is wrong with it.
+    """
+    pa = arrow()
+    if pa is None:
+        return None
+    if isinstance(column, (pa.Array, pa.ChunkedArray)):
+        array = column
+    elif hasattr(column, "__arrow_c_stream__") and not hasattr(column, "columns"):
+        try:
+            array = pa.chunked_array(column)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return None
+    else:
+        return None
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def columns_of(frame: Any, names: Iterable[str | None], what: str = "frame") -> dict[str, Any]:
+    """Return the columns of these names; None among the names asks for nothing.
+
+    Args:
+        frame: a frame of pandas, polars, pyarrow or whatever else narwhals reads, a dict of columns, or a structured
+            array of numpy.
+        names: of the columns.
+        what: the frame's name in messages.
+
+    Raises:
+        TypeError: if it is no frame, or one that is not computed yet; says how it becomes one.
+        ValueError: if it has no such column, several of that name, or columns of unequal length; names those that there
+            are, and the nearest.
+    """
+    wanted = list(dict.fromkeys(name for name in names if name is not None))
+    for name in wanted:
+        if not isinstance(name, str):
+            raise TypeError(f"columns go by name, got {name!r} ({type(name).__name__})")
+    fields = getattr(getattr(frame, "dtype", None), "names", None)
+    if isinstance(frame, Mapping):
+        known = [*map(str, frame)]
+    elif fields is not None:
+        known = [*fields]
+    else:
+        return _columns_by_narwhals(frame, wanted, what)
+    check_names(wanted, known, what)
+    columns = {name: frame[name] for name in wanted}
+    lengths = {name: len(column) for name, column in columns.items() if hasattr(column, "__len__")}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"columns of {what} must be equally long, got {lengths}")
+    return columns
+
+
+def check_names(wanted: Iterable[str], known: list[str], what: str) -> None:
+    """Refuse names of columns that are not there, or there more than once."""
+    for name in wanted:
+        if name not in known:
+            roles = "; say which is which with user=, item=, time=, value="
+            raise ValueError(f"{what} has no column {name!r}{nearest(name, known)}{roles}")
+        if known.count(name) > 1:
+            raise ValueError(f"{what} has {known.count(name)} columns named {name!r}: rename them")
+
+
+def _columns_by_narwhals(frame: Any, wanted: list[str], what: str) -> dict[str, Any]:
+    """Return columns of a frame as pyarrow arrays, or as its own where they mix kinds."""
+    cure = "pass a frame of pandas, polars or pyarrow, a dict of columns, or a structured array of numpy"
+    if not hasattr(frame, "columns") and not hasattr(frame, "__arrow_c_stream__"):
+        raise TypeError(f"{what} must be a frame, got {describe(frame)}: {cure}")
+    nw = needed("narwhals", f"{what}, {type(frame).__name__} of {type(frame).__module__.partition('.')[0]},")
+    pa = needed("pyarrow", "reading a frame")
+    if hasattr(frame, "collect") and hasattr(frame, "lazy"):
+        try:
+            lazy = isinstance(nw.from_native(frame), nw.LazyFrame)
+        except TypeError:
+            lazy = False
+        if lazy:
+            raise TypeError(f"{what} is not computed yet, {type(frame).__name__}: pass {what}.collect()")
+    names = [str(name) for name in getattr(frame, "column_names", getattr(frame, "columns", ()))]
+    check_names(wanted, names, what)
+    try:
+        table = nw.from_native(frame, eager_only=True)
+    except TypeError as error:
+        raise TypeError(f"{what} must be a frame, got {describe(frame)}: {cure} ({error})") from error
+    columns = {}
+    for name in wanted:
+        series = table[name]
+        try:
+            columns[name] = series.to_arrow()
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            columns[name] = series.to_native()
+    return columns
+
+
+def decoded(array: Any) -> Any:
+    """Return a column as what numpy holds without rounding: whole numbers with gaps stay whole, as objects.
+
+    Args:
+        array: of pyarrow, or anything else, which is returned as it is.
+    """
+    array = arrow_array(array) if arrow_array(array) is not None else array
+    pa = arrow()
+    if pa is None or not isinstance(array, pa.Array):
+        return array
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    if array.null_count and pa.types.is_integer(array.type):
+        import numpy as np
+
+        return np.fromiter(array.to_pylist(), object, len(array))
+    return array.to_numpy(zero_copy_only=False)
