@@ -101,7 +101,7 @@ def check_target(target: Any) -> None:
 @torch.no_grad()
 def evaluate(
     metrics: Metrics | RecMetricCollection,
-    users: Tensor | ScoreFunction,
+    users: Tensor | ScoreFunction | None = None,
     items: Tensor | None = None,
     *,
     target: Interactions,
@@ -123,13 +123,15 @@ def evaluate(
     Args:
         metrics: what `RecMetricCollection` takes, or such a collection: a fresh clone is used.
         users: embeddings [U, d], or a function of user ids (int64 [b] on `device`) that returns scores [b, I]; a
-            module is put into eval mode meanwhile.
+            module is put into eval mode meanwhile; None with `item_bias` alone, a ranking that is the same for all.
         items: embeddings [I, d]; None with a function.
         target: ground truth [U, I].
         exclude: what leaves a user's candidates: `Interactions` (train items), bool [I], or a tuple of these.
+            Interactions whose vocabularies are not those of `target` are matched by id.
         k: cut-offs, where `metrics` are names.
         user_ids: evaluate only these users (row numbers, each once).
-        item_bias: float [I], added to the scores.
+        item_bias: float or whole numbers [I], added to the scores; `train.popularity` without users and items is the
+            baseline to beat.
         similarity: "dot" or "cosine" of the embeddings.
         items_allowed: bool [I]: only these items are candidates (released, in stock). A relevant item among the others
             can only be missed.
@@ -152,7 +154,8 @@ def evaluate(
         UserWarning: if ids seem to start at 1: nothing has item 0, and the number of items was not given.
 
     Raises:
-        ValueError: for shapes, devices, ids or values that do not fit, and kernels that cannot run there.
+        ValueError: for shapes, devices, ids or values that do not fit, kernels that cannot run there, and where one of
+            `target` and `exclude` has a vocabulary and the other has none.
 
     Example:
         >>> import torch
@@ -179,7 +182,7 @@ def evaluate(
     shape = (target.num_users, target.num_items)
     scorer: Scorer = scorer_of(users, items, shape, Terms(item_bias, similarity, items_allowed), place)
     target = place.bring("target", target)
-    history = History(exclude, target.num_items, place)
+    history = History(_numbered_as(target, exclude), target.num_items, place)
     ids = _ids(user_ids, target.num_users)
     if user_ids is not None and len(torch.unique(ids)) < len(ids):
         raise ValueError("user_ids hold a user twice")
@@ -221,6 +224,11 @@ def evaluate(
             for batch in batches(scorer, ids, entries[ids], update, Budget(batch_size, memory_budget)):
                 bar.advance(batch, member)
     return Evaluation(collection, chosen)
+
+
+def _numbered_as(target: Interactions, exclude: Any) -> tuple[Any, ...]:
+    """Return the history with the row numbers of the ground truth."""
+    return tuple(part.numbered_as(target) if isinstance(part, Interactions) else part for part in histories(exclude))
 
 
 def _warn_of_item_0(
