@@ -3,43 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.columns import listed_at, values_of, words_of
-from torchrecmetrics.frames import columns_of, decoded
+from torchrecmetrics.frames import Roles, Table, columns_of, decoded, gap_in
 from torchrecmetrics.times import Times
 from torchrecmetrics.vocabulary import Vocabulary, codes_of
-
-
-class Roles(NamedTuple):
-    """The names of columns, by what they hold."""
-
-    user: str
-    item: str
-    time: str | None = None
-    value: str | None = None
-
-
-class Table(NamedTuple):
-    """Columns that were read from somewhere."""
-
-    columns: dict[str, Any]
-    """By name; equally long."""
-    what: str
-    """Where they are from, for messages: "frame", or a path."""
-    first_line: int | None = None
-    """Number of the line that holds row 0, where they are lines of a file."""
-
-    def row(self, row: int) -> str:
-        """Name a row, for a message."""
-        return f"row {row}" if self.first_line is None else f"row {row} (line {row + self.first_line})"
-
-    def name(self, column: str) -> str:
-        """Name a column, for a message."""
-        return f"column {column!r} of {self.what}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +97,7 @@ class Events:
         lengths = {roles.user: len(users), roles.item: len(items)}
         times = values = None
         if roles.time is not None:
+            _check_present(table, roles.time)
             column = decoded(table.columns[roles.time])
             try:
                 times = Times.read(column, len(users))
@@ -210,8 +183,8 @@ def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Te
 
 def _numbers(table: Table, column: str) -> Tensor:
     """Return a column of values, none of them missing."""
-    named = table.name(column)
-    given = decoded(table.columns[column])
+    _check_present(table, column)
+    named, given = table.name(column), decoded(table.columns[column])
     words, missing, kind = words_of(named, given)
     if len(words) and kind not in ("whole numbers", "floats", "bool"):
         first = int((~missing).argmax())
@@ -219,3 +192,10 @@ def _numbers(table: Table, column: str) -> Tensor:
     if missing.any():
         raise ValueError(f"{named} holds no number in {table.row(int(missing.argmax()))}: leave such rows out")
     return values_of(words)
+
+
+def _check_present(table: Table, column: str) -> None:
+    """Refuse a column with gaps, where its library marks them."""
+    row = gap_in(table.columns[column])
+    if row is not None:
+        raise ValueError(f"{table.name(column)} is missing in {table.row(row)}: leave such rows out")

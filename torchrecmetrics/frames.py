@@ -5,11 +5,39 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchrecmetrics.checks import describe, nearest
 
 _EXTRA = "pip install 'torchrecmetrics[frames]'"
+
+
+class Roles(NamedTuple):
+    """The names of columns, by what they hold."""
+
+    user: str
+    item: str
+    time: str | None = None
+    value: str | None = None
+
+
+class Table(NamedTuple):
+    """Columns that were read from somewhere."""
+
+    columns: dict[str, Any]
+    """By name; equally long."""
+    what: str
+    """Where they are from, for messages: "frame", or a path."""
+    first_line: int | None = None
+    """Number of the line that holds row 0, where they are lines of a file."""
+
+    def row(self, row: int) -> str:
+        """Name a row, for a message."""
+        return f"row {row}" if self.first_line is None else f"row {row} (line {row + self.first_line})"
+
+    def name(self, column: str) -> str:
+        """Name a column, for a message."""
+        return f"column {column!r} of {self.what}"
 
 
 @cache
@@ -56,7 +84,17 @@ def arrow_array(column: Any) -> Any:
             return None
     else:
         return None
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    return (array.unify_dictionaries() if pa.types.is_dictionary(array.type) else array).combine_chunks()
+
+
+def gap_in(column: Any) -> int | None:
+    """Return the first row that is missing in a column of pyarrow; None for others, and where none is."""
+    pa = arrow()
+    if pa is None or not isinstance(column, (pa.Array, pa.ChunkedArray)) or not column.null_count:
+        return None
+    return int(compute().index(column.is_null(), True).as_py())
 
 
 def columns_of(frame: Any, names: Iterable[str | None], what: str = "frame") -> dict[str, Any]:

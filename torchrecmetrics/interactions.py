@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +23,9 @@ from torchrecmetrics.columns import (
     row_numbers,
     values_of,
 )
-from torchrecmetrics.events import Events, Roles
+from torchrecmetrics.events import Events
+from torchrecmetrics.files import read_lines
+from torchrecmetrics.frames import Roles
 from torchrecmetrics.saving import read, write
 from torchrecmetrics.vocabulary import Vocabulary
 
@@ -318,7 +319,7 @@ class Interactions:
         """
         if not paths:
             raise ValueError("from_text needs at least one path")
-        read = [_read_lines(Path(path)) for path in paths]
+        read = [read_lines(Path(path)) for path in paths]
         users, items = torch.cat([users for _, users in read]), torch.cat([edges[1] for edges, _ in read])
         for name, ids in (("users", users), ("items", items)):
             check_spread(name, ids, "", 3)
@@ -671,7 +672,7 @@ class Interactions:
         numbered = self._checked(other)
         if len(numbered) < len(other):
             raise ValueError(
-                f"{len(other) - len(numbered)} pairs of other hold an id that these vocabularies lack: recode both first, "
+                f"{len(other) - len(numbered)} pairs of other hold an id that these vocabularies lack: recode both, "
                 "recode(a.user_ids.union(b.user_ids), a.item_ids.union(b.item_ids))"
             )
         other = numbered
@@ -703,35 +704,3 @@ class Interactions:
             f"Interactions({self.num_users} users x {self.num_items} items, {len(self)} edges, "
             f"density {density:.2g}, {self.device})"
         )
-
-
-_EDGE_FILES = (
-    "a file of edges, such as 'user item rating time', is read column by column, for instance with pandas.read_csv or "
-    "numpy.loadtxt, and built with Interactions.from_columns(user, item, rating), or split with "
-    "Interactions.leave_last_out(user, item, time)"
-)
-
-
-def _read_lines(path: Path) -> tuple[Tensor, Tensor]:
-    """Read the edges [2, E] of a file of `user item item ...` lines, and the user of each line."""
-    users, counts, items = [], [], []
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig", errors="replace").splitlines(), start=1):
-        words = line.split()
-        if not words:
-            continue
-        if not all(word.isdecimal() and len(word) < 19 for word in words):
-            raise ValueError(
-                f"{path}, line {number}: expected whole numbers 'user item item ...', got {line[:60]!r}; {_EDGE_FILES}"
-            )
-        user, *rest = map(int, words)
-        users.append(user)
-        counts.append(len(rest))
-        items += rest
-    if set(counts) in ({2}, {3}) and len(set(users)) < len(users):
-        user = next(user for user, times in Counter(users).items() if times > 1)
-        raise ValueError(
-            f"{path} has {1 + counts[0]} columns in every line and user {user} in several: these seem to be edges, not "
-            f"'user item item ...'; {_EDGE_FILES}"
-        )
-    columns = tuple(torch.tensor(x, dtype=torch.int64, device="cpu") for x in (users, counts, items))
-    return torch.stack([columns[0].repeat_interleave(columns[1]), columns[2]]), columns[0]
