@@ -1,9 +1,11 @@
 """Recommender-system metrics for PyTorch: exact, on the GPU, one kernel call for all of them."""
 
 from torchrecmetrics import metrics
+from torchrecmetrics.audit import Audit, audit
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.evaluation import Evaluation, evaluate, recommend
 from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.log import Log
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.ranking import Ranking, get_topk_ranks
@@ -12,12 +14,15 @@ from torchrecmetrics.vocabulary import Vocabulary
 __version__ = "0.1.0"
 
 __all__ = [
+    "Audit",
     "Evaluation",
     "Interactions",
+    "Log",
     "Ranking",
     "RankingMetric",
     "RecMetricCollection",
     "Vocabulary",
+    "audit",
     "evaluate",
     "get_topk_ranks",
     "recommend",
