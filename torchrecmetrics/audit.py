@@ -286,14 +286,14 @@ def _of_split(parts: dict[str, Events], times: dict[str, Tensor] | None) -> dict
                 lambda row: f"{dated(row)}, train ends at {ends}",
                 True,
             )
-        lowest = torch.finfo(when.dtype).min if when.is_floating_point() else torch.iinfo(when.dtype).min
-        own = torch.full((max(train.shape[0], test.shape[0]),), lowest, dtype=times["train"].dtype, device="cpu")
+        own = times["train"].min().repeat(max(train.shape[0], test.shape[0]))
+        known_user = torch.isin(test.users, train.users)
         own = own.scatter_reduce(0, train.users, times["train"], "amax")[test.users]
         if "others" not in parts:  # which of a user's items are held out is up to chance there
             says = "test events are older than the same user's last train event"
-            found["before_own_train"] = _finding(when < own, says, dated, True)
+            found["before_own_train"] = _finding(known_user & (when < own), says, dated, True)
             says = "test events have the time of the same user's last train event"
-            found["equal_times"] = _finding(when == own, says, dated, True)
+            found["equal_times"] = _finding(known_user & (when == own), says, dated, True)
     for name, side, seen in (("users", test.users, train.users), ("items", test.items, known.items)):
         says = f"test events are of {name} that train has never seen"
         found[f"unseen_{name}"] = _finding(~torch.isin(side, seen), says, named, True)

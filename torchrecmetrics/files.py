@@ -94,9 +94,7 @@ def read_csv(path: str | Path, roles: Roles, delimiter: str | None = None) -> Ta
     if delimiter is None:
         delimiter = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
         if delimiter is None:
-            raise ValueError(
-                f"{path} ends neither in .csv nor in .tsv: say what stands between its columns, delimiter="
-            )
+            raise ValueError(f"{path} ends neither in .csv nor in .tsv: say what parts its columns, delimiter=")
     if len(delimiter) != 1:
         raise ValueError(f"delimiter must be one character, got {delimiter!r}")
     header = _first_line(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchrecmetrics.checks import describe, nearest
@@ -143,23 +144,21 @@ def check_names(wanted: Iterable[str], known: list[str], what: str) -> None:
 def _columns_by_narwhals(frame: Any, wanted: list[str], what: str) -> dict[str, Any]:
     """Return columns of a frame as pyarrow arrays, or as its own where they mix kinds."""
     cure = "pass a frame of pandas, polars or pyarrow, a dict of columns, or a structured array of numpy"
-    if not hasattr(frame, "columns") and not hasattr(frame, "__arrow_c_stream__"):
+    if isinstance(frame, (str, Path)):
+        raise TypeError(f"{what} must be a frame, got a path: Log.from_file, .from_csv and .from_parquet read files")
+    if not hasattr(type(frame), "columns") and not hasattr(frame, "__arrow_c_stream__"):
         raise TypeError(f"{what} must be a frame, got {describe(frame)}: {cure}")
     nw = needed("narwhals", f"{what}, {type(frame).__name__} of {type(frame).__module__.partition('.')[0]},")
     pa = needed("pyarrow", "reading a frame")
-    if hasattr(frame, "collect") and hasattr(frame, "lazy"):
-        try:
-            lazy = isinstance(nw.from_native(frame), nw.LazyFrame)
-        except TypeError:
-            lazy = False
-        if lazy:
-            raise TypeError(f"{what} is not computed yet, {type(frame).__name__}: pass {what}.collect()")
-    names = [str(name) for name in getattr(frame, "column_names", getattr(frame, "columns", ()))]
-    check_names(wanted, names, what)
     try:
-        table = nw.from_native(frame, eager_only=True)
+        table = nw.from_native(frame)
     except TypeError as error:
         raise TypeError(f"{what} must be a frame, got {describe(frame)}: {cure} ({error})") from error
+    except ValueError as error:
+        raise ValueError(f"{what} cannot be read: {error}; rename columns that have one name") from error
+    if isinstance(table, nw.LazyFrame):
+        raise TypeError(f"{what} is not computed yet, {type(frame).__name__}: pass {what}.collect()")
+    check_names(wanted, [str(name) for name in table.columns], what)
     columns = {}
     for name in wanted:
         series = table[name]

@@ -37,7 +37,7 @@ def read(path: str | Path, type_name: str) -> dict[str, Any]:
     if held is None:
         raise ValueError(f"{path} was not written by {type_name}.save")
     if held != type_name:
-        raise ValueError(f"{path} holds a {held}: {held}.load reads it")
+        raise ValueError(f"{path} holds {held}, not {type_name}: {held}.load reads it")
     if fields["version"] > _VERSION:
         raise ValueError(f"{path} is of version {fields['version']}, later than {_VERSION}: update torchrecmetrics")
     return dict(fields)

@@ -38,6 +38,8 @@ class Times:
             TypeError: if it holds anything else.
             ValueError: if it is not as long as there are rows, or a time is missing.
         """
+        import numpy as np
+
         when, missing, dtype = _moments("times", column)
         if missing.shape != (rows,):
             raise ValueError(
@@ -47,7 +49,7 @@ class Times:
             raise ValueError(
                 f"{int(missing.sum())} of {rows} times are missing, the first in row {int(missing.argmax())}"
             )
-        return cls(when, dtype)
+        return cls(when if rows else when.astype(np.int64), dtype)
 
     @property
     def unit(self) -> str | None:

@@ -197,10 +197,9 @@ class Vocabulary:
     def _check_kind(self, name: str, asked: Ids, where: str) -> None:
         """Refuse ids that cannot be compared with these."""
         if len(asked) and len(self) and asked.kind != self.kind:
-            verb = "are" if name.endswith("s") else "holds"
             raise TypeError(
-                f"{name} {verb} {asked.kind} ({asked.at(0)!r}), {where} {'are' if where.endswith('s') else 'holds'} "
-                f"{self.kind} ({self._ids.at(0)!r}): they cannot be compared; convert one of the two"
+                f"{name} {_holds(name)} {asked.kind} ({asked.at(0)!r}), {where} {_holds(where)} {self.kind} "
+                f"({self._ids.at(0)!r}): they cannot be compared; convert one of the two"
             )
 
     def __getitem__(self, row: int) -> Any:
@@ -231,6 +230,11 @@ class Vocabulary:
         return f"Vocabulary({len(self)} ids, {self.kind}: {shown}{', ...' if len(self) > 3 else ''})"
 
 
+def _holds(name: str) -> str:
+    """Say for a message what a column does with ids."""
+    return "are" if name.endswith("s") else "holds"
+
+
 def _complete(name: str, column: Any, row_name: Callable[[int], str] = "row {}".format) -> Ids:
     """Read a column of ids without a gap."""
     if isinstance(column, (dict, set, frozenset, str, bytes)) or not hasattr(column, "__len__"):
@@ -245,7 +249,7 @@ def _complete(name: str, column: Any, row_name: Callable[[int], str] = "row {}".
         ids = _whole(ids)
         if ids.kind == "floats":
             raise TypeError(
-                f"{name} are floats such as {ids.at(0)!r}, which are no ids: make them whole numbers or text"
+                f"{name} {_holds(name)} floats such as {ids.at(0)!r}, which are no ids: make them whole numbers or text"
             )
     return ids
 
