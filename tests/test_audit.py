@@ -77,7 +77,6 @@ def equal_times(parts):
 
 def unseen_users(parts):
     parts["test"].append(["nobody", "i1", 4000])
-    parts["test"].append(["nobody else", "i1", 1239])  # when train ends: no time of their own to be equal to
 
 
 def unseen_items(parts):
@@ -130,7 +129,7 @@ FAULTS = {  # the fault, how many there are, of which this is one; others that c
     before_train_ends: (58, "user 'u0', item 'i30' at 3000, train ends at 3060", ()),
     before_own_train: (1, "user 'u5', item 'i25' at 1", ("before_train_ends", "time_units")),
     equal_times: (1, "user 'u29', item 'i33' at 1239", ()),
-    unseen_users: (2, "user 'nobody', item 'i1'", ()),
+    unseen_users: (1, "user 'nobody', item 'i1'", ()),
     unseen_items: (1, "user 'u1', item 'new'", ()),
     repeated_events: (1, "user 'u7', item 'i9'", ()),
     empty_ids: (1, "user 'u11', item 'nan'", ()),
@@ -156,6 +155,14 @@ def test_planted_faults_are_found(plant):
     assert finding.number == number
     assert example in str(finding)
     assert f"FAULT {plant.__name__} " in str(report)
+
+
+def test_who_train_has_never_seen_has_no_time_there():
+    """Whatever the time of their test event, it is neither older than nor equal to one of their own."""
+    for time in (999, 1000, 1239, 1240):
+        parts = clean()
+        parts["test"].append(["nobody", "i1", time])
+        assert set(trm.audit(split_of(parts)).faults) - {"before_train_ends"} == {"unseen_users"}
 
 
 def test_ids_without_events_are_counted():
@@ -197,12 +204,14 @@ def test_splits_of_interactions_are_looked_at_without_times():
 def test_parts_with_vocabularies_of_their_own_are_matched():
     """As two files give them; and in different units of time."""
     np = pytest.importorskip("numpy")
-    train = Log.from_frame({"user": ["a", "b"], "item": ["x", "y"], "t": np.array([1, 2], "M8[D]")}, time="t")
-    test = Log.from_frame({"user": ["b", "c"], "item": ["y", "x"], "t": np.array([86400, 10**6], "M8[s]")}, time="t")
+    train = Log.from_frame({"user": ["a", "b"], "item": ["x", "y"], "t": np.array([86400, 172800], "M8[s]")}, time="t")
+    test = Log.from_frame(
+        {"user": ["b", "c"], "item": ["y", "x"], "t": np.array([172799999, 10**9], "M8[ms]")}, time="t"
+    )
     report = trm.audit(LogSplit(train, test.take(torch.tensor([], dtype=torch.int64)), test))
     assert report["in_train"].example == "user 'b', item 'y'"
     assert report["before_train_ends"].example == (
-        "user 'b', item 'y' at 1970-01-02T00:00:00, train ends at 1970-01-03T00:00:00"
+        "user 'b', item 'y' at 1970-01-02T23:59:59.999, train ends at 1970-01-03T00:00:00"
     )
     assert report["unseen_users"].number == 1
     bare = Interactions.from_columns([0], [0])

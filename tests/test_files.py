@@ -1,5 +1,6 @@
 """Files of events: each known kind is read as what it is; bad ones are refused by file, row and column."""
 
+import io
 import re
 from pathlib import Path
 
@@ -66,16 +67,23 @@ def test_runs_of_trec_are_read(tmp_path):
         assert log.user_ids.ids(log.users) == ["u9", "u9", "u10"]
 
 
-def test_parquet_is_read_as_pandas_wrote_it(tmp_path):
-    """Categories, several row groups, numbers with their types; what is not named is not kept."""
+def test_parquet_is_read_as_pandas_wrote_it(tmp_path, monkeypatch):
+    """Categories, several row groups, numbers with their types; what is not named is not read."""
     frame = pd.DataFrame(EVENTS * 50, columns=HEADER)
     frame["item"] = frame["item"].astype("category")
     frame["when"] = pd.to_datetime(frame["when"], unit="D")
-    frame["waste"] = [f"{row:0900d}" for row in range(len(frame))]
+    frame["waste"] = [f"{row:09d}" for row in range(len(frame))]
     frame.to_parquet(tmp_path / "x.parquet", row_group_size=7)
-    before = pa.total_allocated_bytes()
+    parquet = pytest.importorskip("pyarrow.parquet")
+    read, asked = parquet.ParquetFile.read_row_group, []
+
+    def spied(file, group, columns=None, **options):
+        asked.append((group, columns))
+        return read(file, group, columns=columns, **options)
+
+    monkeypatch.setattr(parquet.ParquetFile, "read_row_group", spied)
     log = Log.from_parquet(tmp_path / "x.parquet", time="when", value="stars")
-    assert pa.total_allocated_bytes() - before < 20_000  # of 135,000
+    assert asked == [(group, ["user", "item", "when", "stars"]) for group in range(22)]
     assert log.user_ids.ids(log.users) == list(frame["user"])
     assert log.item_ids.ids(log.items) == list(frame["item"])
     assert pd.to_datetime(log.times.numpy(), unit=log.time_unit).tolist() == frame["when"].tolist()
@@ -146,16 +154,27 @@ def test_times_of_text(tmp_path):
         assert log.times[0] < log.times[1]
 
 
-def truncated():
-    import io
+def parquet(frame):
+    file = io.BytesIO()
+    frame.to_parquet(file)
+    return file.getvalue()
 
-    whole = io.BytesIO()
-    pd.DataFrame(EVENTS, columns=HEADER).to_parquet(whole)
-    return whole.getvalue()[:-20]
+
+def truncated():
+    return parquet(pd.DataFrame(EVENTS, columns=HEADER))[:-20]
+
+
+def zero():
+    return parquet(pd.DataFrame(EVENTS, columns=HEADER)[:0])
+
+
+def whole():
+    return parquet(pd.DataFrame(EVENTS, columns=["user", "item", "stars", "time"]))
 
 
 BAD = {
     "empty.csv": (b"", r"is empty: it holds no rows"),
+    "lacking.parquet": (whole, r"lacking.parquet has no column 'when'.* There are user, item, stars, time"),
     "header.csv": (b"user,item,stars,when\n", r"holds a header and no rows"),
     "column.csv": (
         b"user,itm,stars,when\na,b,1,2\n",
@@ -213,6 +232,11 @@ BAD = {
     "x.inter": (b"user_id\titem_id\n1\t2\n", r"is no RecBole file: its header must be name:type.*, tabs between, got"),
     "u.data": (b"a\tb\t3\t4\n", r"is no file like MovieLens' u.data, four whole numbers and tabs: 'a\\tb\\t3\\t4'"),
     "ratings.dat": (b"1::2::3\n", r"is no file like MovieLens' ratings.dat, user::item::rating::time: '1::2::3'"),
+    "middle.dat": (
+        b"1::2::3::4\n1:9:2::3::4\n",
+        r"middle.dat, row 1 \(line 2\): '9' stands where two delimiters meet",
+    ),
+    "zero.parquet": (zero, r"zero.parquet holds no rows"),
     "x.qrels": (b"1 0 2\n", r"is no TREC qrels file, 'query 0 document relevance': '1 0 2'"),
     "notes.txt": (b"hello world\n", r"notes.txt is of no known kind; there are .csv, .tsv, .parquet, .jsonl"),
     "x.xlsx": (b"PK\x03\x04\n", r"x.xlsx is of no known kind; .*A file of columns with a header: from_csv\(path\)"),
@@ -224,8 +248,9 @@ def test_bad_files(name, tmp_path):
     """The message names the file, and the row and the column where there are any."""
     content, message = BAD[name]
     (tmp_path / name).write_bytes(content() if callable(content) else content)
+    value = "rating" if name == "middle.dat" else "stars"
     with pytest.raises((TypeError, ValueError), match=f"(?s){message}") as raised:
-        Log.from_file(tmp_path / name, time="when", value="stars")
+        Log.from_file(tmp_path / name, time="timestamp" if name == "middle.dat" else "when", value=value)
     assert name in str(raised.value)
 
 

@@ -110,6 +110,9 @@ def test_ids_of_a_given_vocabulary():
         frame = form({"user": ["al", "eve"], "item": [7, 7], "when": [0, 0], "stars": [0.0, 0.0]})
         with pytest.raises(ValueError, match=message):
             Log.from_frame(frame, user_ids=train.user_ids)
+    large = pd.DataFrame({"user": pd.Series([5, 2**62 + 1, None], dtype="Int64"), "item": [1, 2, 3]})
+    with pytest.raises(ValueError, match=f"holds {2**62 + 1} in row 1, which is not in user_ids"):
+        Log.from_frame(large, user_ids=[5])
     with pytest.raises(TypeError, match=r"column 'item' of frame holds text \('7'\), item_ids are whole numbers"):
         Log.from_frame({"user": ["al"], "item": ["7"]}, item_ids=train.item_ids)
 

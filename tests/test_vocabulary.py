@@ -212,6 +212,21 @@ def test_files_of_something_else_are_refused(tmp_path):
         Vocabulary.load(tmp_path / "e")
 
 
+def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
+    """A full disk leaves the old file, and nothing beside it."""
+    Vocabulary([1]).save(tmp_path / "ids")
+
+    def half(_, path):
+        path.write_bytes(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(OSError, match="no space left"):
+        Vocabulary([2]).save(tmp_path / "ids")
+    assert [path.name for path in tmp_path.iterdir()] == ["ids"]
+    assert list(Vocabulary.load(tmp_path / "ids")) == [1]
+
+
 # ------------------------------------------------------------------------------------------------- where two meet
 
 

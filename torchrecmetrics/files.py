@@ -230,7 +230,7 @@ def _read_text(path: Path, roles: Roles, layout: _Layout) -> Table:
         elif name == roles.time:
             column = _as_whole(column)
         else:
-            column = column.unify_dictionaries().combine_chunks()
+            column = column.combine_chunks()
             if len(column.dictionary):
                 column = pa.DictionaryArray.from_arrays(column.indices, _as_whole(column.dictionary))
         found.columns[name] = column

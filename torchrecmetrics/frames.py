@@ -26,7 +26,7 @@ class Table(NamedTuple):
     """Columns that were read from somewhere."""
 
     columns: dict[str, Any]
-    """By name; equally long."""
+    """By name."""
     what: str
     """Where they are from, for messages: "frame", or a path."""
     first_line: int | None = None
@@ -87,7 +87,9 @@ def arrow_array(column: Any) -> Any:
         return None
     if not isinstance(array, pa.ChunkedArray):
         return array
-    return (array.unify_dictionaries() if pa.types.is_dictionary(array.type) else array).combine_chunks()
+    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):  # whose chunks may hold 2 GB together
+        array = array.cast(pa.large_string() if pa.types.is_string(array.type) else pa.large_binary())
+    return array.combine_chunks()
 
 
 def gap_in(column: Any) -> int | None:
@@ -109,8 +111,7 @@ def columns_of(frame: Any, names: Iterable[str | None], what: str = "frame") -> 
 
     Raises:
         TypeError: if it is no frame, or one that is not computed yet; says how it becomes one.
-        ValueError: if it has no such column, several of that name, or columns of unequal length; names those that there
-            are, and the nearest.
+        ValueError: if it has no such column (names those that there are, and the nearest), or several of that name.
     """
     wanted = list(dict.fromkeys(name for name in names if name is not None))
     for name in wanted:
@@ -124,11 +125,7 @@ def columns_of(frame: Any, names: Iterable[str | None], what: str = "frame") -> 
     else:
         return _columns_by_narwhals(frame, wanted, what)
     check_names(wanted, known, what)
-    columns = {name: frame[name] for name in wanted}
-    lengths = {name: len(column) for name, column in columns.items() if hasattr(column, "__len__")}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"columns of {what} must be equally long, got {lengths}")
-    return columns
+    return {name: frame[name] for name in wanted}
 
 
 def check_names(wanted: Iterable[str], known: list[str], what: str) -> None:
@@ -169,16 +166,15 @@ def _columns_by_narwhals(frame: Any, wanted: list[str], what: str) -> dict[str, 
     return columns
 
 
-def decoded(array: Any) -> Any:
+def decoded(column: Any) -> Any:
     """Return a column as what numpy holds without rounding: whole numbers with gaps stay whole, as objects.
 
     Args:
-        array: of pyarrow, or anything else, which is returned as it is.
+        column: of a library that pyarrow reads, or anything else, which is returned as it is.
     """
-    array = arrow_array(array) if arrow_array(array) is not None else array
-    pa = arrow()
-    if pa is None or not isinstance(array, pa.Array):
-        return array
+    array, pa = arrow_array(column), arrow()
+    if array is None:
+        return column
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     if array.null_count and pa.types.is_integer(array.type):

@@ -71,10 +71,11 @@ class Ids(ABC):
 class Numbers(Ids):
     """Whole numbers of 64 bits; unsigned ones less 2^63."""
 
-    kind = "whole numbers"
+    kind: str = "whole numbers"
 
     def __init__(self, bits: Tensor, unsigned: bool = False) -> None:
-        self.bits, self.unsigned = bits, unsigned
+        self.bits: Tensor = bits
+        self.unsigned: bool = unsigned
 
     def __len__(self) -> int:
         return len(self.bits)
@@ -142,7 +143,7 @@ class Words(Ids):
     def __init__(self, array: Any) -> None:
         pa = arrow()
         binary = pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
-        self.kind = "bytes" if binary or pa.types.is_fixed_size_binary(array.type) else "text"
+        self.kind: str = "bytes" if binary or pa.types.is_fixed_size_binary(array.type) else "text"
         self.array: Any = array.cast(pa.large_binary() if self.kind == "bytes" else pa.large_string())
 
     def __len__(self) -> int:
@@ -203,7 +204,8 @@ class Things(Ids):
     """Anything that can be hashed, one Python object each: what the other two do not hold."""
 
     def __init__(self, things: list[Any], kind: str) -> None:
-        self.things, self.kind = things, kind
+        self.things: list[Any] = things
+        self.kind: str = kind
 
     def __len__(self) -> int:
         return len(self.things)

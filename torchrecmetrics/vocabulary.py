@@ -223,8 +223,6 @@ class Vocabulary:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Vocabulary) and (self is other or self._ids.same(other._ids))
 
-    __hash__ = None  # type: ignore[assignment]  # it may be large, and is compared by content
-
     def __repr__(self) -> str:
         shown = ", ".join(repr(self._ids.at(row)) for row in range(min(3, len(self))))
         return f"Vocabulary({len(self)} ids, {self.kind}: {shown}{', ...' if len(self) > 3 else ''})"
