@@ -206,13 +206,14 @@ def test_parts_with_vocabularies_of_their_own_are_matched():
     np = pytest.importorskip("numpy")
     train = Log.from_frame({"user": ["a", "b"], "item": ["x", "y"], "t": np.array([86400, 172800], "M8[s]")}, time="t")
     test = Log.from_frame(
-        {"user": ["b", "c"], "item": ["y", "x"], "t": np.array([172799999, 10**9], "M8[ms]")}, time="t"
+        {"user": ["b", "c"], "item": ["y", "x"], "t": np.array([172800001, 172799999], "M8[ms]")}, time="t"
     )
     report = trm.audit(LogSplit(train, test.take(torch.tensor([], dtype=torch.int64)), test))
     assert report["in_train"].example == "user 'b', item 'y'"
     assert report["before_train_ends"].example == (
-        "user 'b', item 'y' at 1970-01-02T23:59:59.999, train ends at 1970-01-03T00:00:00"
+        "user 'c', item 'x' at 1970-01-02T23:59:59.999, train ends at 1970-01-03T00:00:00"
     )
+    assert (report["before_train_ends"].number, report["equal_times"].number) == (1, 0)
     assert report["unseen_users"].number == 1
     bare = Interactions.from_columns([0], [0])
     with pytest.raises(ValueError, match="some parts have user_ids, others have none: row 5 could mean two things"):

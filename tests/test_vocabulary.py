@@ -130,6 +130,16 @@ def test_anything_that_can_be_hashed_is_an_id():
         vocabulary.save("nowhere")
 
 
+def test_a_category_that_is_missing_is_a_missing_id():
+    """Whether the code or what it stands for is not there."""
+    pa = pytest.importorskip("pyarrow")
+    for codes, words in (([0, 1], [None, "a"]), ([None, 0], ["a"])):
+        column = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(words))
+        with pytest.raises(ValueError, match="1 of 2 rows, the first is row 0"):
+            Vocabulary(column)
+        assert Vocabulary(["a"]).rows(column, unknown="mark").tolist() == [-1, 0]
+
+
 def test_signed_and_unsigned_hashes_are_one_kind():
     """The same number is the same id, whether its column has room for more or not."""
     np = pytest.importorskip("numpy")
