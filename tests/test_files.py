@@ -238,6 +238,7 @@ BAD = {
     ),
     "zero.parquet": (zero, r"zero.parquet holds no rows"),
     "x.qrels": (b"1 0 2\n", r"is no TREC qrels file, 'query 0 document relevance': '1 0 2'"),
+    "users.txt": (b"1\n2\n", r"users.txt holds users alone, and no item"),
     "notes.txt": (b"hello world\n", r"notes.txt is of no known kind; there are .csv, .tsv, .parquet, .jsonl"),
     "x.xlsx": (b"PK\x03\x04\n", r"x.xlsx is of no known kind; .*A file of columns with a header: from_csv\(path\)"),
 }
@@ -250,6 +251,8 @@ def test_bad_files(name, tmp_path):
     (tmp_path / name).write_bytes(content() if callable(content) else content)
     value = "rating" if name == "middle.dat" else "stars"
     with pytest.raises((TypeError, ValueError), match=f"(?s){message}") as raised:
+        if name == "users.txt":
+            Log.from_file(tmp_path / name)
         Log.from_file(tmp_path / name, time="timestamp" if name == "middle.dat" else "when", value=value)
     assert name in str(raised.value)
 

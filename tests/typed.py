@@ -52,6 +52,17 @@ def catalogue(users: Tensor, items: Tensor) -> None:
     CatalogueEvaluationCallback("HR", 5, embed=lambda _: (users, items), target=train, overlap="miss")
 
 
+def logs() -> None:
+    log = trm.Log.from_frame({"user": [1], "item": [1]})
+    assert_type(log.leave_last_out().train, trm.Log)
+    assert_type(log.split_users(0.1).fit, trm.Log)
+    assert_type(log.user_ids, trm.Vocabulary)
+    assert_type(log.to_interactions(4).user_ids, trm.Vocabulary | None)
+    assert_type(trm.audit(log.split_random()).faults, tuple[str, ...])
+    trm.evaluate(["HR"], k=5, item_bias=log.to_interactions().popularity, target=log.to_interactions())
+    trm.audit([log])  # type: ignore[arg-type]
+
+
 def rank_biased_precision(ranking: trm.Ranking, k: int, *, p: float = 0.8) -> Tensor:
     value: Tensor = (1 - p) * (p ** (ranking.ranks - 1) * ranking.hits(k)).sum(-1)
     return value

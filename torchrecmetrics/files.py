@@ -79,6 +79,8 @@ def read_file(path: str | Path, roles: Roles) -> Table:
     if kind == ".txt" and all(word.isdecimal() for word in words):
         check_names([name for name in roles if name is not None], ["user", "item"], str(path))
         (users, items), _ = read_lines(path)
+        if not len(users):
+            raise ValueError(f"{path} holds users alone, and no item")
         return Table({"user": users, "item": items}, str(path))
     raise ValueError(f"{path} is of no known kind; there are {_KNOWN}. A file of columns with a header: from_csv(path)")
 
