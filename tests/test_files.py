@@ -234,7 +234,7 @@ BAD = {
     "ratings.dat": (b"1::2::3\n", r"is no file like MovieLens' ratings.dat, user::item::rating::time: '1::2::3'"),
     "middle.dat": (
         b"1::2::3::4\n1:9:2::3::4\n",
-        r"middle.dat, row 1 \(line 2\): '9' stands where two delimiters meet",
+        r"middle.dat, row 1 \(line 2\): '9' stands between two delimiters",
     ),
     "zero.parquet": (zero, r"zero.parquet holds no rows"),
     "x.qrels": (b"1 0 2\n", r"is no TREC qrels file, 'query 0 document relevance': '1 0 2'"),
@@ -249,11 +249,9 @@ def test_bad_files(name, tmp_path):
     """The message names the file, and the row and the column where there are any."""
     content, message = BAD[name]
     (tmp_path / name).write_bytes(content() if callable(content) else content)
-    value = "rating" if name == "middle.dat" else "stars"
+    time, value = {"middle.dat": ("timestamp", "rating"), "users.txt": (None, None)}.get(name, ("when", "stars"))
     with pytest.raises((TypeError, ValueError), match=f"(?s){message}") as raised:
-        if name == "users.txt":
-            Log.from_file(tmp_path / name)
-        Log.from_file(tmp_path / name, time="timestamp" if name == "middle.dat" else "when", value=value)
+        Log.from_file(tmp_path / name, time=time, value=value)
     assert name in str(raised.value)
 
 
