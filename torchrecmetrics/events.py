@@ -105,7 +105,7 @@ class Events:
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{table.name(roles.time)}: {error}") from None
         if roles.value is not None:
-            values = _numbers(table, roles.value)
+            values = numbers_in(table, roles.value)
             lengths[roles.value] = len(values)
         if len(set(lengths.values())) > 1:
             raise ValueError(f"columns of {table.what} must be equally long, got {lengths}")
@@ -181,7 +181,7 @@ def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Te
     return rows, known
 
 
-def _numbers(table: Table, column: str) -> Tensor:
+def numbers_in(table: Table, column: str) -> Tensor:
     """Return a column of values, none of them missing."""
     _check_present(table, column)
     named, given = table.name(column), decoded(table.columns[column])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ _MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]
 _WHOLE = r"^(0|-?[1-9][0-9]*)$"
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
+_ROWS_AT_ONCE = 2**18
 _RECBOLE = {"token", "token_seq", "float", "float_seq"}
 _KNOWN = (
     ".csv, .tsv, .parquet, .jsonl, RecBole's .inter, MovieLens' u.data (.data, .base, .test) and ratings.dat, "
@@ -85,6 +88,64 @@ def read_file(path: str | Path, roles: Roles) -> Table:
     raise ValueError(f"{path} is of no known kind; there are {_KNOWN}. A file of columns with a header: from_csv(path)")
 
 
+def names_of(path: str | Path) -> list[str]:
+    """Return the names of all columns of a file; those that its kind gives it, where it has no header."""
+    path = Path(path)
+    kind = path.suffix.lower()
+    if kind in (".parquet", ".pq"):
+        return [*map(str, _open_parquet(path, ()).schema_arrow.names)]
+    first = _first_line(path)
+    if kind in (".csv", ".tsv"):
+        return next(csv.reader([first], delimiter="," if kind == ".csv" else "\t"))
+    if kind in (".jsonl", ".ndjson"):
+        try:
+            return [*json.loads(first)]
+        except ValueError as error:
+            raise ValueError(f"{path}, line 1: expected an object, {{...}}, got {first[:80]!r} ({error})") from None
+    if kind == ".inter":
+        return [field.partition(":")[0] for field in first.split("\t")]
+    words = len(first.split())
+    if kind in (".run", ".trec", ".txt") and words == 6:
+        return ["user", "item", "rank", "score", "tag"]
+    if kind in (".qrels", ".qrel"):
+        return ["user", "item", "relevance"]
+    return ["user", "item", "rating", "timestamp"] if kind in (".data", ".base", ".test", ".dat") else ["user", "item"]
+
+
+def is_run(path: str | Path) -> bool:
+    """Whether a file is a run of TREC, by its name and its first line."""
+    path = Path(path)
+    words = _first_line(path).split() if path.suffix.lower() in (".run", ".trec", ".txt") else []
+    return len(words) == 6 and words[1].upper() == "Q0"
+
+
+def is_qrels(path: str | Path) -> bool:
+    """Whether a file is called what qrels of TREC are."""
+    return Path(path).suffix.lower() in (".qrels", ".qrel")
+
+
+def parts_of(path: str | Path, roles: Roles) -> Iterator[Table]:
+    """Read columns of a file part by part: parquet some rows at a time, other kinds whole.
+
+    Errors are those of `read_file`.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in (".parquet", ".pq"):
+        yield read_file(path, roles)
+        return
+    pa, wanted, done = needed("pyarrow", f"reading {path}"), _wanted(roles), 0
+    try:
+        with _open_parquet(path, (roles.user, roles.item)) as file:
+            check_names(wanted, file.schema_arrow.names, str(path))
+            for part in file.iter_batches(_ROWS_AT_ONCE, columns=wanted, use_threads=False):
+                yield Table({name: part.column(name) for name in wanted}, str(path), first_row=done)
+                done += part.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise _cut_short(path, error) from error
+    if not done:
+        raise ValueError(f"{path} holds no rows")
+
+
 def read_csv(path: str | Path, roles: Roles, delimiter: str | None = None) -> Table:
     """Read columns of a file with a header.
 
@@ -118,35 +179,48 @@ def read_parquet(path: str | Path, roles: Roles) -> Table:
         ImportError: without pyarrow.
         ValueError: for a file that is none, or cut short, without such a column, and without rows.
     """
-    pa, parquet = needed("pyarrow", f"reading {path}"), needed("pyarrow.parquet", f"reading {path}")
-    _check_size(Path(path))
-    wanted = _wanted(roles)
+    pa, wanted = needed("pyarrow", f"reading {path}"), _wanted(roles)
     try:
         # text is kept as numbers and the distinct words: a repeated id costs four bytes
-        with parquet.ParquetFile(path, read_dictionary=[roles.user, roles.item]) as file:
+        with _open_parquet(Path(path), (roles.user, roles.item)) as file:
             check_names(wanted, file.schema_arrow.names, str(path))
             groups = [
                 file.read_row_group(group, columns=wanted, use_threads=False) for group in range(file.num_row_groups)
             ]
             rows = file.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise ValueError(f"{path} is no parquet file, or was cut short: {error}") from error
+        raise _cut_short(Path(path), error) from error
     if not rows:
         raise ValueError(f"{path} holds no rows")
     table = pa.concat_tables(groups)
     return Table({name: table[name] for name in wanted}, str(path))
 
 
+def _open_parquet(path: Path, words: tuple[str, ...]) -> Any:
+    """Open a parquet file whose columns of these names are read as numbers and distinct words."""
+    pa, parquet = needed("pyarrow", f"reading {path}"), needed("pyarrow.parquet", f"reading {path}")
+    _check_size(path)
+    try:
+        return parquet.ParquetFile(path, read_dictionary=[*words])
+    except (pa.ArrowException, OSError) as error:
+        raise _cut_short(path, error) from error
+
+
+def _cut_short(path: Path, error: Exception) -> Exception:
+    """Say what is wrong with a parquet file that cannot be read; one that is not there is not wrong."""
+    if isinstance(error, FileNotFoundError):
+        return error
+    return ValueError(f"{path} is no parquet file, or was cut short: {error}")
+
+
 def _read_jsonl(path: Path, roles: Roles) -> Table:
     """Read keys of a file whose lines are objects."""
-    pa, json = needed("pyarrow", f"reading {path}"), needed("pyarrow.json", f"reading {path}")
+    pa, reader = needed("pyarrow", f"reading {path}"), needed("pyarrow.json", f"reading {path}")
     first = _first_line(path)
     if not first.lstrip().startswith("{"):
         raise ValueError(f"{path}, line 1: expected an object, {{...}}, got {first[:80]!r}")
     try:
-        table = json.read_json(path, read_options=json.ReadOptions(use_threads=False))
+        table = reader.read_json(path, read_options=reader.ReadOptions(use_threads=False))
         table.validate(full=True)
     except pa.ArrowException as error:
         _check_encoding(path)

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchrecmetrics.checks import describe, nearest
+from torchrecmetrics.checks import check_choice, describe, nearest
 
 _EXTRA = "pip install 'torchrecmetrics[frames]'"
 
@@ -31,9 +31,12 @@ class Table(NamedTuple):
     """Where they are from, for messages: "frame", or a path."""
     first_line: int | None = None
     """Number of the line that holds row 0, where they are lines of a file."""
+    first_row: int = 0
+    """Rows of the file before these, where they are a part of one."""
 
     def row(self, row: int) -> str:
         """Name a row, for a message."""
+        row += self.first_row
         return f"row {row}" if self.first_line is None else f"row {row} (line {row + self.first_line})"
 
     def name(self, column: str) -> str:
@@ -128,11 +131,36 @@ def columns_of(frame: Any, names: Iterable[str | None], what: str = "frame") -> 
     return {name: frame[name] for name in wanted}
 
 
+def names_in(frame: Any) -> list[str]:
+    """Return the names of a frame's columns; none of what is no frame."""
+    fields = getattr(getattr(frame, "dtype", None), "names", None)
+    if isinstance(frame, Mapping) or fields is not None:
+        return [*map(str, frame if fields is None else fields)]
+    names = getattr(frame, "column_names", None)  # pyarrow's; its columns are the data
+    return [*map(str, getattr(frame, "columns", ()) if names is None else names)]
+
+
+def frame_of(library: str, columns: dict[str, Any]) -> Any:
+    """Make a frame of columns.
+
+    Raises:
+        ImportError: where the library is not installed.
+        ValueError: for the name of another library.
+    """
+    makers = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}
+    check_choice("library", library, tuple(makers))
+    try:
+        made = importlib.import_module(library)
+    except ImportError as error:
+        raise ImportError(f"a frame of {library} needs it: pip install {library}") from error
+    return getattr(made, makers[library])(columns)
+
+
 def check_names(wanted: Iterable[str], known: list[str], what: str) -> None:
     """Refuse names of columns that are not there, or there more than once."""
     for name in wanted:
         if name not in known:
-            roles = "; say which is which with user=, item=, time=, value="
+            roles = "; say which is which by the names of columns: user=, item= and so on"
             raise ValueError(f"{what} has no column {name!r}{nearest(name, known)}{roles}")
         if known.count(name) > 1:
             raise ValueError(f"{what} has {known.count(name)} columns named {name!r}: rename them")
