@@ -372,6 +372,8 @@ class History:
         count = int(both.sum())
         if count:
             pairs = torch.stack([target.users[both][:3], target.items[both][:3]], 1).tolist()
+            if target.user_ids is not None and target.item_ids is not None:
+                pairs = [[target.user_ids[user], target.item_ids[item]] for user, item in pairs]
             raise ValueError(
                 f"{count} (user, item) pairs of target are also in exclude, such as {pairs}. "
                 "target.without(exclude) takes them out of the test; overlap='keep' lets them compete all the same "
