@@ -9,6 +9,8 @@ from torchrecmetrics.log import Log
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.ranking import Ranking, get_topk_ranks
+from torchrecmetrics.recommendations import Recommendations
+from torchrecmetrics.recommended import evaluate_lists
 from torchrecmetrics.vocabulary import Vocabulary
 
 __version__ = "0.1.0"
@@ -21,9 +23,11 @@ __all__ = [
     "Ranking",
     "RankingMetric",
     "RecMetricCollection",
+    "Recommendations",
     "Vocabulary",
     "audit",
     "evaluate",
+    "evaluate_lists",
     "get_topk_ranks",
     "recommend",
 ]
