@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,23 @@ _VERSION = 1
 
 def write(path: str | Path, type_name: str, fields: dict[str, Any]) -> None:
     """Write the fields of a value: whole, or not at all."""
+    with _whole(path) as part:
+        torch.save({"torchrecmetrics": type_name, "version": _VERSION, **fields}, part)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write text: whole, or not at all."""
+    with _whole(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _whole(path: str | Path) -> Iterator[Path]:
+    """Let a file be written elsewhere, and put it in its place when it is whole."""
     path = Path(path)
     part = path.with_name(path.name + ".part")
     try:
-        torch.save({"torchrecmetrics": type_name, "version": _VERSION, **fields}, part)
+        yield part
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
