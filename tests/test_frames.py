@@ -60,7 +60,7 @@ def test_every_form_gives_the_same_log(form):
 def test_a_wrong_column_is_told_the_right_one(form):
     """Each form: the nearest name, all there are, and how to say which is which."""
     frame = FORMS[form](COLUMNS)
-    cure = "did you mean 'stars'.* There are user, item, when, stars; say which is which with user=, item=, time="
+    cure = "did you mean 'stars'.* There are user, item, when, stars; say which is which: user=..., item=..."
     with pytest.raises(ValueError, match=f"frame has no column 'star'; {cure}"):
         Log.from_frame(frame, value="star")
     with pytest.raises(ValueError, match=r"frame has no column 'product'\. There are user, item"):

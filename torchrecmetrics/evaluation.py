@@ -465,6 +465,7 @@ class ProgressBar:
             self._bar.close()
 
     def advance(self, batch: Tensor, metric: RankingMetric | None) -> None:
+        """Count a batch of users as done, and show a metric's running value."""
         self._done += len(batch)
         if self._tell is not None:
             self._tell(self._done, self._total)

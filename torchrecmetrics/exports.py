@@ -103,10 +103,8 @@ class Exported:
         header, lines = self._cells()
         form = "".join("l" if name in ("metric", "group") else "r" for name in header)
         rows = [" & ".join(map(_escaped, line)) + " \\\\" for line in [header, *lines]]
-        return "\n".join(
-            [f"\\begin{{tabular}}{{{form}}}", "\\toprule", rows[0], "\\midrule", *rows[1:], "\\bottomrule"]
-            + ["\\end{tabular}"]
-        )
+        head = [f"\\begin{{tabular}}{{{form}}}", "\\toprule", rows[0], "\\midrule"]
+        return "\n".join([*head, *rows[1:], "\\bottomrule", "\\end{tabular}"])
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         """Return names and text of the columns that hold something."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.frames import Roles, Table, check_names, compute, needed
+from torchrecmetrics.frames import Roles, Table, check_names, compute, distinct, needed
 
 # what stands for nothing in files of text; in quotes it is an id like others
 _MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]
@@ -133,7 +133,7 @@ def parts_of(path: str | Path, roles: Roles) -> Iterator[Table]:
     if path.suffix.lower() not in (".parquet", ".pq"):
         yield read_file(path, roles)
         return
-    pa, wanted, done = needed("pyarrow", f"reading {path}"), _wanted(roles), 0
+    pa, wanted, done = needed("pyarrow", f"reading {path}"), distinct(roles), 0
     try:
         with _open_parquet(path, (roles.user, roles.item)) as file:
             check_names(wanted, file.schema_arrow.names, str(path))
@@ -179,7 +179,7 @@ def read_parquet(path: str | Path, roles: Roles) -> Table:
         ImportError: without pyarrow.
         ValueError: for a file that is none, or cut short, without such a column, and without rows.
     """
-    pa, wanted = needed("pyarrow", f"reading {path}"), _wanted(roles)
+    pa, wanted = needed("pyarrow", f"reading {path}"), distinct(roles)
     try:
         # text is kept as numbers and the distinct words: a repeated id costs four bytes
         with _open_parquet(Path(path), (roles.user, roles.item)) as file:
@@ -225,7 +225,7 @@ def _read_jsonl(path: Path, roles: Roles) -> Table:
     except pa.ArrowException as error:
         _check_encoding(path)
         raise ValueError(f"{path} (rows are counted from 0): {error}") from error
-    wanted = _wanted(roles)
+    wanted = distinct(roles)
     check_names(wanted, table.column_names, str(path))
     return Table({name: table[name] for name in wanted}, str(path), 1)
 
@@ -246,7 +246,7 @@ class _Layout(NamedTuple):
 def _read_text(path: Path, roles: Roles, layout: _Layout) -> Table:
     """Read columns of text, and make numbers of those that are."""
     pa, reader = needed("pyarrow", f"reading {path}"), needed("pyarrow.csv", f"reading {path}")
-    wanted = _wanted(roles)
+    wanted = distinct(roles)
     check_names(wanted, [name for name in layout.names if name], str(path))
     names = [name or f" {place}" for place, name in enumerate(layout.names)]
     between = [name for name in names if name.startswith(" ")]
@@ -337,10 +337,6 @@ def _as_numbers(table: Table, name: str, column: Any) -> Any:
     if row >= 0:
         raise ValueError(f"{table.name(name)} must hold numbers, got {column[row].as_py()!r} in {table.row(row)}")
     return pc.cast(pc.replace_substring_regex(column, r"^\+", ""), pa.float64())
-
-
-def _wanted(roles: Roles) -> list[str]:
-    return list(dict.fromkeys(name for name in roles if name is not None))
 
 
 def _check_size(path: Path) -> None:

@@ -22,6 +22,19 @@ class Roles(NamedTuple):
     value: str | None = None
 
 
+def distinct(names: NamedTuple) -> list[str]:
+    """Return the names that were given, of columns by their roles.
+
+    Raises:
+        ValueError: if one column is to hold two things.
+    """
+    given = {role: name for role, name in names._asdict().items() if name is not None}
+    for role, name in given.items():
+        if len(same := [other for other in given if given[other] == name]) > 1:
+            raise ValueError(f"column {name!r} cannot be {' and '.join(same)} at once: {role}=... says which is")
+    return list(given.values())
+
+
 class Table(NamedTuple):
     """Columns that were read from somewhere."""
 
@@ -160,7 +173,7 @@ def check_names(wanted: Iterable[str], known: list[str], what: str) -> None:
     """Refuse names of columns that are not there, or there more than once."""
     for name in wanted:
         if name not in known:
-            roles = "; say which is which by the names of columns: user=, item= and so on"
+            roles = "; say which is which: user=..., item=... and so on"
             raise ValueError(f"{what} has no column {name!r}{nearest(name, known)}{roles}")
         if known.count(name) > 1:
             raise ValueError(f"{what} has {known.count(name)} columns named {name!r}: rename them")

@@ -15,10 +15,9 @@ from torchrecmetrics.checks import describe
 from torchrecmetrics.columns import array_of, row_numbers
 from torchrecmetrics.events import numbers_in
 from torchrecmetrics.files import is_run, names_of, parts_of
-from torchrecmetrics.frames import Roles, Table, columns_of, names_in
+from torchrecmetrics.frames import Roles, Table, columns_of, distinct, names_in
 from torchrecmetrics.recommendations import Recommendations
 from torchrecmetrics.vocabulary import Vocabulary
-
 
 _PIECE = 2**20
 
@@ -181,7 +180,6 @@ class Listed(NamedTuple):
         return user, int(self.offsets[user]) + int(slot[row, 1:][again[row]].min())
 
 
-
 # ------------------------------------------------------------------------------------------------------------- forms
 
 
@@ -220,9 +218,8 @@ def _is_wide(lists: Any, names: Names) -> bool:
 def _checked(lists: Any, names: Names, what: str) -> Names:
     """Return the names of columns, one of which at most says the order; TREC's runs are ordered by score."""
     if names.rank is not None and names.score is not None:
-        raise ValueError(
-            f"rank={names.rank!r} and score={names.score!r} are both to order {what}: give one of the two"
-        )
+        raise ValueError(f"rank={names.rank!r} and score={names.score!r} are both to order {what}: give one of the two")
+    distinct(names)
     if names.rank is not None or names.score is not None:
         return names
     if isinstance(lists, (str, Path)):
@@ -417,7 +414,7 @@ def _asked(rows: Tensor, asked: Tensor) -> Tensor:
 
 
 def _by_score(owner: Tensor, scores: Tensor | None) -> Tensor | None:
-    """Return the place of each entry by user, highest score first, as they stand where scores are equal or there are none.
+    """Return the place of each entry by user, highest score first; entries of equal score, or of none, as they stand.
 
     None = they are in order already.
     """
@@ -482,6 +479,6 @@ def _refuse_ranks(owner: Tensor, ranks: Tensor, first: int, source: Source, user
         before = int(ranks[entry - 1])
         found += " twice" if int(ranks[entry]) == before else f" after {before}"
     raise ValueError(
-        f"{source.row(entry)}, {source.column('rank')}: {found}, but ranks must run 1, 2, 3, ... in each list (or 0, 1, "
-        "2, ... in all); if places were left out on purpose, the negated ranks will do as score="
+        f"{source.row(entry)}, {source.column('rank')}: {found}, but ranks must run 1, 2, 3, ... in each list (or 0, "
+        "1, 2, ... in all); if places were left out on purpose, the negated ranks will do as score=..."
     )

@@ -245,9 +245,9 @@ def _check_shortened(ranking: Ranking, depth: int | None, batch: Tensor, users: 
     if bool(short.any()):
         row = int(short.nonzero()[0])
         raise ValueError(
-            f"the list of user {users.called(int(batch[row]))} holds {int(rows[row])} items after excluded and repeated "
-            f"ones have left it, and the metrics look at {depth} places: recommend k + history, or if the lists are all "
-            "that is recommended, complete=True"
+            f"the list of user {users.called(int(batch[row]))} holds {int(rows[row])} items after excluded and "
+            f"repeated ones have left it, and the metrics look at {depth} places: recommend k + history, or if the "
+            "lists are all that is recommended, complete=True"
         )
 
 
