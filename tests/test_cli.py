@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -248,6 +251,18 @@ def test_help_has_examples(capsys):
             main([command, "--help"])
         assert left.value.code == 0
         assert f"examples:\n  torchrecmetrics {command} " in capsys.readouterr().out
+
+
+def test_the_gate_of_the_readme(folder, capsys):
+    """Its command is understood as it stands, and stops a job below the threshold."""
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    words = shlex.split(re.search(r"<!-- gate -->\n```bash\ntorchrecmetrics (.*)\n```", readme)[1])
+    TRUTH.to_parquet("test.parquet")
+    assert main(words) == 0
+    assert "NDCG@10" in capsys.readouterr().out
+    TRUTH.assign(item="q").to_parquet("test.parquet")
+    assert main(words) == 1
+    assert "NDCG@10 is 0, below 0.07" in capsys.readouterr().err
 
 
 def test_as_a_program(folder):

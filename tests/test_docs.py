@@ -51,6 +51,7 @@ def test_docstrings():
         "audit",
         "collection",
         "evaluation",
+        "exports",
         "interactions",
         "lightning.catalogue",
         "lightning.steps",
@@ -63,6 +64,7 @@ def test_docstrings():
         "ranking.flat",
         "ranking.scores",
         "ranking.topk",
+        "recommended",
         "vocabulary",
     }
     assert sum(tried.values()) >= 100

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import reference
 import torch
+from values import near, numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Log, Vocabulary, evaluate_lists
@@ -39,10 +40,8 @@ def frame_of(interactions):
     }
 
 
-def near(found, expected):
-    assert found.keys() == expected.keys()
-    for label in found:
-        assert math.isclose(float(found[label]), float(expected[label]), abs_tol=1e-9), label
+def same(found, expected):
+    assert numbers(found) == near(expected)
 
 
 # ------------------------------------------------------------------------------------------------------------ oracles
@@ -53,8 +52,8 @@ def test_lists_of_embeddings_get_what_the_embeddings_get():
     users, items, train, test, recommended = made(history=4)
     expected = trm.evaluate(NAMES, users, items, target=test, exclude=train, k=[1, 5, K])
     found = evaluate_lists(NAMES, recommended, target=test, k=[1, 5, K])
-    near(found, expected)
-    near(found.standard_errors, expected.standard_errors)
+    same(found, expected)
+    same(found.standard_errors, expected.standard_errors)
     assert (found.num_users, found.num_skipped, found.num_unserved) == (expected.num_users, expected.num_skipped, 0)
 
 
@@ -64,13 +63,13 @@ def test_history_leaves_the_lists():
     longer = trm.recommend(users, items, K + 4).with_ids(test.user_ids, test.item_ids)
     expected = trm.evaluate(NAMES, users, items, target=test, exclude=train, k=[1, 5, K])
     for exclude in (train, frame_of(train), Log.from_frame(frame_of(train)), (frame_of(train), train)):
-        near(evaluate_lists(NAMES, longer, target=test, exclude=exclude, k=[1, 5, K]), expected)
+        same(evaluate_lists(NAMES, longer, target=test, exclude=exclude, k=[1, 5, K]), expected)
     mask = torch.zeros(NUM, dtype=torch.bool)
     mask[[3, 7]] = True
     kept = trm.recommend(users, items, K, exclude=mask).with_ids(test.user_ids, test.item_ids)
     test = test.without(Interactions.from_dense(mask.expand(U, NUM)).with_ids(test.user_ids, test.item_ids))
     expected = evaluate_lists(NAMES, kept, target=test, k=K)
-    near(evaluate_lists(NAMES, longer, target=test, exclude=mask, k=K), expected)
+    same(evaluate_lists(NAMES, longer, target=test, exclude=mask, k=K), expected)
 
 
 FORMS = [
@@ -123,7 +122,7 @@ def test_every_form_gets_the_same(form):
     expected = evaluate_lists(NAMES, recommended, target=test, k=[1, 5, K])
     lists, how = given_as(form, recommended)
     for target in (test, Log.from_frame(frame_of(test)), frame_of(test), pl.DataFrame(frame_of(test))):
-        near(evaluate_lists(NAMES, lists, target=target, k=[1, 5, K], **how), expected)
+        same(evaluate_lists(NAMES, lists, target=target, k=[1, 5, K], **how), expected)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "jsonl", "run"])
@@ -137,7 +136,7 @@ def test_every_kind_of_file_gets_the_same(suffix, tmp_path, monkeypatch):
     if suffix == "run":
         path.write_text("".join(f"{r.user} Q0 {r.item} {r.rank} {r.score:.9f} tag\n" for r in frame.itertuples()))
         truth.write_text("".join(f"{r.user} 0 {r.item} 1\n" for r in pairs.itertuples()))
-        near(evaluate_lists(NAMES, path, target=truth, k=[1, 5, K]), expected)
+        same(evaluate_lists(NAMES, path, target=truth, k=[1, 5, K]), expected)
     else:
         pairs.to_csv(truth, index=False)
     if suffix == "parquet":
@@ -147,8 +146,8 @@ def test_every_kind_of_file_gets_the_same(suffix, tmp_path, monkeypatch):
         frame.to_json(path, orient="records", lines=True)
     elif suffix != "run":
         frame.to_csv(path, index=False, sep="," if suffix == "csv" else "\t")
-    near(evaluate_lists(NAMES, path, target=truth, k=[1, 5, K], rank="rank"), expected)
-    near(evaluate_lists(NAMES, str(path), target=truth, k=[1, 5, K], score="score"), expected)
+    same(evaluate_lists(NAMES, path, target=truth, k=[1, 5, K], rank="rank"), expected)
+    same(evaluate_lists(NAMES, str(path), target=truth, k=[1, 5, K], score="score"), expected)
 
 
 def graded(tmp_path, seed=5):
@@ -351,7 +350,7 @@ def test_row_numbers_where_target_has_no_ids():
     found = evaluate_lists("MRR", (lists, [0, 1]), target=target, k=2)
     assert (float(found["MRR@2"]), found.num_unserved, found.num_unknown) == (pytest.approx(1.5 / 3), 1, 1)
     assert found.num_skipped == 1
-    near(evaluate_lists("MRR", {0: [2, 9], 1: [0, 3, 1], 7: [1]}, target=target, k=2), found)
+    same(evaluate_lists("MRR", {0: [2, 9], 1: [0, 3, 1], 7: [1]}, target=target, k=2), found)
     frame = {"user": [0, 1, 1, 1], "item": [2, 0, 3, 1]}
     with pytest.raises(ValueError, match=r"target has no user_ids.*with_ids\(user_ids=torch.arange\(4\)\)"):
         evaluate_lists("MRR", frame, target=target, k=2)
@@ -367,7 +366,7 @@ def test_vocabularies_meet():
     other = trm.Recommendations(
         recommended.ids[order], recommended.scores[order], torch.arange(U), test.user_ids.take(order), test.item_ids
     )
-    near(evaluate_lists(NAMES, other, target=test, k=K), expected)
+    same(evaluate_lists(NAMES, other, target=test, k=K), expected)
     bare = trm.recommend(users, items, K)
     with pytest.raises(
         ValueError, match=r"target has user_ids, the recommendations has none.*recommendations.with_ids"
@@ -402,8 +401,8 @@ def test_batches_change_nothing(monkeypatch):
     parts = evaluate_lists(
         [*NAMES, "RPrecision"], lists, target=truth, exclude=had, k=[1, 5], progress=lambda *done: shown.append(done)
     )
-    near(parts, whole)
-    near(parts.standard_errors, whole.standard_errors)
+    same(parts, whole)
+    same(parts.standard_errors, whole.standard_errors)
     assert len(shown) > 10
     assert shown[-1] == (60, 60)
 

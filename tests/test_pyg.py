@@ -489,3 +489,21 @@ def test_bad_input(graph):
     ):
         with pytest.raises(error, match=message):
             call(**kwargs)
+
+
+def test_ground_truth_may_have_ids(graph):
+    """Its rows are nodes of the graph, whatever they are called; a history that has ids alone says what to do."""
+    train, test, model = graph
+    edges = train.to_edge_index(USERS)
+    expected = pyg.evaluate(["HR", "NDCG"], model, edges, target=test, k=5)
+    ids = [f"u{n}" for n in range(USERS)], [f"i{n}" for n in range(ITEMS)]
+    assert numbers(pyg.evaluate(["HR", "NDCG"], model, edges, target=test.with_ids(*ids), k=5)) == near(expected)
+    near(
+        pyg.evaluate(["HR", "NDCG"], model, edges, target=test.with_ids(*ids), exclude=train.with_ids(*ids), k=5),
+        expected,
+    )
+    named = train.with_ids(*ids)
+    with pytest.raises(ValueError, match=r"target.with_ids\(user_ids=exclude.user_ids\)"):
+        pyg.evaluate("HR", model, edges, target=test, exclude=named, k=5)
+    same = test.with_ids(user_ids=named.user_ids, item_ids=named.item_ids)
+    assert numbers(pyg.evaluate(["HR", "NDCG"], model, edges, target=same, exclude=named, k=5)) == near(expected)

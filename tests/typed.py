@@ -63,6 +63,21 @@ def logs() -> None:
     trm.audit([log])  # type: ignore[arg-type]
 
 
+def lists(users: Tensor, items: Tensor) -> None:
+    had = trm.Interactions.from_text("train.txt")
+    recommended = trm.recommend(users, items, 5, exclude=had)
+    ids, scores = recommended
+    assert_type(ids, Tensor)
+    assert_type(scores, Tensor)
+    assert_type(recommended.user_ids, trm.Vocabulary | None)
+    found = trm.evaluate_lists(["HR"], recommended, target=had, k=5, overlap="miss", duplicates="first")
+    assert_type(found, trm.Evaluation)
+    assert_type(found.num_unserved, int)
+    assert_type(found.to_json(), str)
+    trm.evaluate_lists(["HR"], recommended, target=had, k=5, duplicates="last")  # type: ignore[arg-type]
+    trm.evaluate_lists(["HR"], recommended, target=had, k=5, compleet=True)  # type: ignore[call-arg]
+
+
 def rank_biased_precision(ranking: trm.Ranking, k: int, *, p: float = 0.8) -> Tensor:
     value: Tensor = (1 - p) * (p ** (ranking.ranks - 1) * ranking.hits(k)).sum(-1)
     return value
