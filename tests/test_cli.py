@@ -188,6 +188,7 @@ def bad_files():
         ),
         "order.csv": (table.replace("é,2", "é,3").encode(), "order.csv, row 3 (line 5), column 'rank' of order.csv"),
         "uneven.csv": (table.replace("y,2", "y,2,9").encode(), "uneven.csv, line 3: 5 columns, expected 4"),
+        "none.parquet": (LISTS[:0].to_parquet(), "none.parquet holds no rows"),
         "short.parquet": (None, "short.parquet is no parquet file, or was cut short"),
         "latin.csv": (table.encode("latin-1"), "latin.csv, line 5: byte 3 is not UTF-8"),
         "semicolon.csv": (table.replace(",", ";").encode(), "semicolon.csv, line 1: no ',' stands in the header"),

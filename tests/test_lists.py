@@ -257,6 +257,10 @@ def test_lists_that_history_made_too_short():
         evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=3)
     assert float(evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=3, complete=True)["HR@3"]) == 1
     assert float(evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=2)["HR@2"]) == 1
+    lists["al"] = [*"xyzw"]  # that one is longer changes nothing for the others
+    with pytest.raises(ValueError, match="user 'eve' holds 2 items"):
+        evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=3)
+    assert evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=3, validate_args=False).num_users == 3
 
 
 @pytest.mark.parametrize("metric", ["HR@4", "MRR", "RPrecision"])
@@ -468,6 +472,8 @@ BAD = {
     "no rows": ({"user": [], "item": []}, {}, "lists holds no rows"),
     "nobody": ({"user": ["zoe"], "item": ["x"]}, {}, "no user of lists has ground truth; such as user 'zoe', while"),
     "AUROC": (ROWS, {"metrics": "AUROC", "complete": True}, "AUROC"),
+    "a lazy frame": (pl.DataFrame(ROWS).lazy(), {}, r"not computed yet, LazyFrame: pass lists.collect\(\)"),
+    "a column twice": (ROWS, {"item": "user"}, "column 'user' cannot be user and item at once"),
     "scores in a log": (Log.from_frame(ROWS), {}, "lists must be a frame, got Log"),
 }
 

@@ -149,7 +149,9 @@ def names_in(frame: Any) -> list[str]:
     fields = getattr(getattr(frame, "dtype", None), "names", None)
     if isinstance(frame, Mapping) or fields is not None:
         return [*map(str, frame if fields is None else fields)]
-    names = getattr(frame, "column_names", None)  # pyarrow's; its columns are the data
+    if hasattr(frame, "collect_schema"):  # polars'; to ask lazy frames for their columns is warned of
+        return [*frame.collect_schema().names()]
+    names = getattr(frame, "column_names", None)  # pyarrow's, whose columns are the data
     return [*map(str, getattr(frame, "columns", ()) if names is None else names)]
 
 

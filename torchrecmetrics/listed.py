@@ -360,13 +360,14 @@ def _check_owners(what: str, rows: Tensor, users: Side) -> None:
 def _in_order(parts: Iterable[_Part], source: Source, users: Side, asked: Tensor) -> Listed:
     """Put the entries of users that are asked for in order."""
     rows, columns, orders, others = [], [], [], []
-    number = 0
+    number, met = 0, False
     for part in parts:
         source.first_line = part.first_line
         number += len(part.owners)
         if users.ids is None and len(part.owners) and int(part.owners.min()) < 0:
             raise ValueError(f"the users of {source.what} hold {int(part.owners.min())}: row numbers are 0 or more")
         wanted = _asked(part.owners, asked)
+        met = met or bool(wanted.any())
         others.append(torch.unique(part.owners[~wanted]))
         kept = _asked(part.users, asked)
         every = bool(kept.all())
@@ -380,14 +381,14 @@ def _in_order(parts: Iterable[_Part], source: Source, users: Side, asked: Tensor
     if not number:
         raise ValueError(f"{source.what} holds no rows")
     left_out = torch.unique(torch.cat(others))
-    owner, item = _joined(rows), _joined(columns)
-    order = _joined(orders) if orders else None
-    if len(left_out) == number or (not len(owner) and len(left_out)):
+    if not met:
         raise ValueError(
             f"no user of {source.what} has ground truth; such as user {users.called(int(left_out[0]))}, while target "
             f"has {users.called(int(asked.nonzero()[0]))}: are these ids of one kind? (A dict of columns needs the "
             "columns that user= and item= name.)"
         )
+    owner, item = _joined(rows), _joined(columns)
+    order = _joined(orders) if orders else None
     offsets = torch.zeros(users.size + 1, dtype=torch.int64, device="cpu")
     offsets[1:] = torch.bincount(owner, minlength=users.size).cumsum(0)
     if source.names is not None and source.names.rank is not None and order is not None:

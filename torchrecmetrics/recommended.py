@@ -64,8 +64,8 @@ def evaluate_lists(
             are ordered by score, as trec_eval does, unless `rank` is given. Without either rows are in order, users
             in any; a column that is called rank or score must then not be there.
         complete: the lists are all that is recommended; an item that is not listed is a miss at every k. Otherwise
-            lists must reach as far as the metrics look; only a list shorter than the longest counts as one whose
-            recommender had no more items.
+            a list that excluded or repeated items leave shorter than the metrics look is an error, and so are lists
+            that all end before; one that was shorter than others from the start had no more items to recommend.
         duplicates: an item listed twice for a user is an "error", or only its "first" place stands.
         progress: as in `evaluate`.
         options: keyword options for metrics given by name.
@@ -149,7 +149,8 @@ def evaluate_lists(
             except ValueError:
                 _explain_repeat(listed, batch, users, items, duplicates)
                 raise
-            _check_shortened(ranking, needs.depth, batch, users)
+            if not complete and member.validate_args is not False:
+                _check_shortened(ranking, lengths[batch], needs.depth, batch, users)
             collection.update(ranking)
             if ranking.num_repeated is not None:
                 num_repeated += int(ranking.num_repeated.sum())
@@ -236,16 +237,16 @@ def _check_reach(collection: RecMetricCollection, longest: int, what: str) -> No
             )
 
 
-def _check_shortened(ranking: Ranking, depth: int | None, batch: Tensor, users: Side) -> None:
+def _check_shortened(ranking: Ranking, before: Tensor, depth: int | None, batch: Tensor, users: Side) -> None:
     """Refuse lists that are shorter than the metrics look since something left them."""
-    rows = ranking.reach.rows
-    if rows is None or depth is None or ranking.invalid is not None:
+    left = ranking.num_recommended
+    if left is None or depth is None:
         return
-    short = rows < depth
+    short = (left < depth) & (before >= depth)
     if bool(short.any()):
         row = int(short.nonzero()[0])
         raise ValueError(
-            f"the list of user {users.called(int(batch[row]))} holds {int(rows[row])} items after excluded and "
+            f"the list of user {users.called(int(batch[row]))} holds {int(left[row])} items after excluded and "
             f"repeated ones have left it, and the metrics look at {depth} places: recommend k + history, or if the "
             "lists are all that is recommended, complete=True"
         )
