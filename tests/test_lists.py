@@ -201,6 +201,17 @@ def test_ranx_pytrec_eval_and_ir_measures_agree_on_the_files(tmp_path):
         assert float(found[asked[measure]]) == pytest.approx(value, abs=1e-9), measure
 
 
+def test_lines_of_lightgcn(tmp_path):
+    """Hold lists in order; six numbers in a line are no run, and qrels judge a pair once."""
+    (tmp_path / "lists.txt").write_text("0 5 3 9 1 2\n1 7 8 3 4 6\n")
+    (tmp_path / "truth.txt").write_text("0 9 77\n1 8\n")
+    found = evaluate_lists("MRR", tmp_path / "lists.txt", target=tmp_path / "truth.txt", k=5)
+    assert float(found["MRR@5"]) == pytest.approx((1 / 3 + 1 / 2) / 2)
+    (tmp_path / "a.qrels").write_text("0 0 9 1\n0 0 9 2\n")
+    with pytest.raises(ValueError, match="1 edges occur more than once"):
+        evaluate_lists("MRR", tmp_path / "lists.txt", target=tmp_path / "a.qrels", k=5)
+
+
 def test_plain_reference():
     """Lists of uneven length, empty ones, unknown items: the definitions in plain Python, item by item."""
     generator = torch.Generator().manual_seed(3)
@@ -267,7 +278,10 @@ def test_lists_that_history_made_too_short():
 def test_lists_that_are_all_too_short(metric):
     """Say which metric looks further; complete=True says that there was no more."""
     lists = {"al": ["y"], "bo": ["z"]}
-    with pytest.raises(ValueError, match="complete=True"):
+    said = (
+        "places, but the ranks are known" if metric == "RPrecision" else f"{metric} looks at .* longest list of lists"
+    )
+    with pytest.raises(ValueError, match=f"{said}.*complete=True"):
         evaluate_lists(metric, lists, target=TRUTH)
     assert evaluate_lists(metric, lists, target=TRUTH, complete=True).num_users == 3
 
@@ -409,6 +423,30 @@ def test_batches_change_nothing(monkeypatch):
     same(parts.standard_errors, whole.standard_errors)
     assert len(shown) > 10
     assert shown[-1] == (60, 60)
+
+
+def test_a_short_list_is_whole_in_every_batch(monkeypatch):
+    """RPrecision looks at R places: a list that ended before others did had no more, whoever stands beside it."""
+    lists = {"al": [*"xyz"], "bo": [*"uvwxyz"]}
+    truth = {"user": [*"aaab"], "item": [*"xpqu"]}
+    truth["user"] = ["al" if user == "a" else "bo" for user in truth["user"]]
+    had = {"user": ["al"], "item": ["y"]}
+    whole = evaluate_lists("RPrecision", lists, target=truth, exclude=had)
+    monkeypatch.setattr("torchrecmetrics.recommended._CELLS", 1)
+    same(evaluate_lists("RPrecision", lists, target=truth, exclude=had), whole)
+    assert float(whole["RPrecision"]) == pytest.approx((1 / 3 + 1) / 2)
+
+
+def test_nobody_is_asked():
+    """Other processes are not: each evaluates its own lists."""
+
+    def alone(*_):
+        raise AssertionError("asked another process")
+
+    found = evaluate_lists(
+        "HR", {"al": ["x"]}, target=TRUTH, k=1, distributed_available_fn=lambda: True, dist_sync_fn=alone
+    )
+    assert found.num_users == 3
 
 
 def test_a_collection_stays_as_it_was():

@@ -104,10 +104,9 @@ def names_of(path: str | Path) -> list[str]:
             raise ValueError(f"{path}, line 1: expected an object, {{...}}, got {first[:80]!r} ({error})") from None
     if kind == ".inter":
         return [field.partition(":")[0] for field in first.split("\t")]
-    words = len(first.split())
-    if kind in (".run", ".trec", ".txt") and words == 6:
+    if is_run(path):
         return ["user", "item", "rank", "score", "tag"]
-    if kind in (".qrels", ".qrel"):
+    if is_qrels(path):
         return ["user", "item", "relevance"]
     return ["user", "item", "rating", "timestamp"] if kind in (".data", ".base", ".test", ".dat") else ["user", "item"]
 

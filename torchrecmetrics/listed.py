@@ -222,12 +222,9 @@ def _checked(lists: Any, names: Names, what: str) -> Names:
     distinct(names)
     if names.rank is not None or names.score is not None:
         return names
-    if isinstance(lists, (str, Path)):
-        known = names_of(lists)
-        if is_run(lists):
-            return names._replace(score="score")
-    else:
-        known = names_in(lists)
+    if isinstance(lists, (str, Path)) and is_run(lists):
+        return names._replace(score="score")
+    known = names_of(lists) if isinstance(lists, (str, Path)) else names_in(lists)
     for role in ("rank", "score"):
         for name in known:
             if name.lower() == role and name not in names:
