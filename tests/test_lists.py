@@ -369,6 +369,10 @@ def test_row_numbers_where_target_has_no_ids():
     assert (float(found["MRR@2"]), found.num_unserved, found.num_unknown) == (pytest.approx(1.5 / 3), 1, 1)
     assert found.num_skipped == 1
     same(evaluate_lists("MRR", {0: [2, 9], 1: [0, 3, 1], 7: [1]}, target=target, k=2), found)
+    with pytest.raises(ValueError, match="the users of lists hold -1: row numbers are 0 or more"):
+        evaluate_lists("MRR", {-1: [2], 0: [2]}, target=target, k=1)
+    with pytest.raises(TypeError, match=r"the users of lists must be whole numbers .*target has no user_ids"):
+        evaluate_lists("MRR", {"al": [2]}, target=target, k=1)
     frame = {"user": [0, 1, 1, 1], "item": [2, 0, 3, 1]}
     with pytest.raises(ValueError, match=r"target has no user_ids.*with_ids\(user_ids=torch.arange\(4\)\)"):
         evaluate_lists("MRR", frame, target=target, k=2)
