@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from torchrecmetrics.frames import frame_of
 
+_GAPS = {"k": "whole numbers", "group": "text", "low": "floats", "high": "floats"}
+
 
 class ResultRow(NamedTuple):
     """One metric's result."""
@@ -71,8 +73,7 @@ class Exported:
         Raises:
             ImportError: without pandas.
         """
-        frame = frame_of("pandas", self.to_dict())
-        return frame.astype({"k": "Int64", "group": "object", "low": "float64", "high": "float64"})
+        return frame_of("pandas", self.to_dict(), _GAPS)
 
     def to_polars(self) -> Any:
         """Return a polars.DataFrame; what is None is null.
@@ -80,11 +81,7 @@ class Exported:
         Raises:
             ImportError: without polars.
         """
-        frame = frame_of("polars", self.to_dict())
-        types = {"k": "Int64", "group": "String", "low": "Float64", "high": "Float64"}
-        import polars
-
-        return frame.cast({name: getattr(polars, type_) for name, type_ in types.items()})
+        return frame_of("polars", self.to_dict(), _GAPS)
 
     def to_markdown(self) -> str:
         """Return a table in Markdown, without columns that hold nothing."""

@@ -155,20 +155,39 @@ def names_in(frame: Any) -> list[str]:
     return [*map(str, getattr(frame, "columns", ()) if names is None else names)]
 
 
-def frame_of(library: str, columns: dict[str, Any]) -> Any:
+_MAKERS = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}
+_NULLABLE = {  # what holds gaps, by the kind of a column
+    "pandas": {"whole numbers": "Int64", "floats": "float64", "text": "object"},
+    "polars": {"whole numbers": "Int64", "floats": "Float64", "text": "String"},
+    "pyarrow": {"whole numbers": "int64", "floats": "float64", "text": "string"},
+}
+
+
+def frame_of(library: str, columns: dict[str, list[Any]], gaps: Mapping[str, str] | None = None) -> Any:
     """Make a frame of columns.
+
+    Args:
+        library: "pandas", "polars" or "pyarrow".
+        columns: by name.
+        gaps: the kind of columns that may hold None, "whole numbers", "floats" or "text": their type is then the same
+            whatever they hold.
 
     Raises:
         ImportError: where the library is not installed.
         ValueError: for the name of another library.
     """
-    makers = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}
-    check_choice("library", library, tuple(makers))
+    check_choice("library", library, tuple(_MAKERS))
     try:
         made = importlib.import_module(library)
     except ImportError as error:
         raise ImportError(f"a frame of {library} needs it: pip install {library}") from error
-    return getattr(made, makers[library])(columns)
+    types = {name: _NULLABLE[library][kind] for name, kind in (gaps or {}).items()}
+    if library == "pyarrow":
+        return made.table({n: made.array(c, types[n]) if n in types else c for n, c in columns.items()})
+    frame = getattr(made, _MAKERS[library])(columns)
+    if library == "pandas":
+        return frame.astype(types)
+    return frame.cast({name: getattr(made, type_) for name, type_ in types.items()})
 
 
 def check_names(wanted: Iterable[str], known: list[str], what: str) -> None:
