@@ -48,11 +48,14 @@ def test_docstrings():
         tried[info.name] = results.attempted
     shown = {name.removeprefix("torchrecmetrics.") for name, examples in tried.items() if examples}
     assert shown == {
+        "audit",
         "collection",
         "evaluation",
+        "exports",
         "interactions",
         "lightning.catalogue",
         "lightning.steps",
+        "log",
         "metric",
         "metrics",
         "pyg.graphs",
@@ -61,6 +64,8 @@ def test_docstrings():
         "ranking.flat",
         "ranking.scores",
         "ranking.topk",
+        "recommended",
+        "vocabulary",
     }
     assert sum(tried.values()) >= 100
 

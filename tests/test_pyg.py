@@ -489,3 +489,18 @@ def test_bad_input(graph):
     ):
         with pytest.raises(error, match=message):
             call(**kwargs)
+
+
+def test_ground_truth_may_have_ids(graph):
+    """Its rows are nodes of the graph, whatever they are called; a history that has ids alone says what to do."""
+    train, test, model = graph
+    edges = train.to_edge_index(USERS)
+    expected = near(pyg.evaluate(["HR", "NDCG"], model, edges, target=test, k=5))
+    ids = [f"u{n}" for n in range(USERS)], [f"i{n}" for n in range(ITEMS)]
+    named, had = test.with_ids(*ids), train.with_ids(*ids)
+    assert numbers(pyg.evaluate(["HR", "NDCG"], model, edges, target=named, k=5)) == expected
+    assert numbers(pyg.evaluate(["HR", "NDCG"], model, edges, target=named, exclude=had, k=5)) == expected
+    with pytest.raises(ValueError, match=r"target.with_ids\(user_ids=exclude.user_ids\)"):
+        pyg.evaluate("HR", model, edges, target=test, exclude=had, k=5)
+    said = test.with_ids(user_ids=had.user_ids, item_ids=had.item_ids)
+    assert numbers(pyg.evaluate(["HR", "NDCG"], model, edges, target=said, exclude=had, k=5)) == expected

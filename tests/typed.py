@@ -52,6 +52,32 @@ def catalogue(users: Tensor, items: Tensor) -> None:
     CatalogueEvaluationCallback("HR", 5, embed=lambda _: (users, items), target=train, overlap="miss")
 
 
+def logs() -> None:
+    log = trm.Log.from_frame({"user": [1], "item": [1]})
+    assert_type(log.leave_last_out().train, trm.Log)
+    assert_type(log.split_users(0.1).fit, trm.Log)
+    assert_type(log.user_ids, trm.Vocabulary)
+    assert_type(log.to_interactions(4).user_ids, trm.Vocabulary | None)
+    assert_type(trm.audit(log.split_random()).faults, tuple[str, ...])
+    trm.evaluate(["HR"], k=5, item_bias=log.to_interactions().popularity, target=log.to_interactions())
+    trm.audit([log])  # type: ignore[arg-type]
+
+
+def lists(users: Tensor, items: Tensor) -> None:
+    had = trm.Interactions.from_text("train.txt")
+    recommended = trm.recommend(users, items, 5, exclude=had)
+    ids, scores = recommended
+    assert_type(ids, Tensor)
+    assert_type(scores, Tensor)
+    assert_type(recommended.user_ids, trm.Vocabulary | None)
+    found = trm.evaluate_lists(["HR"], recommended, target=had, k=5, overlap="miss", duplicates="first")
+    assert_type(found, trm.Evaluation)
+    assert_type(found.num_unserved, int)
+    assert_type(found.to_json(), str)
+    trm.evaluate_lists(["HR"], recommended, target=had, k=5, duplicates="last")  # type: ignore[arg-type]
+    trm.evaluate_lists(["HR"], recommended, target=had, k=5, compleet=True)  # type: ignore[call-arg]
+
+
 def rank_biased_precision(ranking: trm.Ranking, k: int, *, p: float = 0.8) -> Tensor:
     value: Tensor = (1 - p) * (p ** (ranking.ranks - 1) * ranking.hits(k)).sum(-1)
     return value

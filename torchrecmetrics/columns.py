@@ -125,64 +125,6 @@ def row_numbers(name: str, column: Any, otherwise: str = "") -> Tensor:
     return torch.from_numpy(words)
 
 
-def codes_of(name: str, column: Any, vocabulary: Any, size: int | None, stacklevel: int) -> tuple[Tensor, Tensor, int]:
-    """Row numbers of a column, which of them are known, and how many rows there are."""
-    if vocabulary is None:
-        codes = row_numbers(name, column, f", or come with a vocabulary such as {name[:-1]}_ids=sorted(set({name}))")
-        if size is None:
-            size = int(codes.max()) + 1 if len(codes) else 0
-            check_spread(name, codes, f", or num_{name}={size} where there are so many", stacklevel + 1)
-        size = check_size(f"num_{name}", size)
-        check_range(name, codes, 0, size, "")
-        return codes, torch.ones_like(codes, dtype=torch.bool), size
-    if size is not None:
-        raise ValueError(f"num_{name} follows from {name[:-1]}_ids: give one of the two")
-    if isinstance(vocabulary, (dict, set, frozenset, str)) or not hasattr(vocabulary, "__len__"):
-        raise TypeError(f"{name[:-1]}_ids must be a list or an array, got {type(vocabulary).__name__}: list(...)")
-    import numpy as np
-
-    words, missing, kind = words_of(name, column)
-    entries, empty, expected = words_of(f"{name[:-1]}_ids", vocabulary)
-    if empty.any():
-        raise ValueError(f"{name[:-1]}_ids holds a missing value")
-    if (kind, expected) == ("floats", "whole numbers") and (np.abs(words) < 2**53).all() and (words % 1 == 0).all():
-        words, kind = words.astype(np.int64), expected  # pandas makes floats of whole numbers where some are missing
-    if len(words) and len(entries) and kind != expected:
-        raise TypeError(
-            f"{name} are {kind} ({_plain(words[0])!r}), {name[:-1]}_ids are {expected} ({_plain(entries[0])!r}): they "
-            "cannot be compared; convert one of the two"
-        )
-    if kind == expected == "whole numbers":
-        words, entries = exact(words, entries)
-    order = np.argsort(entries, kind="stable")
-    ascending = entries[order]
-    twice = ascending[1:][ascending[1:] == ascending[:-1]]
-    if len(twice):
-        raise ValueError(f"{name[:-1]}_ids lists {_plain(twice[0])!r} twice")
-    known = np.zeros(len(missing), dtype=bool)
-    rows = np.zeros(len(missing), dtype=np.int64)
-    if len(words) and len(entries):
-        at = np.minimum(np.searchsorted(ascending, words), len(entries) - 1)
-        known[~missing] = ascending[at] == words
-        rows[~missing] = order[at]
-    return torch.from_numpy(rows), torch.from_numpy(known), len(entries)
-
-
-def events_of(
-    users: Any, items: Any, user_ids: Any, item_ids: Any, num_users: int | None, num_items: int | None
-) -> tuple[Tensor, Tensor, tuple[int, int]]:
-    """Bring users and items of events to row numbers, all of them known; return how many there can be, too."""
-    rows, users_known, num_users = codes_of("users", users, user_ids, num_users, 4)
-    columns, items_known, num_items = codes_of("items", items, item_ids, num_items, 4)
-    if rows.shape != columns.shape:
-        raise ValueError(f"users and items must be equally long, got {len(rows)} and {len(columns)}")
-    for name, known, column in (("users", users_known, users), ("items", items_known, items)):
-        if not known.all():
-            at = int((~known).nonzero()[0])
-            raise ValueError(f"{name} hold {listed_at(column, at)!r} in row {at}, which is not in {name[:-1]}_ids")
-    return rows, columns, (num_users, num_items)
-
-
 def check_spread(name: str, ids: Tensor, otherwise: str, stacklevel: int) -> None:
     """Warn of ids such as hashes, between which far more rows would be empty than there are."""
     distinct = int((ids.sort().values.diff() != 0).sum()) + 1 if len(ids) else 0

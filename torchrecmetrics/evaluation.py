@@ -14,12 +14,14 @@ from torch import Tensor
 from torchrecmetrics import kernels
 from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words, nearest
 from torchrecmetrics.collection import Metrics, RecMetricCollection
+from torchrecmetrics.exports import Exported, ResultRow
 from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
 from torchrecmetrics.processes import together
 from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.recommendations import Recommendations
 from torchrecmetrics.scoring import (
     Budget,
     EmbeddingScorer,
@@ -56,17 +58,35 @@ class EvaluateOptions(MetricOptions, total=False):
     shard: Literal["users"] | None
 
 
-class Evaluation(dict[str, Tensor]):
-    """What `evaluate` found: {label: value}, and a table of it as `str()`.
+class Evaluation(dict[str, Tensor], Exported):
+    """What `evaluate` or `evaluate_lists` found: {label: value}, and a table of it as `str()`.
 
     `standard_errors` has the same keys; `kernels` says what counted, "eager" or "triton"; `num_users`, `num_skipped`,
     `num_unreachable` and `num_tied` are those of the first metric (AUROC alone may average fewer users
-    than the others).
+    than the others). Of lists there are also `num_unserved` (users of the ground truth without a list, who score 0),
+    `num_left_out` (users of lists without ground truth), `num_unknown` (listed items that the ground truth does not
+    know) and `num_repeated` (entries that repeat an item, with `duplicates="first"`).
+
+    `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and `to_latex` give it in other forms.
     """
 
-    def __init__(self, collection: RecMetricCollection, kernels: Kernels) -> None:
+    def __init__(
+        self,
+        collection: RecMetricCollection,
+        kernels: Kernels,
+        *,
+        num_unserved: int = 0,
+        num_left_out: int = 0,
+        num_unknown: int = 0,
+        num_repeated: int = 0,
+    ) -> None:
         super().__init__(collection.compute())
         first = collection.members[0].last_summary()
+        self._names = [(metric.name, metric.k, metric.num_users) for metric in collection.members]
+        self.num_unserved: int = num_unserved
+        self.num_left_out: int = num_left_out
+        self.num_unknown: int = num_unknown
+        self.num_repeated: int = num_repeated
         self.kernels: Kernels = kernels
         self.standard_errors: dict[str, Tensor] = collection.standard_errors()
         self.num_users: int = first.num_users
@@ -82,9 +102,30 @@ class Evaluation(dict[str, Tensor]):
             (self.num_skipped, "without a relevant item"),
             (self.num_unreachable, "with one that is no candidate"),
             (self.num_tied, "with a tie at one"),
+            (self.num_unserved, "without a list"),
+            (self.num_left_out, "more with a list but no ground truth"),
+            (self.num_unknown, f"listed {_items(self.num_unknown)} that the ground truth does not know"),
+            (self.num_repeated, f"listed {_items(self.num_repeated)} for the second time"),
         ):
             counts += f", {number} {text}" if number else ""
         return "\n".join([*lines, counts])
+
+    def result_rows(self) -> list[ResultRow]:
+        """Return a row for each metric and cut-off."""
+        return [
+            ResultRow(name, k, None, value.item(), self.standard_errors[key].item(), None, None, num_users)
+            for (key, value), (name, k, num_users) in zip(self.items(), self._names, strict=True)
+        ]
+
+    def counts(self) -> dict[str, int]:
+        """Return all counts by name."""
+        names = ("num_users", "num_skipped", "num_unreachable", "num_tied")
+        of_lists = ("num_unserved", "num_left_out", "num_unknown", "num_repeated")
+        return {name: getattr(self, name) for name in (*names, *of_lists)}
+
+
+def _items(number: int) -> str:
+    return "item" if number == 1 else "items"
 
 
 def check_target(target: Any) -> None:
@@ -101,7 +142,7 @@ def check_target(target: Any) -> None:
 @torch.no_grad()
 def evaluate(
     metrics: Metrics | RecMetricCollection,
-    users: Tensor | ScoreFunction,
+    users: Tensor | ScoreFunction | None = None,
     items: Tensor | None = None,
     *,
     target: Interactions,
@@ -123,13 +164,15 @@ def evaluate(
     Args:
         metrics: what `RecMetricCollection` takes, or such a collection: a fresh clone is used.
         users: embeddings [U, d], or a function of user ids (int64 [b] on `device`) that returns scores [b, I]; a
-            module is put into eval mode meanwhile.
+            module is put into eval mode meanwhile; None with `item_bias` alone, a ranking that is the same for all.
         items: embeddings [I, d]; None with a function.
         target: ground truth [U, I].
         exclude: what leaves a user's candidates: `Interactions` (train items), bool [I], or a tuple of these.
+            Interactions whose vocabularies are not those of `target` are matched by id.
         k: cut-offs, where `metrics` are names.
         user_ids: evaluate only these users (row numbers, each once).
-        item_bias: float [I], added to the scores.
+        item_bias: float or whole numbers [I], added to the scores; `train.popularity` without users and items is the
+            baseline to beat.
         similarity: "dot" or "cosine" of the embeddings.
         items_allowed: bool [I]: only these items are candidates (released, in stock). A relevant item among the others
             can only be missed.
@@ -152,7 +195,8 @@ def evaluate(
         UserWarning: if ids seem to start at 1: nothing has item 0, and the number of items was not given.
 
     Raises:
-        ValueError: for shapes, devices, ids or values that do not fit, and kernels that cannot run there.
+        ValueError: for shapes, devices, ids or values that do not fit, kernels that cannot run there, and where one of
+            `target` and `exclude` has a vocabulary and the other has none.
 
     Example:
         >>> import torch
@@ -179,7 +223,7 @@ def evaluate(
     shape = (target.num_users, target.num_items)
     scorer: Scorer = scorer_of(users, items, shape, Terms(item_bias, similarity, items_allowed), place)
     target = place.bring("target", target)
-    history = History(exclude, target.num_items, place)
+    history = History(_numbered_as(target, exclude), target.num_items, place)
     ids = _ids(user_ids, target.num_users)
     if user_ids is not None and len(torch.unique(ids)) < len(ids):
         raise ValueError("user_ids hold a user twice")
@@ -217,10 +261,15 @@ def evaluate(
             scores, exclude = scorer.scores(batch, at_once), history.select(batch)
             collection.update(Ranking.of_batch(scores, relevant.items, relevant.values, exclude, needs, member.rules))
 
-        with evaluating(users), _Bar(progress, len(ids), rank == 0) as bar:
+        with evaluating(users), ProgressBar(progress, len(ids), rank == 0) as bar:
             for batch in batches(scorer, ids, entries[ids], update, Budget(batch_size, memory_budget)):
                 bar.advance(batch, member)
     return Evaluation(collection, chosen)
+
+
+def _numbered_as(target: Interactions, exclude: Any) -> tuple[Any, ...]:
+    """Return the history with the row numbers of the ground truth."""
+    return tuple(part.numbered_as(target) if isinstance(part, Interactions) else part for part in histories(exclude))
 
 
 def _warn_of_item_0(
@@ -267,16 +316,30 @@ def recommend(
     memory_budget: int | None = None,
     device: str | torch.device | None = None,
     progress: bool = False,
-) -> tuple[Tensor, Tensor]:
+) -> Recommendations:
     """Return each user's `k` best items and their scores; arguments as in `evaluate`.
 
     With a score function, `num_users` (unless `user_ids` are given) and `num_items` say how large the catalogue is.
 
     Returns:
-        ids int64 [users, k] and scores [users, k], best first, ties by lower id; -1 and -inf where fewer than `k`
-        candidates exist. Both on the scores' device, rows in the order of `user_ids`.
+        `Recommendations`, a tuple of ids int64 [users, k] and scores [users, k], best first, ties by lower id; -1 and
+        -inf where fewer than `k` candidates exist. Both on the scores' device, rows in the order of `user_ids`. They
+        know the vocabularies of the history, which several histories must have in common or are matched by; their
+        `to_frame()` has a row per recommended item, and `evaluate_lists` takes them as they are.
+
+    Example:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> had = trm.Interactions.from_frame({"user": ["al", "bo"], "item": ["x", "y"]})
+        >>> found = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=had)
+        >>> ids, scores = found
+        >>> ids, found.to_dict()["item"]
+        (tensor([[1],
+                [0]]), ['y', 'x'])
     """
     k = check_k(k)
+    if histories(exclude):
+        exclude = _numbered_as_first(histories(exclude))
     given = [part for part in histories(exclude) if isinstance(part, Interactions)]
     if isinstance(users, Tensor) and isinstance(items, Tensor):
         for name, number, have in (("num_users", num_users, len(users)), ("num_items", num_items, len(items))):
@@ -322,11 +385,25 @@ def recommend(
             values[rows, : found.shape[1]] = top.where(real, -torch.inf)
             best[rows, : found.shape[1]] = found.where(real, -1)
 
-    with evaluating(users), _Bar(progress, len(ids)) as bar:
+    with evaluating(users), ProgressBar(progress, len(ids)) as bar:
         for batch in batches(scorer, ids[order], lengths[order], keep, Budget(batch_size, memory_budget)):
             done += len(batch)
             bar.advance(batch, None)
-    return best, best.new_empty((0, k), dtype=scorer.dtype) if values is None else values
+    if values is None:
+        values = best.new_empty((0, k), dtype=scorer.dtype)
+    named = (given[0].user_ids, given[0].item_ids) if given else (None, None)
+    return Recommendations(best, values, ids, *named)
+
+
+def _numbered_as_first(parts: Sequence[Any]) -> tuple[Any, ...]:
+    """Return several histories with the row numbers of the first one."""
+    given = [place for place, part in enumerate(parts) if isinstance(part, Interactions)]
+    return tuple(
+        parts[place].numbered_as(parts[given[0]], f"exclude[{place}]", f"exclude[{given[0]}]")
+        if place in given[1:]
+        else part
+        for place, part in enumerate(parts)
+    )
 
 
 def _topk(scores: Tensor, k: int) -> Tensor:
@@ -363,7 +440,7 @@ def _ids(user_ids: Any, num_users: int | None) -> Tensor:
     return ids.long()
 
 
-class _Bar:
+class ProgressBar:
     """A progress bar, somebody else's, or nothing."""
 
     def __init__(self, shown: bool | Progress, total: int, here: bool = True) -> None:
@@ -380,7 +457,7 @@ class _Bar:
                 raise ImportError("progress=True needs tqdm: pip install 'torchrecmetrics[progress]'") from error
             self._bar = tqdm(total=total, unit="user")
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -388,6 +465,7 @@ class _Bar:
             self._bar.close()
 
     def advance(self, batch: Tensor, metric: RankingMetric | None) -> None:
+        """Count a batch of users as done, and show a metric's running value."""
         self._done += len(batch)
         if self._tell is not None:
             self._tell(self._done, self._total)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
@@ -13,20 +13,21 @@ from torch import Tensor
 from torchrecmetrics.checks import check_choice, describe
 from torchrecmetrics.columns import (
     SIGNED,
-    array_of,
     check_container,
     check_integers,
     check_range,
     check_size,
     check_spread,
-    codes_of,
-    events_of,
     listed_at,
     real_numbers,
     row_numbers,
     values_of,
 )
-from torchrecmetrics.times import times_of
+from torchrecmetrics.events import Events
+from torchrecmetrics.files import read_lines
+from torchrecmetrics.frames import Roles
+from torchrecmetrics.saving import read, write
+from torchrecmetrics.vocabulary import Vocabulary
 
 Duplicates: TypeAlias = Literal["merge", "error"]
 Reduce: TypeAlias = Literal["sum", "max", "last"]
@@ -55,8 +56,9 @@ class Split(NamedTuple):
 class Interactions:
     """Which items each user has: an immutable users x items matrix in O(edges), on one device.
 
-    Items are ascending within a user and occur once; `values`, if any, stand beside them. Make one with
-    `from_edge_index`, `from_columns`, `from_text`, `from_scipy`, `from_padded` or `from_dense`.
+    Items are ascending within a user and occur once; `values`, if any, stand beside them. `user_ids` and `item_ids` say
+    what the row numbers stand for, where that is known. Make one with `from_frame`, `from_edge_index`, `from_columns`,
+    `from_text`, `from_scipy`, `from_padded` or `from_dense`.
 
     Example:
         >>> import torch
@@ -68,6 +70,11 @@ class Interactions:
         tensor([[ 1,  4],
                 [-1, -1]])
     """
+
+    user_ids: Vocabulary | None = None
+    """What the rows stand for; None = nobody said."""
+    item_ids: Vocabulary | None = None
+    """What the columns stand for; None = nobody said."""
 
     def __init__(self, offsets: Tensor, items: Tensor, num_items: int, values: Tensor | None = None) -> None:
         self.offsets = offsets
@@ -214,39 +221,79 @@ class Interactions:
             UserWarning: if ids without vocabulary or number run to 100 times as many as there are.
         """
         check_choice("unknown", unknown, ("error", "drop"))
-        inferred = num_items is None and item_ids is None
-        rows, users_known, num_users = codes_of("users", users, user_ids, num_users, 3)
-        columns, items_known, num_items = codes_of("items", items, item_ids, num_items, 3)
-        if rows.shape != columns.shape:
-            raise ValueError(f"users and items must be equally long, got {len(rows)} and {len(columns)}")
-        known = users_known & items_known
+        events = Events.of_columns(
+            users, items, user_ids, item_ids, num_users, num_items, values=values, complete=False
+        )
+        known = (events.users >= 0) & (events.items >= 0)
         dropped = len(known) - int(known.sum())
         if dropped and unknown == "error":
-            which, where = ("user", users_known) if not users_known.all() else ("item", items_known)
-            at = int((~where).nonzero()[0])
+            strangers = events.users < 0
+            which, column = ("user", users) if strangers.any() else ("item", items)
+            at = int((strangers if strangers.any() else events.items < 0).nonzero()[0])
             raise ValueError(
                 f"{dropped} of {len(known)} rows hold an id that is not in its vocabulary, the first in row {at}: "
-                f"{which} {listed_at(users if which == 'user' else items, at)!r}; unknown='drop' leaves them out"
+                f"{which} {listed_at(column, at)!r}; unknown='drop' leaves them out"
             )
-        weights = None if values is None else values_of(values)
-        if weights is not None and weights.shape != rows.shape:
-            raise ValueError(f"values must be as long as users ({len(rows)}), got {list(weights.shape)}")
-        edges = torch.stack([rows[known], columns[known]])
-        built = cls.from_edge_index(
-            edges,
-            num_users,
-            num_items,
-            None if weights is None else weights[known],
-            duplicates=duplicates,
-            values_reduce=values_reduce,
-        )
-        built.num_dropped, built.num_items_inferred = dropped, inferred
+        if events.values is not None and events.values.shape != events.users.shape:
+            raise ValueError(f"values must be as long as users ({len(events)}), got {list(events.values.shape)}")
+        built = cls.of_events(events.take(known), duplicates=duplicates, values_reduce=values_reduce)
+        built.num_dropped, built.num_items_inferred = dropped, num_items is None and item_ids is None
         return built
+
+    @classmethod
+    def of_events(
+        cls, events: Events, *, duplicates: Duplicates = "merge", values_reduce: Reduce = "sum"
+    ) -> Interactions:
+        """Build from events that were read, all of them known."""
+        edges = torch.stack([events.users, events.items])
+        built = cls.from_edge_index(
+            edges, *events.shape, events.values, duplicates=duplicates, values_reduce=values_reduce
+        )
+        return built._called(events.user_ids, events.item_ids)
 
     num_dropped = 0
     """Rows that `from_columns(unknown="drop")` left out."""
     num_items_inferred = False
     """Whether there are as many items as the largest id says, for want of a number or a vocabulary."""
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        user: str = "user",
+        item: str = "item",
+        value: str | None = None,
+        *,
+        user_ids: Any = None,
+        item_ids: Any = None,
+        duplicates: Duplicates = "merge",
+        values_reduce: Reduce = "sum",
+    ) -> Interactions:
+        """Build from a frame: what `Log.from_frame(...).to_interactions()` does.
+
+        Args:
+            frame: of pandas, polars, pyarrow or whatever else narwhals reads; a dict of columns; a structured array.
+            user: name of the column of users, ids of any kind.
+            item: name of the column of items, ids of any kind.
+            value: name of the column of values, such as ratings.
+            user_ids: vocabulary of the users, as in `from_columns`; default: those that occur, ascending.
+            item_ids: vocabulary of the items, as in `from_columns`; default: those that occur, ascending.
+            duplicates: as in `from_edge_index`.
+            values_reduce: as in `from_edge_index`.
+
+        Raises:
+            TypeError: for what is no frame, or a column of mixed kinds.
+            ValueError: if there is no such column (names the nearest), for missing entries (names column and row), and
+                ids that a given vocabulary does not hold.
+
+        Example:
+            >>> import torchrecmetrics as trm
+            >>> train = trm.Interactions.from_frame({"user": ["bo", "al"], "item": [7, 9]})
+            >>> train.user_ids, train.items
+            (Vocabulary(2 ids, text: 'al', 'bo'), tensor([1, 0]))
+        """
+        events = Events.of_frame(frame, Roles(user, item, None, value), user_ids, item_ids)
+        return cls.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 
     @overload
     @classmethod
@@ -272,7 +319,7 @@ class Interactions:
         """
         if not paths:
             raise ValueError("from_text needs at least one path")
-        read = [_read_lines(Path(path)) for path in paths]
+        read = [read_lines(Path(path)) for path in paths]
         users, items = torch.cat([users for _, users in read]), torch.cat([edges[1] for edges, _ in read])
         for name, ids in (("users", users), ("items", items)):
             check_spread(name, ids, "", 3)
@@ -348,16 +395,8 @@ class Interactions:
 
         Users with fewer than three events stay in train whole.
         """
-        rows, columns, shape = events_of(users, items, user_ids, item_ids, num_users, num_items)
-        order = torch.arange(len(rows), device="cpu")
-        if times is not None:
-            order = torch.from_numpy(times_of(times, len(rows))[0].argsort(kind="stable"))
-        order = order[rows[order].argsort(stable=True)]
-        count = torch.bincount(rows, minlength=shape[0])
-        place_from_end = count.cumsum(0)[rows[order]] - torch.arange(len(order), device="cpu")
-        part = torch.zeros_like(rows)
-        part[order] = (3 - place_from_end).clamp(min=0) * (count[rows[order]] >= 3)
-        return cls._split(rows, columns, part, shape, num_items is None and item_ids is None)
+        events = Events.of_columns(users, items, user_ids, item_ids, num_users, num_items, times)
+        return cls._split(events, events.last_out(), num_items is None and item_ids is None)
 
     @classmethod
     def split_by_time(
@@ -381,25 +420,17 @@ class Interactions:
         Raises:
             ValueError: also if no event is left for train or for test.
         """
-        rows, columns, shape = events_of(users, items, user_ids, item_ids, num_users, num_items)
-        when, bound = times_of(times, len(rows))
-        first, second = bound("valid_from", valid_from), bound("test_from", test_from)
-        if not first <= second:
-            raise ValueError(f"valid_from must not be later than test_from, got {valid_from} and {test_from}")
-        part = torch.from_numpy((when >= first).astype("i8") + (when >= second))
-        for which, name in ((0, f"train, before valid_from={valid_from}"), (2, f"test, from test_from={test_from} on")):
-            if len(rows) and not (part == which).any():
-                given = array_of("times", times)
-                ends = f"{given[when.argmin()]} to {given[when.argmax()]}"
-                raise ValueError(f"no event is left for {name}; times run from {ends}")
-        return cls._split(rows, columns, part, shape, num_items is None and item_ids is None)
+        events = Events.of_columns(users, items, user_ids, item_ids, num_users, num_items, times)
+        return cls._split(events, events.by_time(valid_from, test_from), num_items is None and item_ids is None)
 
     @classmethod
-    def _split(cls, users: Tensor, items: Tensor, part: Tensor, shape: tuple[int, int], inferred: bool) -> Split:
-        edges = torch.stack([users, items])
-        train, valid, test = (cls.from_edge_index(edges[:, part == p], *shape) for p in range(3))
+    def _split(cls, events: Events, part: Tensor, inferred: bool) -> Split:
+        train, valid, test = (cls.of_events(events.take(part == p)) for p in range(3))
         train.num_items_inferred = valid.num_items_inferred = test.num_items_inferred = inferred
-        unseen = [int((~torch.isin(side[part > 0].unique(), side[part == 0])).sum()) for side in edges]
+        unseen = (
+            int((~torch.isin(torch.unique(side[part > 0]), side[part == 0])).sum())
+            for side in (events.users, events.items)
+        )
         return Split(train, valid, test, *unseen)
 
     # ------------------------------------------------------------------------------------------------------- out
@@ -434,7 +465,130 @@ class Interactions:
         values = None if self.values is None else self.values.to(device)
         moved = Interactions(self.offsets.to(device), self.items.to(device), self.num_items, values)
         moved.num_dropped, moved.num_items_inferred = self.num_dropped, self.num_items_inferred
-        return moved
+        return moved._called(self.user_ids, self.item_ids)
+
+    def with_ids(self, user_ids: Any = None, item_ids: Any = None) -> Interactions:
+        """Return the same interactions with vocabularies that say what their row numbers stand for.
+
+        Args:
+            user_ids: a `Vocabulary`, or what makes one, of as many ids as there are users; None = as they are.
+            item_ids: a `Vocabulary`, or what makes one, of as many ids as there are items; None = as they are.
+
+        Raises:
+            ValueError: for a vocabulary of another length.
+        """
+        made = copy(self)
+        return made._called(
+            self.user_ids if user_ids is None else Vocabulary.named("user_ids", user_ids),
+            self.item_ids if item_ids is None else Vocabulary.named("item_ids", item_ids),
+        )
+
+    def _called(self, user_ids: Vocabulary | None, item_ids: Vocabulary | None) -> Interactions:
+        for name, ids, size in (("user", user_ids, self.num_users), ("item", item_ids, self.num_items)):
+            if ids is not None and len(ids) != size:
+                raise ValueError(f"{name}_ids holds {len(ids)} ids, but there are {size} {name}s: {self}")
+        self.user_ids, self.item_ids = user_ids, item_ids
+        return self
+
+    def recode(self, user_ids: Any = None, item_ids: Any = None) -> Interactions:
+        """Return the interactions as row numbers of other vocabularies, matched by id.
+
+        Args:
+            user_ids: a `Vocabulary`, or what makes one; None = users stay as they are.
+            item_ids: a `Vocabulary`, or what makes one; None = items stay as they are.
+
+        Returns:
+            Interactions of the pairs whose user and item the new vocabularies hold; `num_dropped` counts the others.
+
+        Raises:
+            TypeError: for vocabularies of ids of another kind.
+            ValueError: where these interactions have no vocabulary to match.
+        """
+        sides = []
+        for name, mine, given, size, rows in (
+            ("user", self.user_ids, user_ids, self.num_users, self.users),
+            ("item", self.item_ids, item_ids, self.num_items, self.items),
+        ):
+            if given is None:
+                sides.append((rows, size, mine))
+                continue
+            if mine is None:
+                raise ValueError(f"{self} has no {name}_ids to match: say what they are, with_ids({name}_ids=...)")
+            new = Vocabulary.named(f"{name}_ids", given)
+            sides.append((rows if new == mine else mine.rows_in(new).to(self.device)[rows], len(new), new))
+        (users, num_users, users_named), (items, num_items, items_named) = sides
+        kept = (users >= 0) & (items >= 0)
+        values = None if self.values is None else self.values[kept]
+        made = self.from_edge_index(torch.stack([users[kept], items[kept]]), num_users, num_items, values)
+        made.num_dropped, made.num_items_inferred = len(kept) - len(made), self.num_items_inferred and item_ids is None
+        return made._called(users_named, items_named)
+
+    def numbered_as(self, other: Interactions, name: str = "exclude", others_name: str = "target") -> Interactions:
+        """Return the interactions with the row numbers that other ones use, so that a row means one user in both.
+
+        Vocabularies that differ are matched by id; users and items that the other ones do not know are left out
+        (`num_dropped`). Without vocabularies on both sides row numbers are taken to mean the same.
+
+        Args:
+            other: whose row numbers are meant.
+            name: of these, for messages.
+            others_name: of the other ones, for messages.
+
+        Raises:
+            ValueError: where only one of the two has a vocabulary.
+        """
+        new: list[Vocabulary | None] = []
+        for side, mine, theirs in (
+            ("user", self.user_ids, other.user_ids),
+            ("item", self.item_ids, other.item_ids),
+        ):
+            if (mine is None) != (theirs is None):
+                has, lacks = (name, others_name) if theirs is None else (others_name, name)
+                raise ValueError(
+                    f"{has} has {side}_ids, {lacks} has none: row 5 could mean two {side}s. If their rows are the "
+                    f"same, say so: {lacks}.with_ids({side}_ids={has}.{side}_ids); if not, make {lacks} with ids, too "
+                    f"(from_frame, or from_columns(..., {side}_ids=))"
+                )
+            new.append(None if mine is None or mine == theirs else theirs)
+        return self if new == [None, None] else self.recode(*new)
+
+    @property
+    def popularity(self) -> Tensor:
+        """How many users have each item, int64 [I]; as `evaluate(item_bias=)`, the baseline to beat."""
+        return torch.bincount(self.items, minlength=self.num_items)
+
+    def save(self, path: str | Path) -> None:
+        """Write a file that `load` reads, and `torch.load` with its default `weights_only=True`; from the CPU.
+
+        Raises:
+            TypeError: for vocabularies of ids that are neither whole numbers nor text nor bytes.
+        """
+        fields = {
+            "offsets": self._host_offsets,
+            "items": self.items.cpu(),
+            "values": None if self.values is None else self.values.cpu(),
+            "num_items": self.num_items,
+            "num_dropped": self.num_dropped,
+            "num_items_inferred": self.num_items_inferred,
+            "user_ids": None if self.user_ids is None else self.user_ids.state(),
+            "item_ids": None if self.item_ids is None else self.item_ids.state(),
+        }
+        write(path, "Interactions", fields)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Interactions:
+        """Read what `save` wrote, to the CPU.
+
+        Raises:
+            ValueError: for any other file.
+        """
+        fields = read(path, "Interactions")
+        made = cls(fields["offsets"], fields["items"], fields["num_items"], fields["values"])
+        made.num_dropped, made.num_items_inferred = fields["num_dropped"], fields["num_items_inferred"]
+        named = (
+            None if ids is None else Vocabulary.from_state(ids) for ids in (fields["user_ids"], fields["item_ids"])
+        )
+        return made._called(*named)
 
     def to_edge_index(self, item_offset: int = 0, *, undirected: bool = False) -> Tensor:
         """Return edges [2, E], users above items + item_offset; `undirected` appends the mirror image of each."""
@@ -496,30 +650,48 @@ class Interactions:
         return int(self.host_degree.max()) if self.num_users else 0
 
     def without(self, other: Interactions) -> Interactions:
-        """Return these interactions less those that `other` has too, such as train items left in a test set."""
-        self._check_shape(other)
+        """Return these interactions less those that `other` has too, such as train items left in a test set.
+
+        Where the two have vocabularies that differ, pairs are matched by id.
+        """
+        other = self._checked(other)
         kept = ~torch.isin(self.keys, other.keys, assume_unique=True)
         values = None if self.values is None else self.values[kept]
         left = self._from_keys(self.keys[kept], self.num_users, self.num_items, values)
         left.num_items_inferred = self.num_items_inferred
-        return left
+        return left._called(self.user_ids, self.item_ids)
 
     def union(self, other: Interactions, *, values_reduce: Reduce = "last") -> Interactions:
-        """Return what either has, such as train and validation as history of a test; values need both to have them."""
-        self._check_shape(other)
+        """Return what either has, such as train and validation as history of a test; values need both to have them.
+
+        Where the two have vocabularies that differ, pairs are matched by id.
+
+        Raises:
+            ValueError: if `other` has users or items that these vocabularies do not hold, which would be lost.
+        """
+        numbered = self._checked(other)
+        if len(numbered) < len(other):
+            raise ValueError(
+                f"{len(other) - len(numbered)} pairs of other hold an id that these vocabularies lack: recode both, "
+                "recode(a.user_ids.union(b.user_ids), a.item_ids.union(b.item_ids))"
+            )
+        other = numbered
         values = None
         if self.values is not None and other.values is not None:
             values = torch.cat([self.values, other.values])
         keys = torch.cat([self.keys, other.keys])
         joined = self._from_keys(keys, self.num_users, self.num_items, values, values_reduce=values_reduce)
         joined.num_items_inferred = self.num_items_inferred or other.num_items_inferred
-        return joined
+        return joined._called(self.user_ids, self.item_ids)
 
-    def _check_shape(self, other: Interactions) -> None:
+    def _checked(self, other: Interactions) -> Interactions:
+        """Return other interactions with these row numbers, or refuse them."""
         if not isinstance(other, Interactions):
             raise TypeError(f"expected Interactions, got {type(other).__name__}")
+        other = other.numbered_as(self, "other", "self")
         if (self.num_users, self.num_items) != (other.num_users, other.num_items) or self.device != other.device:
             raise ValueError(f"shapes and devices must be equal: {self} and {other}")
+        return other
 
     def __len__(self) -> int:
         """Return the number of edges."""
@@ -532,35 +704,3 @@ class Interactions:
             f"Interactions({self.num_users} users x {self.num_items} items, {len(self)} edges, "
             f"density {density:.2g}, {self.device})"
         )
-
-
-_EDGE_FILES = (
-    "a file of edges, such as 'user item rating time', is read column by column, for instance with pandas.read_csv or "
-    "numpy.loadtxt, and built with Interactions.from_columns(user, item, rating), or split with "
-    "Interactions.leave_last_out(user, item, time)"
-)
-
-
-def _read_lines(path: Path) -> tuple[Tensor, Tensor]:
-    """Read the edges [2, E] of a file of `user item item ...` lines, and the user of each line."""
-    users, counts, items = [], [], []
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig", errors="replace").splitlines(), start=1):
-        words = line.split()
-        if not words:
-            continue
-        if not all(word.isdecimal() and len(word) < 19 for word in words):
-            raise ValueError(
-                f"{path}, line {number}: expected whole numbers 'user item item ...', got {line[:60]!r}; {_EDGE_FILES}"
-            )
-        user, *rest = map(int, words)
-        users.append(user)
-        counts.append(len(rest))
-        items += rest
-    if set(counts) in ({2}, {3}) and len(set(users)) < len(users):
-        user = next(user for user, times in Counter(users).items() if times > 1)
-        raise ValueError(
-            f"{path} has {1 + counts[0]} columns in every line and user {user} in several: these seem to be edges, not "
-            f"'user item item ...'; {_EDGE_FILES}"
-        )
-    columns = tuple(torch.tensor(x, dtype=torch.int64, device="cpu") for x in (users, counts, items))
-    return torch.stack([columns[0].repeat_interleave(columns[1]), columns[2]]), columns[0]

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from torchrecmetrics.checks import as_interactions, check_k, check_strided, describe
+from torchrecmetrics.checks import ID_DTYPES, as_interactions, check_k, check_strided, describe
 from torchrecmetrics.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Products
 from torchrecmetrics.ranking import Exclude, ScoreRows
@@ -68,7 +68,7 @@ class Terms(NamedTuple):
     """What scores are made of beside the embeddings, or what a function returns."""
 
     item_bias: Tensor | None = None
-    """Float [I], added."""
+    """Float or whole numbers [I], added."""
     similarity: Literal["dot", "cosine"] = "dot"
     items_allowed: Tensor | None = None
     """Bool [I]: only these items are candidates."""
@@ -85,6 +85,9 @@ class Terms(NamedTuple):
             if vector is not None:
                 if not isinstance(vector, Tensor):
                     raise TypeError(f"{name} must be a tensor, got {_weight_hint(vector)}")
+                if name == "item_bias" and vector.dtype in ID_DTYPES:  # counts, such as popularity
+                    exact = not len(vector) or int(vector.abs().max()) <= 2**24
+                    vector = vector.to(torch.float32 if exact else torch.float64)
                 fits = vector.is_floating_point() if kind == "float" else vector.dtype == torch.bool
                 if vector.shape != (num_items,) or not fits:
                     raise ValueError(f"{name} must be {kind} [{num_items}], got {vector.dtype} {list(vector.shape)}")
@@ -251,9 +254,12 @@ class ProductScorer:
 
 
 def scorer_of(
-    users: Tensor | ScoreFunction, items: Tensor | None, shape: tuple[int, int], terms: Terms, place: Place
+    users: Tensor | ScoreFunction | None, items: Tensor | None, shape: tuple[int, int], terms: Terms, place: Place
 ) -> EmbeddingScorer | FunctionScorer:
-    """Return what scores the users of a matrix of this shape, from embeddings or by a function."""
+    """Return what scores the users of a matrix of this shape: embeddings, a function, or the items' bias alone."""
+    if users is None and items is None and terms.item_bias is not None:
+        nothing = torch.zeros((1, shape[1]), device=place.device)
+        return FunctionScorer(lambda ids: nothing.expand(len(ids), -1), shape[1], terms.read(shape[1], place), place)
     if isinstance(users, Tensor):
         if items is None:
             raise ValueError(
@@ -366,6 +372,8 @@ class History:
         count = int(both.sum())
         if count:
             pairs = torch.stack([target.users[both][:3], target.items[both][:3]], 1).tolist()
+            if target.user_ids is not None and target.item_ids is not None:
+                pairs = [[target.user_ids[user], target.item_ids[item]] for user, item in pairs]
             raise ValueError(
                 f"{count} (user, item) pairs of target are also in exclude, such as {pairs}. "
                 "target.without(exclude) takes them out of the test; overlap='keep' lets them compete all the same "

@@ -4,45 +4,156 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import timezone
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from torchrecmetrics.columns import exact, words_of
 
 _UNITS = ("s", "ms", "us", "ns", "ps", "fs", "as")
 
 
-def times_of(column: Any, rows: int) -> tuple[Any, Callable[[str, Any], Any]]:
-    """Return times as numbers [E] that are in order, and the function that makes a bound such a number."""
-    import numpy as np
+class Times:
+    """Points in time of events, as numbers in the same order: exact, whatever they were written in.
 
-    when, missing, second = _moments("times", column)
-    if missing.shape != (rows,):
-        raise ValueError(f"users, items and times must be equally long, got {rows} users and times {[len(missing)]}")
-    if missing.any():
-        raise ValueError(f"{int(missing.sum())} of {rows} times are missing, the first in row {int(missing.argmax())}")
+    Args:
+        when: numbers, an array of numpy: whole (int64, uint64, or Python's) or float64.
+        dtype: numpy's type of the datetimes whose steps they count; None = they were numbers.
+    """
 
-    def bound(name: str, value: Any) -> Any:
-        given, absent, unit = _moments(name, np.fromiter([value], object, 1), dates=bool(second))
+    def __init__(self, when: Any, dtype: Any = None) -> None:
+        self.when = when
+        self.dtype = dtype
+
+    @classmethod
+    def read(cls, column: Any, rows: int) -> Times:
+        """Read a column [E] of numbers or datetimes, as they are or as text.
+
+        Raises:
+            TypeError: if it holds anything else.
+            ValueError: if it is not as long as there are rows, or a time is missing.
+        """
+        import numpy as np
+
+        when, missing, dtype = _moments("times", column)
+        if missing.shape != (rows,):
+            raise ValueError(
+                f"users, items and times must be equally long, got {rows} users and times {[len(missing)]}"
+            )
+        if missing.any():
+            raise ValueError(
+                f"{int(missing.sum())} of {rows} times are missing, the first in row {int(missing.argmax())}"
+            )
+        return cls(when if rows else when.astype(np.int64), dtype)
+
+    @property
+    def unit(self) -> str | None:
+        """What whole numbers of datetimes count, since 1970 in UTC: "s", "ns", "D"...; None = they were numbers."""
+        import numpy as np
+
+        if self.dtype is None:
+            return None
+        unit, step = np.datetime_data(self.dtype)
+        return unit if step == 1 else f"{step}{unit}"
+
+    @property
+    def numbers(self) -> Tensor:
+        """The times as int64 or float64 [E].
+
+        Raises:
+            ValueError: if one of them does not fit into 64 bits.
+        """
+        if self.when.dtype.kind not in "if":
+            raise ValueError("times must be below 2^63: pass them in a coarser unit")
+        return torch.from_numpy(self.when)
+
+    def order(self) -> Tensor:
+        """Return the rows in order of time, int64 [E]; equal times keep theirs."""
+        return torch.from_numpy(self.when.argsort(kind="stable"))
+
+    def take(self, rows: Tensor) -> Times:
+        """Return the times of some rows, int64 [n] or bool [E]."""
+        return Times(self.when[rows.numpy()], self.dtype)
+
+    def bound(self, name: str, value: Any) -> Any:
+        """Return a point in time as a number to compare these with; it is what they are, a number or a datetime.
+
+        Raises:
+            TypeError: if it is the other of the two.
+            ValueError: if it is no time.
+        """
+        import numpy as np
+
+        given, absent, dtype = _moments(name, np.fromiter([value], object, 1), dates=self.dtype is not None)
         if absent.any():
             raise ValueError(f"{name} must be a time, got {value!r}")
-        if bool(unit) != bool(second) and rows:
-            raise TypeError(
-                f"{name} is {value!r}, but times are {'datetimes' if second else 'numbers'}: bounds are what times are"
-            )
+        if (dtype is None) != (self.dtype is None) and len(self.when):
+            kind = "numbers" if self.dtype is None else "datetimes"
+            raise TypeError(f"{name} is {value!r}, but times are {kind}: bounds are what times are")
         at = given.tolist()[0]
-        if second and unit:
-            at = Fraction(at) / unit * second
-        return math.ceil(at) if when.dtype.kind != "f" and math.isfinite(at) else at  # of whole times, >= 2.5 is >= 3
+        if self.dtype is not None and dtype is not None:
+            at = Fraction(at) / _per_second(dtype) * _per_second(self.dtype)
+        whole = self.when.dtype.kind != "f" and math.isfinite(at)
+        return math.ceil(at) if whole else at  # of whole times, >= 2.5 is >= 3
 
-    return when, bound
+    def since(self, bound: Any) -> Tensor:
+        """Say which times are not before what `bound` returned, bool [E]."""
+        return torch.from_numpy((self.when >= bound).astype(bool))
+
+    def shown(self, row: int) -> str:
+        """Write one of them, for a message."""
+        import numpy as np
+
+        at = self.when[row : row + 1]
+        return str(at.tolist()[0] if self.dtype is None else at.astype(np.int64).view(self.dtype)[0])
+
+    def state(self) -> dict[str, Any]:
+        """Return what `from_state` takes: a tensor, and the unit."""
+        return {"numbers": self.numbers, "unit": self.unit}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Times:
+        """Return the times whose `state` this is."""
+        import numpy as np
+
+        unit = state["unit"]
+        return cls(state["numbers"].numpy(), None if unit is None else np.dtype(f"M8[{unit}]"))
+
+    def __len__(self) -> int:
+        return len(self.when)
 
 
-def _moments(name: str, column: Any, dates: bool | None = None) -> tuple[Any, Any, Fraction | None]:
-    """Return times as numbers, which are missing, and how many a second has: None for what is no datetime.
+def in_one_unit(times: Sequence[Times]) -> list[Tensor]:
+    """Return times of several columns as numbers [E] that can be compared with each other.
+
+    Raises:
+        TypeError: if some are numbers and some are datetimes.
+    """
+    import numpy as np
+
+    dtypes = [each.dtype for each in times if len(each)]
+    if any(dtype is None for dtype in dtypes) and not all(dtype is None for dtype in dtypes):
+        raise TypeError("times are numbers in one part and datetimes in another: make them all one kind")
+    if len(set(dtypes)) <= 1:
+        return [each.numbers for each in times]
+    common = np.result_type(*dtypes)
+    return [torch.from_numpy(each.when.view(each.dtype or common).astype(common).view(np.int64)) for each in times]
+
+
+def _per_second(dtype: Any) -> Fraction:
+    import numpy as np
+
+    unit, step = np.datetime_data(dtype)
+    return Fraction(1000 ** _UNITS.index(unit), step)
+
+
+def _moments(name: str, column: Any, dates: bool | None = None) -> tuple[Any, Any, Any]:
+    """Return times as numbers, which are missing, and numpy's type of the datetimes: None for what is none.
 
     Text is read as numbers if all of it is (`dates=True`: never), as ISO dates otherwise.
     """
@@ -61,8 +172,7 @@ def _moments(name: str, column: Any, dates: bool | None = None) -> tuple[Any, An
         raise TypeError(f"{name} must be numbers or datetimes, got {kind}")
     values = _datetimes(name, values)
     missing[~missing] = np.isnat(values)
-    unit, step = np.datetime_data(values.dtype)
-    return values.astype(np.int64), missing, Fraction(1000 ** _UNITS.index(unit), step)
+    return values.astype(np.int64), missing, values.dtype
 
 
 def _numbers(name: str, words: Any) -> Any:

@@ -70,7 +70,8 @@ def evaluate(
     if isinstance(exclude, str):
         if exclude != "message_passing":
             raise ValueError(f"exclude must be 'message_passing', None or what evaluate takes, got {exclude!r}")
-        exclude = message_passing_interactions(edge_index, target.num_users, target.num_items, edge_type=edge_type)
+        edges = message_passing_interactions(edge_index, target.num_users, target.num_items, edge_type=edge_type)
+        exclude = edges.with_ids(target.user_ids, target.item_ids)  # rows of target are nodes of the graph
     if edge_weight is not None and embed is not None:
         raise ValueError("edge_weight is for get_embedding; embed= is a function of the model alone")
     with evaluating(model):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 from torchrecmetrics.arrays import constant, counting, float_dtype, group_mean, keep, search
 from torchrecmetrics.checks import Checks, Faults, check_cutoffs, check_k, in_words
 from torchrecmetrics.kernels import Kernels
+from torchrecmetrics.saving import read, write
 
 if TYPE_CHECKING:
     from typing_extensions import Self, TypeVarTuple, Unpack
@@ -213,6 +216,25 @@ class Places:
         reach = self.reach if depth is None else self.reach._replace(depth=depth, known=True)
         return replace(self, found=near(self.found), penalties=penalties, reach=reach)
 
+    def save(self, path: str | Path) -> None:
+        """Write a file that `load` reads, and `torch.load` with its default `weights_only=True`; from the CPU."""
+        fields = {each.name: getattr(self, each.name) for each in dataclass_fields(self) if each.init}
+        write(path, "Ranking", {name: _plain(value) for name, value in fields.items()})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote, to the CPU.
+
+        Raises:
+            ValueError: for any other file.
+        """
+        held = read(path, "Ranking")
+        given = {each.name: held[each.name] for each in dataclass_fields(cls) if each.init}
+        given["found"] = Graded(*given["found"])
+        given["penalties"] = None if given["penalties"] is None else Graded(*given["penalties"])
+        given["reach"], given["faults"] = Reach(*given["reach"]), Faults(*given["faults"])
+        return cls(**given)
+
     def __getstate__(self) -> dict[str, Any]:
         # what was derived can be derived again, and its keys are functions that others may not know
         return {**vars(self), "_derived": {}}
@@ -250,6 +272,15 @@ class Places:
         if k is not None:
             self.cut_short(k)
         return k
+
+
+def _plain(value: Any) -> Any:
+    """Return a field as tensors on the CPU, numbers, text, and lists and dicts of these."""
+    if isinstance(value, Tensor):
+        return value.detach().cpu()
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 P = TypeVar("P", bound=Places)

@@ -1,0 +1,261 @@
+"""`audit` finds each planted fault, and none where there is none."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+from torchrecmetrics import Interactions, Log
+from torchrecmetrics.log import LogSplit
+
+USERS, ITEMS = 30, 40
+
+
+def clean():
+    """Every user has every part, times of train before those of validation before those of test, all pairs differ."""
+    parts = {}
+    for part, (start, places) in {
+        "train": (1000, range(8)),
+        "valid": (2000, range(8, 10)),
+        "test": (3000, [10, 11]),
+    }.items():
+        events = [(user, place) for place in places for user in range(USERS)]
+        parts[part] = [
+            [f"u{user}", f"i{(user * 7 + place * 3) % ITEMS}", start + number]
+            for number, (user, place) in enumerate(events)
+        ]
+    return parts
+
+
+def split_of(parts, extra_users=(), extra_items=()):
+    """Make a split of lists of (user, item, time), all parts of one vocabulary."""
+    every = [event for part in parts.values() for event in part]
+    users = sorted({user for user, _, _ in every} | set(extra_users))
+    items = sorted({item for _, item, _ in every} | set(extra_items))
+    made = []
+    for part in parts.values():
+        columns = {name: [event[place] for event in part] for place, name in enumerate(("user", "item", "time"))}
+        made.append(Log.from_frame(columns, time="time", user_ids=users, item_ids=items))
+    return LogSplit(*made)
+
+
+def test_a_clean_split_has_no_faults():
+    """And says how large it is."""
+    report = trm.audit(split_of(clean()))
+    assert report.faults == ()
+    assert str(report).endswith("\n0 faults")
+    assert str(report).startswith("LogSplit: train 240, valid 60, test 60 events\n      events ")
+    assert "360 events, times 1000 to 3059" in str(report)
+    assert (report["users"].number, report["items"].number, report["pairs"].number) == (30, 40, 360)
+    assert "40 items occur; text, 'i0' to 'i9'" in str(report)
+    assert "density 0.3" in report["pairs"].says
+
+
+def in_train(parts):
+    parts["test"][4][:2] = parts["train"][9][:2]
+
+
+def in_valid(parts):
+    parts["test"][4][:2] = parts["valid"][4][:2]
+
+
+def before_train_ends(parts):
+    parts["train"][-1][2] = parts["test"][-1][2] + 1  # u29's, so that only others are older
+    parts["test"] = [event for event in parts["test"] if event[0] != "u29"] + [["u29", "i33", 9999]]
+
+
+def before_own_train(parts):
+    parts["test"][5][2] = 1
+
+
+def equal_times(parts):
+    at = max(event[2] for event in parts["train"] if event[0] == "u29")
+    parts["test"][29][2] = at  # the last train event of all is u29's
+
+
+def unseen_users(parts):
+    parts["test"].append(["nobody", "i1", 4000])
+
+
+def unseen_items(parts):
+    parts["test"].append(["u1", "new", 4000])
+
+
+def repeated_events(parts):
+    parts["train"].insert(3, list(parts["train"][7]))
+
+
+def empty_ids(parts):
+    parts["train"][11][1] = "nan"
+
+
+def one_time(parts):
+    for part in parts.values():
+        for event in part:
+            event[2] = 7
+
+
+def time_units(parts):
+    parts["test"][-1][2] = 3_059_000
+
+
+def head_share(parts):
+    for number in range(400):
+        parts["train"].append([f"u{number % USERS}", "i5", 1100 + number])
+
+
+def heaviest_user(parts):
+    parts["train"] += [["u3", f"i{number % ITEMS}", 1300 + number] for number in range(100)]
+
+
+def popular_item(parts):
+    parts["train"] += [[f"x{number}", "hit", 1300 + number] for number in range(50)]
+    parts["test"] += [[f"u{number}", "hit", 3300 + number] for number in range(20)]
+
+
+def no_test(parts):
+    parts["test"].clear()
+
+
+def no_train(parts):
+    parts["train"].clear()
+
+
+FAULTS = {  # the fault, how many there are, of which this is one; others that come with it
+    in_train: (1, "user 'u9', item 'i23'", ()),
+    in_valid: (1, "user 'u4', item 'i12'", ()),
+    before_train_ends: (58, "user 'u0', item 'i30' at 3000, train ends at 3060", ()),
+    before_own_train: (1, "user 'u5', item 'i25' at 1", ("before_train_ends", "time_units")),
+    equal_times: (1, "user 'u29', item 'i33' at 1239", ()),
+    unseen_users: (1, "user 'nobody', item 'i1'", ()),
+    unseen_items: (1, "user 'u1', item 'new'", ()),
+    repeated_events: (1, "user 'u7', item 'i9'", ()),
+    empty_ids: (1, "user 'u11', item 'nan'", ()),
+    one_time: (360, "7", ("equal_times",)),
+    time_units: (1, "3059000 beside", ()),
+    head_share: (408, "item 'i5'", ("in_train",)),
+    heaviest_user: (112, "user 'u3'", ("in_train",)),
+    popular_item: (20, "item 'hit'", ()),
+    no_test: (1, "", ()),
+    no_train: (1, "", ("unseen_users", "unseen_items")),
+}
+
+
+@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
+def test_planted_faults_are_found(plant):
+    """Each with its number and an example; nothing else is said to be wrong, but what follows from it."""
+    parts = clean()
+    plant(parts)
+    report = trm.audit(split_of(parts))
+    number, example, more = FAULTS[plant]
+    assert set(report.faults) == {plant.__name__, *more}
+    finding = report[plant.__name__]
+    assert finding.number == number
+    assert example in str(finding)
+    assert f"FAULT {plant.__name__} " in str(report)
+
+
+def test_who_train_has_never_seen_has_no_time_there():
+    """Whatever the time of their test event, it is neither older than nor equal to one of their own."""
+    for time in (999, 1000, 1239, 1240):
+        parts = clean()
+        parts["test"].append(["nobody", "i1", time])
+        assert set(trm.audit(split_of(parts)).faults) - {"before_train_ends"} == {"unseen_users"}
+
+
+def test_ids_without_events_are_counted():
+    """They are candidates that nobody can have: a fault in a split, but not in a log, which may be a part."""
+    split = split_of(clean(), extra_users=["zz"], extra_items=["i400", "i401"])
+    report = trm.audit(split)
+    assert set(report.faults) == {"unused_users", "unused_items"}
+    assert str(report["unused_items"]) == "2 of 42 (4.8%) items of the vocabulary have no event: item 'i400'"
+    assert trm.audit(split.train).faults == ()
+
+
+def test_a_log_is_looked_at_alone():
+    """Without parts nothing leaks; numbers of missing ids are -1."""
+    log = Log.from_frame({"user": [1, 1, 2, -1], "item": [5, 5, 5, 6], "time": [1, 1, 1, 2]}, time="time")
+    report = trm.audit(log)
+    assert set(report.faults) == {"repeated_events", "empty_ids", "head_share"}
+    assert str(report["repeated_events"]) == (
+        "1 of 4 (25.0%) events repeat the user, item and time of another: user 1, item 5"
+    )
+    assert str(report["popular_item"]) == "2 of 3 (66.7%) users have the most popular item: item 5"
+    assert "in_train" not in report
+    assert "whole numbers, -1 to 2" in report["users"].says
+    assert len(report) == len(list(report)) == 13
+    with pytest.raises(KeyError, match="nothing was looked at under 'popular_itm'; did you mean 'popular_item'"):
+        report["popular_itm"]
+
+
+def test_splits_of_interactions_are_looked_at_without_times():
+    """By row number where there are no vocabularies; what needs times is not there."""
+    train = Interactions.from_columns([0, 0, 1, 2], [0, 1, 0, 2], num_users=3, num_items=4)
+    test = Interactions.from_columns([0, 1], [1, 3], num_users=3, num_items=4)
+    empty = Interactions.from_columns([], [], num_users=3, num_items=4)
+    report = trm.audit(type(Interactions.leave_last_out([0], [0]))(train, empty, test, 0, 0))
+    assert {"in_train", "unseen_items"} <= set(report.faults)
+    assert report["in_train"].example == "user 0, item 1"
+    assert not {"before_train_ends", "equal_times", "one_time"} & set(report)
+
+
+def test_parts_with_vocabularies_of_their_own_are_matched():
+    """As two files give them; and in different units of time."""
+    np = pytest.importorskip("numpy")
+    train = Log.from_frame({"user": ["a", "b"], "item": ["x", "y"], "t": np.array([86400, 172800], "M8[s]")}, time="t")
+    test = Log.from_frame(
+        {"user": ["b", "c"], "item": ["y", "x"], "t": np.array([172800001, 172799999], "M8[ms]")}, time="t"
+    )
+    report = trm.audit(LogSplit(train, test.take(torch.tensor([], dtype=torch.int64)), test))
+    assert report["in_train"].example == "user 'b', item 'y'"
+    assert report["before_train_ends"].example == (
+        "user 'c', item 'x' at 1970-01-02T23:59:59.999, train ends at 1970-01-03T00:00:00"
+    )
+    assert (report["before_train_ends"].number, report["equal_times"].number) == (1, 0)
+    assert report["unseen_users"].number == 1
+    bare = Interactions.from_columns([0], [0])
+    with pytest.raises(ValueError, match="some parts have user_ids, others have none: row 5 could mean two things"):
+        trm.audit(LogSplit(train, bare, test))
+    late = Log.from_frame({"user": ["b"], "item": ["y"], "t": [3]}, time="t")
+    with pytest.raises(TypeError, match="times are numbers in one part and datetimes in another"):
+        trm.audit(LogSplit(train, late, test))
+
+
+def test_what_cannot_be_audited_is_refused():
+    for wrong in ("log.csv", torch.zeros(2), [1], (1, 2, 3)):
+        with pytest.raises(
+            TypeError, match=r"audit looks at logs and their splits, got .*: pass a Log, Interactions, or"
+        ):
+            trm.audit(wrong)
+    with pytest.raises(TypeError, match="valid must be a Log or Interactions, got NoneType"):
+        trm.audit(LogSplit(Log.from_frame({"user": [1], "item": [1]}), None, None))
+    with pytest.raises(ValueError, match="there are no events to audit"):
+        trm.audit(Log.from_frame({"user": [], "item": []}))
+
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
+def test_movielens():
+    """Leave-one-out leaks, and a quarter of its test events are as old as the user's last train event."""
+    log = Log.from_file(DATA / "ml-100k" / "u.data", time="timestamp", value="rating")
+    split = log.leave_last_out()
+    report = trm.audit(split)
+    assert set(report.faults) == {"before_train_ends", "equal_times", "unseen_items"}
+    last = split.train.times.max()
+    assert report["before_train_ends"].number == sum(time < last for time in split.test.times.tolist())
+    own = {}
+    for user, time in zip(split.train.users.tolist(), split.train.times.tolist(), strict=True):
+        own[user] = max(time, own.get(user, time))
+    equal = sum(
+        own[user] == time for user, time in zip(split.test.users.tolist(), split.test.times.tolist(), strict=True)
+    )
+    assert report["equal_times"].number == equal
+    top = sum(count for _, count in Counter(log.items.tolist()).most_common(16))
+    assert report["head_share"].number == top
+    known = trm.audit(log.split_users(100))
+    assert "before_train_ends" not in known
+    assert known["unseen_users"].number == known["in_train"].number == 0

@@ -1,0 +1,281 @@
+"""The command line: what it prints, its exit status, and what it says of bad files."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import torchrecmetrics as trm
+from torchrecmetrics.cli import main, metrics_of
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+pytest.importorskip("yaml")
+
+LISTS = pd.DataFrame(
+    {
+        "user": ["al", "al", "bo", "bo"],
+        "item": ["x", "y", "z", "é"],
+        "rank": [1, 2, 1, 2],
+        "score": [0.9, 0.5, 0.7, 0.1],
+    }
+)
+TRUTH = pd.DataFrame({"user": ["al", "bo"], "item": ["y", "z"]})
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with lists and ground truth, where the commands are run."""
+    monkeypatch.chdir(tmp_path)
+    LISTS.to_csv("lists.csv", index=False)
+    LISTS.to_parquet("lists.parquet")
+    TRUTH.to_csv("truth.csv", index=False)
+    return tmp_path
+
+
+EVALUATE = ["evaluate", "lists.csv", "truth.csv", "--rank", "rank", "-m", "HR@1", "-m", "MRR@2"]
+
+
+def test_evaluate_prints_what_evaluate_lists_finds(folder, capsys):
+    """As a table, or in Markdown; the error stream stays empty where it is no terminal."""
+    assert main(EVALUATE) == 0
+    found = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv", rank="rank")
+    assert capsys.readouterr() == (f"{found}\n", "")
+    assert main([*EVALUATE, "--markdown"]) == 0
+    assert capsys.readouterr().out == found.to_markdown() + "\n"
+    assert main(["evaluate", "lists.parquet", "truth.csv", "--score", "score", "-m", "HR@1", "-m", "MRR@2"]) == 0
+    assert capsys.readouterr().out == f"{found}\n"
+
+
+def test_json_is_written_whole_or_not_at_all(folder, monkeypatch):
+    """Also where a metric is below its threshold; a run that fails leaves the old file, and nothing beside it."""
+    assert main([*EVALUATE, "--json", "out.json", "--fail-under", "HR@1=0.9"]) == 1
+    rows = json.loads((folder / "out.json").read_text())["rows"]
+    assert [(row["metric"], row["k"], row["value"]) for row in rows] == [("HR", 1, 0.5), ("MRR", 2, 0.75)]
+    before = (folder / "out.json").read_text()
+    assert main(["evaluate", "lists.csv", "truth.csv", "--rank", "item", "-m", "HR@1", "--json", "out.json"]) == 2
+    write = type(folder).write_text
+
+    def cut_off(path, text, **how):
+        write(path, text[:9], **how)
+        raise OSError("disk full")
+
+    monkeypatch.setattr(type(folder), "write_text", cut_off)
+    assert main([*EVALUATE, "--json", "out.json"]) == 2
+    assert (folder / "out.json").read_text() == before
+    assert not list(folder.glob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("least", "status", "said"),
+    [
+        (["HR@1=0.5", "mrr@2=0.75"], 0, ""),
+        (["HR@1=0.5", "MRR@2=0.76"], 1, "MRR@2 is 0.75, below 0.76\n"),
+        (["NDCG@1=0.1"], 2, "--fail-under names 'NDCG@1', which is not computed: HR@1, MRR@2"),
+    ],
+)
+def test_fail_under(least, status, said, folder, capsys):
+    """1 if one of the metrics is below; a metric that is not computed is bad input, before anything is read."""
+    assert main([*EVALUATE, *(word for one in least for word in ("--fail-under", one))]) == status
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_a_value_that_is_not_there_is_below(folder, capsys):
+    """NaN, where nobody has a relevant item."""
+    (folder / "a.qrels").write_text("al 0 x 0\n")
+    words = ["evaluate", "lists.csv", "a.qrels", "--rank", "rank", "-m", "HR@1", "--fail-under", "HR@1=0"]
+    assert main(words) == 1
+    assert "HR@1 is nan, below 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["HR@1", "HR@1=x", "=1", "HR@1=nan"])
+def test_thresholds_that_are_none(text, folder, capsys):
+    with pytest.raises(SystemExit) as left:
+        main([*EVALUATE, "--fail-under", text])
+    assert left.value.code == 2
+    assert "such as NDCG@10=0.07" in capsys.readouterr().err
+
+
+def test_history_and_complete(folder, capsys):
+    """Lists that history made too short are an error that names the option."""
+    pd.DataFrame({"user": ["al"], "item": ["x"]}).to_csv("had.csv", index=False)
+    words = [*EVALUATE, "--history", "had.csv"]
+    assert main(words) == 2
+    assert "user 'al' holds 1 items" in (said := capsys.readouterr().err)
+    assert said.rstrip().endswith("if the lists are all that is recommended, --complete")
+    assert main([*words, "--complete", "--markdown"]) == 0
+    assert "| 1.0000 |" in capsys.readouterr().out
+
+
+def test_repeats_and_gains(folder, capsys):
+    """--first lets an item's first place stand; --value names gains of the truth."""
+    pd.DataFrame({"user": ["al"] * 3, "item": ["x", "x", "y"]}).to_csv("twice.csv", index=False)
+    words = ["evaluate", "twice.csv", "truth.csv", "-m", "MRR@2"]
+    assert main(words) == 2
+    assert "twice.csv, row 1 (line 3), column 'item'" in (said := capsys.readouterr().err)
+    assert "--first lets its first place" in said
+    assert main([*words, "--first"]) == 0
+    assert "1 listed item for the second time" in capsys.readouterr().out
+    TRUTH.assign(stars=[0, 2]).to_csv("graded.csv", index=False)
+    assert main(["evaluate", "lists.csv", "graded.csv", "--rank", "rank", "-m", "HR@1", "--value", "stars"]) == 0
+    assert "1 users, 1 without a relevant item" in capsys.readouterr().out
+
+
+def test_metrics_of_yaml(folder):
+    """Names with cut-offs, options, both, or neither; a list of them where a name comes twice."""
+    (folder / "m.yaml").write_text(
+        "ndcg: [5, 10]\nMAP: {k: [1, 5], normalize: min}\nRPrecision:\nHR@3:\n"
+        "Precision@2: {denominator: min}\nMRR: 10\n"
+    )
+    labels = ["NDCG@5", "NDCG@10", "MAP-min@1", "MAP-min@5", "RPrecision", "HR@3", "Precision-min@2", "MRR@10"]
+    assert [metric.label for metric in metrics_of("m.yaml")] == labels
+    (folder / "l.yaml").write_text("- HR@1\n- NDCG: {k: 2}\n- NDCG: {k: 2, gain: exponential}\n")
+    assert [metric.label for metric in metrics_of("l.yaml")] == ["HR@1", "NDCG@2", "NDCG-exponential@2"]
+    assert main([*EVALUATE[:5], "-c", "l.yaml", "--fail-under", "NDCG-exponential@2=0.1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("NDGC: [5]", "m.yaml, NDGC: unknown metric 'NDGC'; did you mean 'NDCG'?"),
+        ("NDCG:", "m.yaml, NDCG: 'NDCG' needs a cut-off"),
+        ("NDCG: {k: 5, gian: linear}", "m.yaml, NDCG: NDCG has no option 'gian'; did you mean 'gain'?"),
+        ("NDCG: {k: five, gain: linear}", "m.yaml, NDCG: k must be an integer"),
+        ("NDCG: [5", "m.yaml is no YAML"),
+        ("", "m.yaml must hold metrics by name"),
+        ("1: 2", "a metric goes by its name, got 1"),
+    ],
+)
+def test_yaml_that_holds_no_metrics(text, said, folder, capsys):
+    """Is named by file and metric; exit 2."""
+    (folder / "m.yaml").write_text(text)
+    status = main([*EVALUATE[:5], "-c", "m.yaml"])
+    if text == "NDCG:":  # a metric that has a meaning without a cut-off
+        assert status == 2
+        assert "complete" in capsys.readouterr().err
+    else:
+        assert (status, said in capsys.readouterr().err) == (2, True)
+
+
+def test_without_a_metric(folder, capsys):
+    assert main(EVALUATE[:5]) == 2
+    assert "no metric is named: pass -m NDCG@10" in capsys.readouterr().err
+
+
+def bad_files():
+    """Ten files, and what is said of each: file, row and column where there is one."""
+    table = LISTS.to_csv(index=False)
+    lines = table.splitlines(keepends=True)
+    return {
+        "empty.csv": (b"", "empty.csv is empty: it holds no rows"),
+        "header.csv": (lines[0].encode(), "header.csv holds a header and no rows"),
+        "column.csv": (table.replace("rank", "rnk").encode(), "column.csv has no column 'rank'; did you mean 'rnk'"),
+        "text.csv": (
+            table.replace("y,2", "y,two").encode(),
+            "column 'rank' of text.csv must hold numbers, got 'two' in row 1",
+        ),
+        "nan.csv": (table.replace("y,2", "y,").encode(), "column 'rank' of nan.csv is missing in row 1 (line 3)"),
+        "id.csv": (table.replace("bo,z", ",z").encode(), "column 'user' of id.csv holds a missing value"),
+        "twice.csv": (
+            table.replace("é", "z").encode(),
+            "twice.csv, row 3 (line 5), column 'item' of twice.csv: user 'bo'",
+        ),
+        "order.csv": (table.replace("é,2", "é,3").encode(), "order.csv, row 3 (line 5), column 'rank' of order.csv"),
+        "uneven.csv": (table.replace("y,2", "y,2,9").encode(), "uneven.csv, line 3: 5 columns, expected 4"),
+        "none.parquet": (LISTS[:0].to_parquet(), "none.parquet holds no rows"),
+        "short.parquet": (None, "short.parquet is no parquet file, or was cut short"),
+        "latin.csv": (table.encode("latin-1"), "latin.csv, line 5: byte 3 is not UTF-8"),
+        "semicolon.csv": (table.replace(",", ";").encode(), "semicolon.csv, line 1: no ',' stands in the header"),
+        "lists.xyz": (table.encode(), "lists.xyz is of no known kind"),
+        "lists.jsonl": (b"[1]\n", "lists.jsonl, line 1: expected an object"),
+    }
+
+
+@pytest.mark.parametrize("name", bad_files())
+def test_bad_files_are_named(name, folder, capsys):
+    """One line on the error stream, exit 2, nothing on the other and nothing written."""
+    text, said = bad_files()[name]
+    (folder / name).write_bytes((folder / "lists.parquet").read_bytes()[:-9] if text is None else text)
+    status = main(["evaluate", name, "truth.csv", "--rank", "rank", "-m", "HR@1", "--json", "out.json"])
+    out, error = capsys.readouterr()
+    assert (status, out) == (2, "")
+    assert said in error
+    assert "Traceback" not in error
+    assert not (folder / "out.json").exists()
+
+
+def test_files_that_are_not_there(folder, capsys):
+    for words in (
+        ["evaluate", "no.csv", "truth.csv", "-m", "HR@1"],
+        ["evaluate", "lists.csv", "no.parquet", "-m", "HR@1"],
+    ):
+        assert main([*words, "--rank", "rank"]) == 2
+        assert words[1 if "no.csv" in words else 2] in capsys.readouterr().err
+
+
+def test_audit(folder, capsys):
+    """A log, or train and test; --strict makes faults count."""
+    frame = pd.DataFrame({"user": ["al"] * 3 + ["bo"] * 3, "item": list("xyzxyx"), "day": [1, 2, 3, 4, 5, 6]})
+    frame.to_csv("log.csv", index=False)
+    frame[frame.day < 3].to_csv("train.csv", index=False)
+    frame[frame.day >= 3].to_csv("test.csv", index=False)
+    assert main(["audit", "log.csv", "--time", "day"]) == 0
+    assert capsys.readouterr().out == f"{trm.audit(trm.Log.from_csv('log.csv', time='day'))}\n"
+    assert main(["audit", "train.csv", "test.csv", "--time", "day", "--json", "a.json", "--strict"]) == 1
+    assert "unseen_users" in capsys.readouterr().out
+    read = json.loads((folder / "a.json").read_text())
+    assert "unseen_users" in read["faults"]
+    assert read["findings"]["unseen_users"]["number"] == 3
+    assert main(["audit", "log.csv", "--time", "when"]) == 2
+    assert "log.csv has no column 'when'" in capsys.readouterr().err
+
+
+def test_progress_on_a_terminal(folder, capsys, monkeypatch):
+    """Users so far, on the error stream, wiped when done."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(EVALUATE) == 0
+    error = capsys.readouterr().err
+    assert "reading lists.csv" in error
+    assert "2 of 2 users" in error
+    assert error.endswith("\r\x1b[K")
+
+
+def test_help_has_examples(capsys):
+    for command in ("evaluate", "audit"):
+        with pytest.raises(SystemExit) as left:
+            main([command, "--help"])
+        assert left.value.code == 0
+        assert f"examples:\n  torchrecmetrics {command} " in capsys.readouterr().out
+
+
+def test_the_gate_of_the_readme(folder, capsys):
+    """Its command is understood as it stands, and stops a job below the threshold."""
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    words = shlex.split(re.search(r"<!-- gate -->\n```bash\ntorchrecmetrics (.*)\n```", readme)[1])
+    TRUTH.to_parquet("test.parquet")
+    assert main(words) == 0
+    assert "NDCG@10" in capsys.readouterr().out
+    TRUTH.assign(item="q").to_parquet("test.parquet")
+    assert main(words) == 1
+    assert "NDCG@10 is 0, below 0.07" in capsys.readouterr().err
+
+
+def test_as_a_program(folder):
+    """`python -m torchrecmetrics` hands its status to the shell, without a traceback."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    for words, status in ((EVALUATE, 0), ([*EVALUATE, "--fail-under", "HR@1=0.9"], 1), (["audit", "no.csv"], 2)):
+        done = subprocess.run(
+            [sys.executable, "-m", "torchrecmetrics", *words],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=120,
+        )
+        assert done.returncode == status, done.stderr
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,151 @@
+"""Results as columns, frames, JSON, Markdown and LaTeX: always the same columns, nothing lost."""
+
+import json
+import math
+import pickle
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+
+COLUMNS = ["metric", "k", "group", "value", "standard_error", "low", "high", "num_users"]
+TRUTH = {"user": ["al", "bo"], "item": ["x", "y"]}
+
+
+def made(metrics=None):
+    metrics = ["HR", trm.NDCG(2, gain="exponential"), "RPrecision"] if metrics is None else metrics
+    return trm.evaluate_lists(metrics, {"al": ["w", "x"], "zoe": ["x", "y"]}, target=TRUTH, k=[1, 2])
+
+
+def test_columns_are_those_of_every_result():
+    """A row per metric and cut-off; no group and no interval yet."""
+    found = made()
+    columns = found.to_dict()
+    assert list(columns) == COLUMNS
+    assert columns["metric"] == ["HR", "HR", "NDCG-exponential", "RPrecision"]
+    assert columns["k"] == [1, 2, 2, None]
+    assert columns["value"] == [value.item() for value in found.values()]
+    assert columns["standard_error"] == [error.item() for error in found.standard_errors.values()]
+    assert columns["num_users"] == [2] * 4
+    assert {*columns["group"], *columns["low"], *columns["high"]} == {None}
+
+
+def test_results_of_embeddings_have_them_too():
+    """Each metric with its own number of users; a prefix stands in keys, not in the column."""
+    collection = trm.RecMetricCollection(["HR", "MRR"], k=[1], prefix="val/")
+    test = trm.Interactions.from_columns([0, 1], [0, 1], num_users=3, num_items=2)
+    found = trm.evaluate(collection, torch.eye(3, 2), torch.eye(2), target=test)
+    assert found.to_dict()["metric"] == ["HR", "MRR"]
+    assert found.counts() | {"num_users": 2, "num_skipped": 1} == found.counts()
+
+
+def test_frames():
+    """pandas and polars hold what the columns do, with types that do not depend on the values."""
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    for found in (made(), made(["HR"]), made(["RPrecision"])):
+        frame = found.to_pandas()
+        assert list(frame.columns) == COLUMNS
+        assert [str(frame[name].dtype) for name in ("k", "value", "low", "high")] == ["Int64", *["float64"] * 3]
+        assert frame["value"].tolist() == found.to_dict()["value"]
+        assert frame["k"].isna().tolist() == [k is None for k in found.to_dict()["k"]]
+        frame = found.to_polars()
+        assert frame.to_dict(as_series=False) == found.to_dict()
+        assert frame.schema == dict(
+            zip(COLUMNS, [pl.String, pl.Int64, pl.String, *[pl.Float64] * 4, pl.Int64], strict=True)
+        )
+    assert len(pd.concat([made().to_pandas(), made().to_pandas()])) == 8
+
+
+def test_json_is_strict():
+    """NaN is null; counts stand beside the rows."""
+    found = trm.evaluate_lists("HR", {"al": ["x"]}, target={"user": ["al"], "item": ["x"]}, k=1)
+    assert math.isnan(found.standard_errors["HR@1"])
+    read = json.loads(found.to_json(), parse_constant=pytest.fail)
+    assert read["rows"] == [
+        dict(zip(COLUMNS, ["HR", 1, None, 1.0, None, None, None, 1], strict=True)),
+    ]
+    counts = {"num_users": 1, "num_skipped": 0, "num_unreachable": 0, "num_tied": 0}
+    assert read["counts"] == counts | {"num_unserved": 0, "num_left_out": 0, "num_unknown": 0, "num_repeated": 0}
+    assert "\n" not in found.to_json(indent=None)
+
+
+def test_tables():
+    """Markdown and LaTeX leave out columns that hold nothing, and escape what they would understand."""
+    assert made(["HR", "RPrecision"]).to_markdown() == (
+        "| metric     |   k |  value | standard_error | num_users |\n"
+        "| ---------- | --: | -----: | -------------: | --------: |\n"
+        "| HR         |   1 | 0.0000 |         0.0000 |         2 |\n"
+        "| HR         |   2 | 0.5000 |         0.5000 |         2 |\n"
+        "| RPrecision |     | 0.0000 |         0.0000 |         2 |"
+    )
+
+    def hits(ranking, k, *, scale_by=1):
+        return ranking.hits(k).sum(-1).double() * scale_by
+
+    class Hits(trm.RankingMetric):
+        formula = staticmethod(hits)
+
+    assert made([Hits(2, scale_by=3)]).to_latex() == (
+        "\\begin{tabular}{lrrrr}\n\\toprule\n"
+        "metric & k & value & standard\\_error & num\\_users \\\\\n\\midrule\n"
+        "Hits-scale\\_by3 & 2 & 1.5000 & 1.5000 & 2 \\\\\n\\bottomrule\n\\end{tabular}"
+    )
+
+
+def test_a_library_that_is_not_there(monkeypatch):
+    """Is named with the way to get it."""
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(ImportError, match="a frame of pandas needs it: pip install pandas"):
+        made().to_pandas()
+
+
+def test_results_can_be_pickled():
+    """With their counts, and recommendations with their ids."""
+    found = made()
+    assert pickle.loads(pickle.dumps(found)).to_dict() == found.to_dict()
+    had = trm.Interactions.from_frame(TRUTH)
+    recommended = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=had)
+    assert pickle.loads(pickle.dumps(recommended)).to_dict() == recommended.to_dict()
+
+
+@pytest.mark.parametrize("kind", ["scores", "lists", "flat", "gains", "deferred"])
+def test_rankings_are_saved_whole(kind, tmp_path):
+    """Every field comes back, by torch.load's default; metrics find the same."""
+    scores = torch.tensor([[0.1, 0.9, 0.5, 0.5], [0.4, 0.3, 0.2, 0.1]])
+    target = torch.tensor([[2, 0], [3, -1]])
+    ranking = {
+        "scores": lambda: trm.Ranking.from_scores(scores, target, ties="optimistic"),
+        "lists": lambda: trm.Ranking.from_topk(scores.argsort(1), target, exclude=torch.tensor([[1], [0]])),
+        "flat": lambda: trm.Ranking.from_flat(scores[0], scores[0] > 0.3, torch.tensor([0, 0, 1, 1])),
+        "gains": lambda: trm.Ranking.from_scores(scores, target, gains=torch.tensor([[2.0, -1], [1, 0]])),
+        "deferred": lambda: trm.Ranking.from_topk(
+            scores.argsort(1) % 2, target, duplicates="first", validate_args="deferred"
+        ),
+    }[kind]()
+    ranking.save(tmp_path / "a.pt")
+    assert torch.load(tmp_path / "a.pt")["torchrecmetrics"] == "Ranking"
+    read = trm.Ranking.load(tmp_path / "a.pt")
+    assert type(read) is trm.Ranking
+    for name, value in vars(ranking).items():
+        assert same(vars(read)[name], value) or name == "_derived", name
+    metric = trm.NDCG(1, ties="optimistic") if kind == "scores" else trm.NDCG(1)
+    try:
+        expected = trm.functional.ndcg(ranking, 1)
+    except ValueError as error:
+        with pytest.raises(ValueError, match=str(error)[:20]):
+            trm.functional.ndcg(read, 1)
+    else:
+        assert torch.equal(trm.functional.ndcg(read, 1), expected)
+    metric.update(read)
+    with pytest.raises(ValueError, match=r"holds Ranking, not Interactions: Ranking.load reads it"):
+        trm.Interactions.load(tmp_path / "a.pt")
+
+
+def same(one, other):
+    """Whether fields are equal, and of one type."""
+    if isinstance(other, torch.Tensor):
+        return torch.equal(one, other) and one.dtype == other.dtype
+    if isinstance(other, tuple):
+        return type(one) is type(other) and all(map(same, one, other))
+    return one == other

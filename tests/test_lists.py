@@ -1,0 +1,581 @@
+"""evaluate_lists: lists in every form against oracles, the rules of their order, and what is wrong with them."""
+
+import math
+from pathlib import Path
+
+import pytest
+import reference
+import torch
+from values import near, numbers
+
+import torchrecmetrics as trm
+from torchrecmetrics import Interactions, Log, Vocabulary, evaluate_lists
+
+np = pytest.importorskip("numpy")
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+pa = pytest.importorskip("pyarrow")
+
+NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP"]
+U, NUM, K = 23, 31, 8
+
+
+def made(seed=0, k=K, history=0):
+    """Embeddings, train and test of text ids, and the lists that the embeddings recommend."""
+    generator = torch.Generator().manual_seed(seed)
+    users, items = torch.randn(U, 5, generator=generator), torch.randn(NUM, 5, generator=generator)
+    ids = Vocabulary([f"u{n:02d}" for n in range(U)]), Vocabulary([f"ï{n:02d}" for n in range(NUM)])
+    order = torch.rand(U, NUM, generator=generator).argsort(1)
+    train = Interactions.from_padded(order[:, : history or 1], NUM).with_ids(*ids)
+    test = Interactions.from_padded(order[:, 6:9], NUM).with_ids(*ids)
+    exclude = train if history else None
+    recommended = trm.recommend(users, items, k, exclude=exclude).with_ids(*ids)
+    return users, items, train, test, recommended
+
+
+def frame_of(interactions):
+    return {
+        "user": interactions.user_ids.ids(interactions.users),
+        "item": interactions.item_ids.ids(interactions.items),
+    }
+
+
+def same(found, expected):
+    assert numbers(found) == near(expected)
+
+
+# ------------------------------------------------------------------------------------------------------------ oracles
+
+
+def test_lists_of_embeddings_get_what_the_embeddings_get():
+    """With values, standard errors and counts; history that left the lists before."""
+    users, items, train, test, recommended = made(history=4)
+    expected = trm.evaluate(NAMES, users, items, target=test, exclude=train, k=[1, 5, K])
+    found = evaluate_lists(NAMES, recommended, target=test, k=[1, 5, K])
+    same(found, expected)
+    same(found.standard_errors, expected.standard_errors)
+    assert (found.num_users, found.num_skipped, found.num_unserved) == (expected.num_users, expected.num_skipped, 0)
+
+
+def test_history_leaves_the_lists():
+    """Lists of k + history items with exclude= are those that the recommender made without it."""
+    users, items, train, test, _ = made(history=4)
+    longer = trm.recommend(users, items, K + 4).with_ids(test.user_ids, test.item_ids)
+    expected = trm.evaluate(NAMES, users, items, target=test, exclude=train, k=[1, 5, K])
+    for exclude in (train, frame_of(train), Log.from_frame(frame_of(train)), (frame_of(train), train)):
+        same(evaluate_lists(NAMES, longer, target=test, exclude=exclude, k=[1, 5, K]), expected)
+    mask = torch.zeros(NUM, dtype=torch.bool)
+    mask[[3, 7]] = True
+    kept = trm.recommend(users, items, K, exclude=mask).with_ids(test.user_ids, test.item_ids)
+    test = test.without(Interactions.from_dense(mask.expand(U, NUM)).with_ids(test.user_ids, test.item_ids))
+    expected = evaluate_lists(NAMES, kept, target=test, k=K)
+    same(evaluate_lists(NAMES, longer, target=test, exclude=mask, k=K), expected)
+
+
+FORMS = [
+    "pandas",
+    "polars",
+    "pyarrow",
+    "dict",
+    "structured",
+    "categories",
+    "dict of lists",
+    "tuple",
+    "arrays",
+    "result",
+]
+
+
+def given_as(form, recommended):
+    """Return lists and the name of the column that orders them."""
+    columns = recommended.to_dict()
+    order = torch.randperm(len(columns["user"]), generator=torch.Generator().manual_seed(1)).tolist()
+    shuffled = {name: [column[row] for row in order] for name, column in columns.items()}
+    if form in ("pandas", "polars", "pyarrow"):
+        return getattr(
+            {"pandas": pd, "polars": pl, "pyarrow": pa}[form], "table" if form == "pyarrow" else "DataFrame"
+        )(shuffled), {"rank": "rank"}
+    if form == "dict":
+        return shuffled, {"score": "score"}
+    if form == "structured":
+        return pd.DataFrame(shuffled).to_records(index=False).astype(
+            [("user", "U9"), ("item", "U9"), ("rank", "i4"), ("score", "f4")]
+        ), {"rank": "rank"}
+    if form == "categories":
+        frame = pd.DataFrame(shuffled)
+        frame["user"] = pd.Categorical(frame["user"], categories=[*sorted(set(frame["user"])), "u-unused"])
+        frame["item"] = frame["item"].astype("category")
+        return frame, {"rank": "rank"}
+    named = [recommended.item_ids.ids(row[row >= 0]) for row in recommended.ids]
+    owners = recommended.user_ids.ids(recommended.users)
+    if form == "dict of lists":
+        return dict(zip(owners, named, strict=True)), {}
+    if form == "tuple":
+        return (named, owners), {}
+    return ((np.array(named), np.array(owners)) if form == "arrays" else recommended), {}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gets_the_same(form):
+    """Frames in any order of rows, dicts, tuples; ground truth as interactions, log and frame."""
+    _, _, _, test, recommended = made()
+    expected = evaluate_lists(NAMES, recommended, target=test, k=[1, 5, K])
+    lists, how = given_as(form, recommended)
+    for target in (test, Log.from_frame(frame_of(test)), frame_of(test), pl.DataFrame(frame_of(test))):
+        same(evaluate_lists(NAMES, lists, target=target, k=[1, 5, K], **how), expected)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "jsonl", "run"])
+def test_every_kind_of_file_gets_the_same(suffix, tmp_path, monkeypatch):
+    """Users may span row groups; runs are ordered by score unless asked otherwise; qrels hold gains."""
+    _, _, _, test, recommended = made()
+    expected = evaluate_lists(NAMES, recommended, target=test, k=[1, 5, K])
+    frame = pd.DataFrame(recommended.to_dict()).sample(frac=1, random_state=0)
+    path, truth = tmp_path / f"lists.{suffix}", tmp_path / ("a.qrels" if suffix == "run" else "truth.csv")
+    pairs = pd.DataFrame(frame_of(test))
+    if suffix == "run":
+        path.write_text("".join(f"{r.user} Q0 {r.item} {r.rank} {r.score:.9f} tag\n" for r in frame.itertuples()))
+        truth.write_text("".join(f"{r.user} 0 {r.item} 1\n" for r in pairs.itertuples()))
+        same(evaluate_lists(NAMES, path, target=truth, k=[1, 5, K]), expected)
+    else:
+        pairs.to_csv(truth, index=False)
+    if suffix == "parquet":
+        monkeypatch.setattr("torchrecmetrics.files._ROWS_AT_ONCE", 7)
+        frame.to_parquet(path, row_group_size=11)
+    elif suffix == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    elif suffix != "run":
+        frame.to_csv(path, index=False, sep="," if suffix == "csv" else "\t")
+    same(evaluate_lists(NAMES, path, target=truth, k=[1, 5, K], rank="rank"), expected)
+    same(evaluate_lists(NAMES, str(path), target=truth, k=[1, 5, K], score="score"), expected)
+
+
+def graded(tmp_path, seed=5):
+    """A run without ties and qrels with grades, some users in one of the two only."""
+    random = np.random.default_rng(seed)
+    run, qrels = {}, {}
+    for user in range(30):
+        docs = [f"d{d}" for d in random.permutation(40)]
+        if user % 7:
+            run[f"q{user}"] = {doc: float(s) for doc, s in zip(docs[:12], random.permutation(100)[:12], strict=True)}
+        if user % 5:
+            wanted = [f"d{d}" for d in random.permutation(40)[:6]]
+            qrels[f"q{user}"] = {doc: int(grade) for doc, grade in zip(wanted, [0, 1, 2, 3, 1, 2], strict=True)}
+    (tmp_path / "a.run").write_text("".join(f"{q} Q0 {d} 0 {s} t\n" for q, ds in run.items() for d, s in ds.items()))
+    (tmp_path / "a.qrels").write_text("".join(f"{q} 0 {d} {g}\n" for q, ds in qrels.items() for d, g in ds.items()))
+    return run, qrels
+
+
+def test_ranx_pytrec_eval_and_ir_measures_agree_on_the_files(tmp_path):
+    """TREC's run and qrels as they are; users without a list score 0 with ranx, and are left out by the other two."""
+    ranx, pytrec_eval = pytest.importorskip("ranx"), pytest.importorskip("pytrec_eval")
+    ir_measures = pytest.importorskip("ir_measures")
+    run, qrels = graded(tmp_path)
+    found = evaluate_lists(
+        ["NDCG@10", "MRR@10", "Precision@10", "Recall@10", "MAP@10", "HR@10"],
+        tmp_path / "a.run",
+        target=tmp_path / "a.qrels",
+    )
+    served = qrels.keys() & run.keys()
+    assert found.num_unserved == len(qrels) - len(served) > 0
+    assert found.num_left_out == len(run.keys() - qrels.keys()) > 0
+    share = len(served) / len(qrels)
+
+    names = {"ndcg@10": "NDCG@10", "mrr@10": "MRR@10", "precision@10": "Precision@10", "recall@10": "Recall@10"}
+    names |= {"map@10": "MAP@10", "hit_rate@10": "HR@10"}
+    theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), list(names), make_comparable=True)
+    for name, label in names.items():
+        assert float(found[label]) == pytest.approx(theirs[name], abs=1e-9), name
+
+    measures = {"ndcg_cut_10": "NDCG@10", "P_10": "Precision@10", "recall_10": "Recall@10", "map_cut_10": "MAP@10"}
+    each = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "P.10", "recall.10", "map_cut.10"}).evaluate(run)
+    assert each.keys() == served
+    for name, label in measures.items():
+        mean = sum(values[name] for values in each.values()) / len(each)
+        assert float(found[label]) == pytest.approx(mean * share, abs=1e-9), name
+
+    asked = {ir_measures.parse_measure(n): label for n, label in {"nDCG@10": "NDCG@10", "RR@10": "MRR@10"}.items()}
+    lists = ir_measures.read_trec_run(str(tmp_path / "a.run"))
+    truth = ir_measures.read_trec_qrels(str(tmp_path / "a.qrels"))
+    for measure, value in ir_measures.calc_aggregate(list(asked), truth, lists).items():
+        assert float(found[asked[measure]]) == pytest.approx(value, abs=1e-9), measure
+
+
+def test_lines_of_lightgcn(tmp_path):
+    """Hold lists in order; six numbers in a line are no run, and qrels judge a pair once."""
+    (tmp_path / "lists.txt").write_text("0 5 3 9 1 2\n1 7 8 3 4 6\n")
+    (tmp_path / "truth.txt").write_text("0 9 77\n1 8\n")
+    found = evaluate_lists("MRR", tmp_path / "lists.txt", target=tmp_path / "truth.txt", k=5)
+    assert float(found["MRR@5"]) == pytest.approx((1 / 3 + 1 / 2) / 2)
+    (tmp_path / "a.qrels").write_text("0 0 9 1\n0 0 9 2\n")
+    with pytest.raises(ValueError, match="1 edges occur more than once"):
+        evaluate_lists("MRR", tmp_path / "lists.txt", target=tmp_path / "a.qrels", k=5)
+
+
+def test_plain_reference():
+    """Lists of uneven length, empty ones, unknown items: the definitions in plain Python, item by item."""
+    generator = torch.Generator().manual_seed(3)
+    lists, truth, users = {}, {"user": [], "item": []}, []
+    for user in range(40):
+        relevant = torch.randperm(20, generator=generator)[: 1 + user % 4].tolist()
+        lists[user] = torch.randperm(30, generator=generator)[: user % 9 if user else 9].tolist()
+        truth["user"] += [user] * len(relevant)
+        truth["item"] += relevant
+        scores = [-math.inf] * 30
+        for place, item in enumerate(lists[user]):
+            scores[item] = -place
+        users.append(reference.rank(scores, dict.fromkeys(relevant, 1.0)))
+    found = evaluate_lists([*NAMES, "RPrecision"], lists, target=truth, k=5)
+    functions = {"HR": "hit_rate", "NDCG": "ndcg", "MRR": "reciprocal_rank", "Recall": "recall"}
+    for label, name in (functions | {"MAP": "average_precision"}).items():
+        expected = reference.mean([getattr(reference, name)(user, 5) for user in users])
+        assert (float(found[f"{label}@5"]), float(found.standard_errors[f"{label}@5"])) == pytest.approx(expected)
+    assert float(found["RPrecision"]) == pytest.approx(reference.mean(list(map(reference.r_precision, users)))[0])
+
+
+# -------------------------------------------------------------------------------------------------------------- rules
+
+TRUTH = {"user": ["al", "al", "bo", "eve"], "item": ["x", "y", "z", "x"]}
+
+
+def test_who_has_no_list_and_who_has_no_truth():
+    """The first score 0 and are counted, an empty list among them; the others are left out and counted."""
+    lists = {"al": ["x"], "bo": [], "zoe": ["x"], "ian": []}
+    found = evaluate_lists("HR", lists, target=TRUTH, k=1)
+    assert float(found["HR@1"]) == 1 / 3
+    assert (found.num_users, found.num_unserved, found.num_left_out) == (3, 2, 2)
+    assert str(found).endswith("3 users, 2 without a list, 2 more with a list but no ground truth")
+    frame = {"user": ["zoe", "al", "zoe"], "item": ["x", "x", "y"]}
+    found = evaluate_lists("HR", frame, target=TRUTH, k=1)
+    assert (float(found["HR@1"]), found.num_unserved, found.num_left_out) == (1 / 3, 2, 1)
+
+
+def test_items_that_truth_does_not_know_take_their_places():
+    """As misses, counted; history takes them out where it knows them."""
+    lists = {"al": ["new", "x"], "bo": ["old", "z"], "eve": ["x", "new"]}
+    found = evaluate_lists("MRR", lists, target=TRUTH, k=2)
+    assert (float(found["MRR@2"]), found.num_unknown) == (pytest.approx((0.5 + 0.5 + 1) / 3), 3)
+    had = {"user": ["bo", "other"], "item": ["old", "new"]}
+    found = evaluate_lists("MRR", lists, target=TRUTH, exclude=had, k=2, complete=True)
+    assert (float(found["MRR@2"]), found.num_unknown) == (pytest.approx((0.5 + 1 + 1) / 3), 3)
+
+
+def test_lists_that_history_made_too_short():
+    """Are an error that names the user and both cures; a list that ended early is not."""
+    lists = {"al": ["x", "y", "z"], "bo": ["z"], "eve": ["x", "y", "z"]}
+    had = {"user": ["bo", "eve"], "item": ["x", "y"]}
+    with pytest.raises(ValueError, match=r"user 'eve' holds 2 items after .* look at 3 places: .*complete=True"):
+        evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=3)
+    assert float(evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=3, complete=True)["HR@3"]) == 1
+    assert float(evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=2)["HR@2"]) == 1
+    lists["al"] = [*"xyzw"]  # that one is longer changes nothing for the others
+    with pytest.raises(ValueError, match="user 'eve' holds 2 items"):
+        evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=3)
+    assert evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=3, validate_args=False).num_users == 3
+
+
+@pytest.mark.parametrize("metric", ["HR@4", "MRR", "RPrecision"])
+def test_lists_that_are_all_too_short(metric):
+    """Say which metric looks further; complete=True says that there was no more."""
+    lists = {"al": ["y"], "bo": ["z"]}
+    said = (
+        "places, but the ranks are known" if metric == "RPrecision" else f"{metric} looks at .* longest list of lists"
+    )
+    with pytest.raises(ValueError, match=f"{said}.*complete=True"):
+        evaluate_lists(metric, lists, target=TRUTH)
+    assert evaluate_lists(metric, lists, target=TRUTH, complete=True).num_users == 3
+
+
+def test_equal_scores_stand_as_their_rows():
+    """A stated rule, whatever other users' rows stand between."""
+    frame = {"user": ["al", "bo", "al", "bo", "al"], "item": ["w", "v", "x", "z", "y"], "score": [1.0, 0, 1, 0, 2]}
+    found = evaluate_lists("MRR", frame, target={"user": ["al", "bo"], "item": ["x", "z"]}, k=3, score="score")
+    assert float(found["MRR@3"]) == pytest.approx((1 / 3 + 1 / 2) / 2)
+    rows = {"user": frame["user"], "item": frame["item"]}
+    found = evaluate_lists("MRR", rows, target={"user": ["al", "bo"], "item": ["x", "z"]}, k=3)
+    assert float(found["MRR@3"]) == pytest.approx((1 / 2 + 1 / 2) / 2)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_ranks_begin_at_0_or_1_throughout(first):
+    """In any order of rows; users without truth may have any."""
+    frame = {
+        "user": ["al", "bo", "al", "zoe", "bo", "al"],
+        "item": ["w", "z", "x", "x", "v", "y"],
+        "rank": [first + 2, first + 1, first, 77, first, first + 1],
+    }
+    found = evaluate_lists("MRR", frame, target={"user": ["al", "bo"], "item": ["w", "z"]}, k=3, rank="rank")
+    assert float(found["MRR@3"]) == pytest.approx((1 / 3 + 1 / 2) / 2)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ([1, 2, 4, 1], r"rows? 2.*'al' has rank 4 after 2"),
+        ([1, 2, 2, 1], r"row 2.*'al' has rank 2 twice"),
+        ([2, 3, 4, 1], r"row 0.*'al' has rank 2 as the best"),
+        ([0, 1, 2, 1], r"row 0.*'al' has rank 0 as the best"),
+        ([1, 2, 1.5, 1], r"holds 1.5 in row 2, which is no rank"),
+        ([1, 2, -1, 1], r"holds -1 in row 2, which is no rank"),
+        ([1, 2, 10**12, 1], r"holds 1000000000000 in row 2, which is no rank"),
+        ([1, 2, math.nan, 1], r"holds no number in row 2"),
+        ([1, 2, "x", 1], r"are text and whole numbers mixed"),
+    ],
+)
+def test_ranks_that_are_no_places(ranks, said):
+    """Gaps, repeats, mixed beginnings and what is no number are named by row and user."""
+    frame = {"user": ["al", "al", "al", "bo"], "item": ["w", "x", "y", "z"], "rank": ranks}
+    with pytest.raises((ValueError, TypeError), match=said):
+        evaluate_lists("HR", frame, target=TRUTH, k=1, rank="rank")
+
+
+def test_rows_of_errors_are_those_of_the_frame():
+    """Rows of users without truth count too, and rows are in any order."""
+    frame = {"user": ["zoe", "al", "bo", "zoe", "al"], "item": ["x", "x", "z", "x", "x"], "score": [1, 2, 3, 4, 5]}
+    with pytest.raises(
+        ValueError, match=r"lists, row 1, column 'item' of lists: user 'al' has item 'x' for the second"
+    ):
+        evaluate_lists("HR", frame, target=TRUTH, k=1, score="score")
+    found = evaluate_lists("HR", frame, target=TRUTH, k=1, score="score", duplicates="first", complete=True)
+    assert (found.num_repeated, float(found["HR@1"])) == (1, pytest.approx(2 / 3))
+    frame["rank"] = [1, 1, 1, 2, 3]
+    with pytest.raises(ValueError, match=r"lists, row 4, column 'rank' of lists: user 'al' has rank 3 after 1"):
+        evaluate_lists("HR", frame, target=TRUTH, k=1, rank="rank")
+
+
+def test_unknown_items_that_repeat_are_found():
+    with pytest.raises(ValueError, match="user 'al' has item 'new' for the second time"):
+        evaluate_lists("HR", {"al": ["new", "x", "new"]}, target=TRUTH, k=1)
+
+
+def test_ids_of_64_bits():
+    """Hashes, signed and not, are exact; negative ones are ids of frames, and -1 alone fills up arrays."""
+    big = [2**63 + 1, 2**63 + 2, 2**64 - 1]
+    truth = {"user": np.array(big, np.uint64), "item": np.array([-7, -(2**63), -8])}
+    found = evaluate_lists("HR", dict(zip(big, [[-7], [-(2**63)], [5]], strict=True)), target=truth, k=1)
+    assert (float(found["HR@1"]), found.num_unknown) == (pytest.approx(2 / 3), 1)
+    lists = np.array([[5, -7], [-(2**63), -1], [-1, -1]])
+    found = evaluate_lists("MRR", (lists, np.array(big, np.uint64)), target=truth, k=2)
+    assert (float(found["MRR@2"]), found.num_unserved) == (pytest.approx((0.5 + 1) / 3), 1)
+    with pytest.raises(ValueError, match="-1 fills up lists, but it is an item of target"):
+        evaluate_lists("MRR", (lists, big), target=truth | {"item": [-1, -7, 5]}, k=2)
+
+
+def test_row_numbers_where_target_has_no_ids():
+    """Dicts, tuples and recommendations hold row numbers then; frames, which hold ids, are refused with the cure."""
+    target = Interactions.from_columns([0, 1, 2], [2, 3, 0], num_users=4, num_items=4)
+    lists = torch.tensor([[2, 9, -1], [0, 3, 1]])
+    found = evaluate_lists("MRR", (lists, [0, 1]), target=target, k=2)
+    assert (float(found["MRR@2"]), found.num_unserved, found.num_unknown) == (pytest.approx(1.5 / 3), 1, 1)
+    assert found.num_skipped == 1
+    same(evaluate_lists("MRR", {0: [2, 9], 1: [0, 3, 1], 7: [1]}, target=target, k=2), found)
+    with pytest.raises(ValueError, match="the users of lists hold -1: row numbers are 0 or more"):
+        evaluate_lists("MRR", {-1: [2], 0: [2]}, target=target, k=1)
+    with pytest.raises(TypeError, match=r"the users of lists must be whole numbers .*target has no user_ids"):
+        evaluate_lists("MRR", {"al": [2]}, target=target, k=1)
+    frame = {"user": [0, 1, 1, 1], "item": [2, 0, 3, 1]}
+    with pytest.raises(ValueError, match=r"target has no user_ids.*with_ids\(user_ids=torch.arange\(4\)\)"):
+        evaluate_lists("MRR", frame, target=target, k=2)
+    named = target.with_ids(user_ids=torch.arange(4), item_ids=torch.arange(4))
+    assert float(evaluate_lists("MRR", frame, target=named, k=2)["MRR@2"]) == pytest.approx(1.5 / 3)
+
+
+def test_vocabularies_meet():
+    """Recommendations and history of other vocabularies are matched by id, refused where one side has none."""
+    users, items, _, test, recommended = made(history=4)
+    expected = evaluate_lists(NAMES, recommended, target=test, k=K)
+    order = torch.randperm(U, generator=torch.Generator().manual_seed(2))
+    other = trm.Recommendations(
+        recommended.ids[order], recommended.scores[order], torch.arange(U), test.user_ids.take(order), test.item_ids
+    )
+    same(evaluate_lists(NAMES, other, target=test, k=K), expected)
+    bare = trm.recommend(users, items, K)
+    with pytest.raises(
+        ValueError, match=r"target has user_ids, the recommendations has none.*recommendations.with_ids"
+    ):
+        evaluate_lists(NAMES, bare, target=test, k=K)
+    with pytest.raises(ValueError, match=r"the recommendations has user_ids, target has none.*target.with_ids"):
+        evaluate_lists(NAMES, recommended, target=Interactions.from_columns([0], [1]), k=K)
+    bare_train = Interactions.from_columns([0], [1], num_users=U, num_items=NUM)
+    with pytest.raises(ValueError, match="target has user_ids, exclude has none"):
+        evaluate_lists(NAMES, recommended, target=test, exclude=bare_train, k=K)
+    with pytest.raises(TypeError, match=r"column 'user' of lists are whole numbers \(1\), target's user_ids are text"):
+        evaluate_lists(NAMES, {"user": [1], "item": [2]}, target=test, k=1)
+
+
+def test_gains_are_those_of_the_truth():
+    """Values of logs and interactions, relevance of qrels; 0 is not relevant."""
+    log = Log.from_frame(TRUTH | {"stars": [3, 1, 0, 2]}, value="stars")
+    found = evaluate_lists("NDCG", {"al": ["y", "x"], "bo": ["z"], "eve": ["x"]}, target=log, k=2)
+    al = (1 + 3 / math.log2(3)) / (3 + 1 / math.log2(3))
+    assert (float(found["NDCG@2"]), found.num_users, found.num_skipped) == (pytest.approx((al + 1) / 2), 2, 1)
+
+
+def test_batches_change_nothing(monkeypatch):
+    """However few users stand in one, whose lists may be shorter than the longest."""
+    generator = torch.Generator().manual_seed(4)
+    lists = {n: torch.randperm(50, generator=generator)[: 3 + n % 11].tolist() for n in range(60)}
+    truth = {"user": [*range(60), *range(60)], "item": [n % 50 for n in range(60)] + [(n + 7) % 50 for n in range(60)]}
+    had = {"user": [*range(60)], "item": [(n + 20) % 50 for n in range(60)]}
+    whole = evaluate_lists([*NAMES, "RPrecision"], lists, target=truth, exclude=had, k=[1, 5])
+    monkeypatch.setattr("torchrecmetrics.recommended._CELLS", 50)
+    shown = []
+    parts = evaluate_lists(
+        [*NAMES, "RPrecision"], lists, target=truth, exclude=had, k=[1, 5], progress=lambda *done: shown.append(done)
+    )
+    same(parts, whole)
+    same(parts.standard_errors, whole.standard_errors)
+    assert len(shown) > 10
+    assert shown[-1] == (60, 60)
+
+
+def test_a_short_list_is_whole_in_every_batch(monkeypatch):
+    """RPrecision looks at R places: a list that ended before others did had no more, whoever stands beside it."""
+    lists = {"al": [*"xyz"], "bo": [*"uvwxyz"]}
+    truth = {"user": [*"aaab"], "item": [*"xpqu"]}
+    truth["user"] = ["al" if user == "a" else "bo" for user in truth["user"]]
+    had = {"user": ["al"], "item": ["y"]}
+    whole = evaluate_lists("RPrecision", lists, target=truth, exclude=had)
+    monkeypatch.setattr("torchrecmetrics.recommended._CELLS", 1)
+    same(evaluate_lists("RPrecision", lists, target=truth, exclude=had), whole)
+    assert float(whole["RPrecision"]) == pytest.approx((1 / 3 + 1) / 2)
+
+
+def test_nobody_is_asked():
+    """Other processes are not: each evaluates its own lists."""
+
+    def alone(*_):
+        raise AssertionError("asked another process")
+
+    found = evaluate_lists(
+        "HR", {"al": ["x"]}, target=TRUTH, k=1, distributed_available_fn=lambda: True, dist_sync_fn=alone
+    )
+    assert found.num_users == 3
+
+
+def test_a_collection_stays_as_it_was():
+    """A fresh clone is used, with its keys; options go to names."""
+    collection = trm.RecMetricCollection(["HR"], k=1, prefix="val/")
+    found = evaluate_lists(collection, {"al": ["x"]}, target=TRUTH)
+    assert list(found) == ["val/HR@1"]
+    assert collection["HR@1"].update_count == 0
+    assert evaluate_lists("HR", {"al": ["x"]}, target=TRUTH, k=1, empty_target_action="neg").num_users == 3
+    with pytest.raises(ValueError, match=r"evaluate_lists has no option 'compleet'; did you mean 'complete'\?"):
+        evaluate_lists("HR", {"al": ["x"]}, target=TRUTH, k=1, compleet=True)
+    with pytest.raises(TypeError, match="top_k= is called k here"):
+        evaluate_lists("HR", {"al": ["x"]}, target=TRUTH, top_k=1)
+
+
+def test_overlap_of_truth_and_history():
+    """Is an error that names ids, or what overlap= says."""
+    lists, had = {"al": ["x", "y"], "bo": ["z", "y"], "eve": ["y", "x"]}, {"user": ["eve"], "item": ["x"]}
+    with pytest.raises(ValueError, match=r"1 \(user, item\) pairs of target are also in exclude.*\['eve', 'x'\]"):
+        evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=1)
+    for overlap, value in (("keep", 2 / 3), ("miss", 2 / 3)):
+        found = evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=1, overlap=overlap)
+        assert float(found["HR@1"]) == pytest.approx(value)
+    assert evaluate_lists("MRR@2", lists, target=TRUTH, exclude=had, overlap="keep")["MRR@2"] == pytest.approx(2.5 / 3)
+
+
+# ---------------------------------------------------------------------------------------------------------- bad input
+
+ROWS = {"user": ["al", "bo"], "item": ["x", "z"]}
+BAD = {
+    "a column's name": (ROWS, {"item": "itm"}, "lists has no column 'itm'; did you mean 'item'"),
+    "pandas": (pd.DataFrame(ROWS), {"user": "usr"}, "lists has no column 'usr'; did you mean 'user'"),
+    "polars": (pl.DataFrame(ROWS), {"rank": "rnk"}, "lists has no column 'rnk'"),
+    "pyarrow": (pa.table(ROWS), {"user": "users"}, "lists has no column 'users'; did you mean 'user'"),
+    "structured": (
+        np.array([("al", "x")], dtype=[("user", "U3"), ("item", "U3")]),
+        {"score": "scor"},
+        "lists has no column 'scor'",
+    ),
+    "dict of columns": ({"usr": ["al"], "item": ["x"]}, {}, "lists has no column 'user'; did you mean 'usr'"),
+    "two names wrong": (
+        {"u": ["al"], "i": ["x"]},
+        {},
+        "no user of lists has ground truth; such as user 'i'.*item= name",
+    ),
+    "rank of a dict": ({"al": ["x"]}, {"rank": "rank"}, "rank= names a column of a frame"),
+    "both": (ROWS, {"rank": "rank", "score": "score"}, "rank='rank' and score='score' are both to order lists"),
+    "rank unsaid": (ROWS | {"rank": [1, 1]}, {}, "has a column 'rank'.*pass rank='rank'"),
+    "score unsaid": (pd.DataFrame(ROWS | {"Score": [1, 1]}), {}, "has a column 'Score'.*pass score='Score'"),
+    "no users": (torch.zeros(2, 3, dtype=torch.int64), {}, r"whose are they\? Pass \(lists, users\)"),
+    "a list": ([["x"]], {}, r"whose are they\? Pass \(lists, users\)"),
+    "three": ((1, 2, 3), {}, "tuple of two"),
+    "a number": (3, {}, "lists must be a frame, got int"),
+    "missing": ({"user": ["al", None], "item": ["x", "y"]}, {}, "column 'user' of lists holds a missing value.*row 1"),
+    "uneven": ({"user": ["al"], "item": ["x", "y"]}, {}, "columns of lists must be equally long"),
+    "two lists": (([["x"], ["y"], ["z"]], ["al", "bo", "al"]), {}, "two lists of user 'al', in rows 0 and 2"),
+    "fewer users": (([["x"], ["y"]], ["al"]), {}, "2 lists and 1 users"),
+    "one dimension": ((np.array(["x"]), ["al"]), {}, r"lists must be \[lists, places\]"),
+    "text for lists": ({"al": "xyz"}, {}, "each of the lists must be a list of item ids.*got str"),
+    "nothing": ({}, {}, "lists holds no list"),
+    "no rows": ({"user": [], "item": []}, {}, "lists holds no rows"),
+    "nobody": ({"user": ["zoe"], "item": ["x"]}, {}, "no user of lists has ground truth; such as user 'zoe', while"),
+    "AUROC": (ROWS, {"metrics": "AUROC", "complete": True}, "AUROC"),
+    "a lazy frame": (pl.DataFrame(ROWS).lazy(), {}, r"not computed yet, LazyFrame: pass lists.collect\(\)"),
+    "a column twice": (ROWS, {"item": "user"}, "column 'user' cannot be user and item at once"),
+    "scores in a log": (Log.from_frame(ROWS), {}, "lists must be a frame, got Log"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_lists_name_the_cure(what):
+    lists, how, said = BAD[what]
+    how = {"k": None if "metrics" in how else 1} | how
+    with pytest.raises((ValueError, TypeError), match=said):
+        evaluate_lists(how.pop("metrics", "HR"), lists, target=Interactions.from_frame(TRUTH), **how)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"target": {"usr": ["al"], "item": ["x"]}}, "target has no column 'user'; did you mean 'usr'"),
+        ({"target": 3}, "target must be Interactions, got int"),
+        ({"target": Interactions.from_frame(ROWS).select([0])}, "pass the Interactions whole"),
+        ({"target": Path("nowhere.csv")}, "nowhere.csv"),
+        ({"target": TRUTH, "exclude": {"user": ["al"], "itm": ["x"]}}, "exclude has no column 'item'"),
+        ({"target": TRUTH, "exclude": torch.zeros(5, dtype=torch.bool)}, r"exclude must be Interactions, bool \[3\]"),
+        ({"target": TRUTH, "padding_idx": 0}, "padding_idx is a row number, but target has item_ids"),
+        ({"target": TRUTH, "duplicates": "last"}, "duplicates must be one of 'error', 'first'"),
+    ],
+)
+def test_bad_truth_and_history_name_the_cure(how, said):
+    with pytest.raises((ValueError, TypeError, OSError), match=said):
+        evaluate_lists("HR", ROWS, k=1, **how)
+
+
+# ---------------------------------------------------------------------------------------------------- recommendations
+
+
+def test_recommendations_know_whose_they_are():
+    """They unpack into two, and a frame has ids, ranks and scores without the places that stayed empty."""
+    train = Interactions.from_frame({"user": ["al", "al", "bo"], "item": ["x", "y", "x"]})
+    scores = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    found = trm.recommend(lambda ids: scores[ids], k=2, exclude=train)
+    ids, values = found
+    assert (ids.tolist(), values.shape) == ([[-1, -1], [1, -1]], (2, 2))
+    assert (found.user_ids, found.item_ids) == (train.user_ids, train.item_ids)
+    columns = {"user": ["bo"], "item": ["y"], "rank": [1], "score": [4.0]}
+    assert found.to_dict() == columns
+    assert found.to_frame().to_dict("list") == columns
+    assert found.to_frame("polars").to_dict(as_series=False) == columns
+    assert found.to_frame("pyarrow").to_pydict() == columns
+    with pytest.raises(ValueError, match="library must be one of 'pandas'"):
+        found.to_frame("excel")
+    with pytest.raises(ValueError, match="user_ids holds 1 ids, but row 1 is recommended"):
+        found.with_ids(user_ids=["al"])
+    bare = trm.recommend(lambda ids: scores[ids], k=1, num_users=2, num_items=2, user_ids=[1])
+    assert (bare.to_dict()["user"], bare.user_ids) == ([1], None)
+
+
+def test_histories_of_recommend_are_matched_by_id():
+    """Numbered as the first one; refused where one has no vocabulary."""
+    first = Interactions.from_frame({"user": ["al", "bo"], "item": ["x", "y"]})
+    other = Interactions.from_frame({"user": ["bo", "al"], "item": ["x", "x"]}, user_ids=["bo", "al"], item_ids=["x"])
+    ids, _ = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(first, other))
+    assert ids.tolist() == [[1], [-1]]
+    bare = Interactions.from_columns([0], [1], num_users=2, num_items=2)
+    with pytest.raises(ValueError, match=r"exclude\[0\] has user_ids, exclude\[1\] has none"):
+        trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(first, bare))

@@ -1,0 +1,272 @@
+"""`Log` and its splits against plain Python, one event at a time."""
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+
+import torchrecmetrics as trm
+from torchrecmetrics import Interactions, Log
+
+DAY = {"user": ["al", "bo", "al", "al", "bo"], "item": ["x", "x", "y", "x", "z"], "day": [3, 1, 4, 5, 2]}
+
+
+@st.composite
+def events(draw):
+    """Events of a few users and items, repeats among them, with times that repeat."""
+    event = st.tuples(st.integers(0, 5), st.integers(0, 6), st.integers(0, 8), st.integers(1, 5))
+    return draw(st.lists(event, min_size=1, max_size=40))
+
+
+def log_of(events):
+    users, items, times, values = zip(*events, strict=True)
+    frame = {
+        "user": [f"u{user}" for user in users],
+        "item": [item * 10 for item in items],
+        "time": times,
+        "value": values,
+    }
+    return Log.from_frame(frame, time="time", value="value")
+
+
+def told(log):
+    """The events of a log, by name."""
+    users, items = log.user_ids.ids(log.users), log.item_ids.ids(log.items)
+    columns = (
+        [int(user[1:]) for user in users],
+        [item // 10 for item in items],
+        log.times.tolist(),
+        log.values.tolist(),
+    )
+    return list(zip(*columns, strict=True))
+
+
+@settings(max_examples=100, deadline=None)
+@given(events=events(), bounds=st.tuples(st.integers(0, 9), st.integers(0, 9)))
+def test_splits_are_those_of_python_and_of_interactions(events, bounds):
+    """Every event is in one part, in the order of the log; all parts share the vocabularies."""
+    log = log_of(events)
+    assert told(log) == events
+    order = sorted(range(len(events)), key=lambda row: (events[row][0], events[row][2]))
+    places = {}
+    for user in {event[0] for event in events}:
+        mine = [row for row in order if events[row][0] == user]
+        for place, row in enumerate(reversed(mine)):
+            places[row] = {0: 2, 1: 1}.get(place, 0) if len(mine) >= 3 else 0
+    expected = [[event for row, event in enumerate(events) if places[row] == part] for part in range(3)]
+    parts = log.leave_last_out()
+    assert [told(part) for part in parts] == expected
+    assert all(part.user_ids is log.user_ids and part.item_ids is log.item_ids for part in parts)
+    same = Interactions.leave_last_out(
+        log.users, log.items, log.times, num_users=log.num_users, num_items=log.num_items
+    )
+    for part, other in zip(parts, same[:3], strict=True):
+        assert torch.equal(part.to_interactions().keys, other.keys)
+
+    first, second = sorted(bounds)
+    cut = [[event for event in events if (event[2] >= first) + (event[2] >= second) == part] for part in range(3)]
+    if cut[0] and cut[2]:
+        assert [told(part) for part in log.split_by_time(first, second)] == cut
+    else:
+        with pytest.raises(ValueError, match=r"no event is left for (train|test), .*times run from"):
+            log.split_by_time(first, second)
+
+
+@settings(max_examples=100, deadline=None)
+@given(events=events(), n=st.integers(1, 5))
+def test_k_core_is_what_is_left_in_turns(events, n):
+    """Taking out one user or item at a time comes to the same set; the vocabularies hold what is left, in order."""
+    left = list(events)
+    while True:
+        users, items = Counter(event[0] for event in left), Counter(event[1] for event in left)
+        wrong = next((event for event in left if users[event[0]] < n or items[event[1]] < n), None)
+        if wrong is None:
+            break
+        left.remove(wrong)
+    if not left:
+        with pytest.raises(
+            ValueError, match=f"no event is left: .* has no part whose users and items all have {n} events"
+        ):
+            log_of(events).k_core(n)
+        return
+    core = log_of(events).k_core(n)
+    assert told(core) == left
+    assert list(core.user_ids) == sorted({f"u{event[0]}" for event in left})
+    assert list(core.item_ids) == sorted({event[1] * 10 for event in left})
+
+
+@settings(max_examples=100, deadline=None)
+@given(events=events(), seed=st.integers(0, 3), share=st.sampled_from([0.1, 0.3, 0.5, 0.9]))
+def test_users_are_held_out_with_a_share_of_their_items(events, seed, share):
+    """All of an item's events go together; at least one item is found and one known; the others' events stay whole."""
+    log = log_of(events)
+    items = {user: {event[1] for event in events if event[0] == user} for user in {event[0] for event in events}}
+    able = [user for user in items if len(items[user]) >= 2]
+    if not able:
+        with pytest.raises(ValueError, match="1 users are to be held out, but 0 have two items or more"):
+            log.split_users(1)
+        return
+    for users, number in ((1, 1), (len(able), len(able)), (0.5, max(1, round(len(able) / 2)))):
+        fit, train, test = log.split_users(users, share, seed)
+        held = {event[0] for event in told(test)}
+        assert len(held) == number
+        assert held <= set(able)
+        assert told(fit) == [event for event in events if event[0] not in held]
+        hidden = {(event[0], event[1]) for event in told(test)}
+        assert told(test) == [event for event in events if event[:2] in hidden]
+        assert told(train) == [event for event in events if event[0] in held and event[:2] not in hidden]
+        for user in held:
+            wanted = min(max(round(len(items[user]) * share), 1), len(items[user]) - 1)
+            assert sum(pair[0] == user for pair in hidden) == wanted
+        again = log.split_users(users, share, seed)
+        assert [told(part) for part in again] == [told(fit), told(train), told(test)]
+
+
+def test_random_splits(generator):
+    """Sizes are rounded shares; the parts make up the log; a seed decides, and another one decides otherwise."""
+    events = [tuple(row) for row in torch.randint(1, 5, (101, 4), generator=generator).tolist()]
+    log = log_of(events)
+    parts = log.split_random((8, 1, 1), seed=1)
+    assert [len(part) for part in parts] == [81, 10, 10]
+    assert Counter(event for part in parts for event in told(part)) == Counter(events)
+    assert [told(part) for part in parts] == [told(part) for part in log.split_random((0.8, 0.1, 0.1), seed=1)]
+    assert [told(part) for part in parts] != [told(part) for part in log.split_random((0.8, 0.1, 0.1), seed=2)]
+    assert [len(part) for part in log.split_random((0.5, 0, 0.5))] == [50, 0, 51]
+    pairs = [log.split_random(seed=seed).test.users.tolist() for seed in range(20)]
+    assert len(set(map(tuple, pairs))) == 20
+
+
+def test_every_user_may_be_held_out():
+    """Over seeds, each user and each item has its turn."""
+    log = log_of([(user, item, 0, 1) for user in range(4) for item in range(5)])
+    held, found = Counter(), Counter()
+    for seed in range(200):
+        test = log.split_users(1, 0.2, seed).test
+        held[test.users[0].item()] += 1
+        found[test.items[0].item()] += 1
+    assert min(held.values()) > 30
+    assert min(found.values()) > 20
+    assert (len(held), len(found)) == (4, 5)
+
+
+def test_to_interactions():
+    """Repeats are one, by sum, max or last; from a value on, events are alike; vocabularies come along."""
+    log = log_of([(1, 1, 0, 5), (0, 2, 0, 1), (1, 1, 3, 2), (0, 1, 0, 4)])
+    graph = log.to_interactions()
+    assert (graph.users.tolist(), graph.items.tolist(), graph.values.tolist()) == ([0, 0, 1], [0, 1, 0], [4, 1, 7])
+    assert (graph.user_ids, graph.item_ids, graph.num_items_inferred) == (log.user_ids, log.item_ids, False)
+    assert log.to_interactions(values_reduce="last").values.tolist() == [4, 1, 2]
+    liked = log.to_interactions(4)
+    assert (liked.users.tolist(), liked.items.tolist(), liked.values) == ([0, 1], [0, 0], None)
+    assert (liked.num_users, liked.num_items) == (2, 2)
+    with pytest.raises(ValueError, match="1 edges occur more than once"):
+        log.to_interactions(duplicates="error")
+
+
+@pytest.mark.parametrize("unit", [None, "D", "ns"])
+def test_survives_a_file(unit, tmp_path):
+    """Times with their unit, values, vocabularies; `torch.load` with its default reads it."""
+    np = pytest.importorskip("numpy")
+    times = [3.5, 1, 2] if unit is None else np.array([3, 1, 2], dtype=f"M8[{unit}]")
+    log = Log.from_frame(
+        {"user": ["b", "a", "b"], "item": [2**63, 0, 1], "t": times, "v": [1, 2, 3]}, time="t", value="v"
+    )
+    log.save(tmp_path / "log")
+    torch.load(tmp_path / "log", weights_only=True)
+    back = Log.load(tmp_path / "log")
+    assert repr(back) == repr(log)
+    assert (back.users.tolist(), back.items.tolist(), back.values.tolist()) == ([1, 0, 1], [2, 0, 1], [1, 2, 3])
+    assert (back.time_unit, back.times.tolist()) == (log.time_unit, log.times.tolist())
+    assert (back.user_ids, back.item_ids) == (log.user_ids, log.item_ids)
+    plain = Log.from_frame({"user": [1], "item": [1]})
+    plain.save(tmp_path / "log")
+    assert (Log.load(tmp_path / "log").times, Log.load(tmp_path / "log").values) == (None, None)
+
+
+def test_logs_of_two_sources_share_rows_after_recode():
+    """By id; what a vocabulary lacks is named."""
+    train, test = Log.from_frame(DAY), Log.from_frame({"user": ["zoe", "al"], "item": ["z", "q"]})
+    users, items = train.user_ids.union(test.user_ids), train.item_ids.union(test.item_ids)
+    both = test.recode(users, items)
+    assert (both.users.tolist(), both.items.tolist()) == ([2, 0], [2, 3])
+    assert (both.num_users, both.num_items) == (3, 4)
+    with pytest.raises(ValueError, match="user_ids has no 'zoe', the user of event 0"):
+        test.recode(train.user_ids, items)
+
+
+LOG = Log.from_frame(DAY, time="day")
+BAD = [
+    (lambda: LOG.split_by_time("2024-01-01", 3), TypeError, "valid_from is '2024-01-01', but times are numbers"),
+    (lambda: Log.from_frame(DAY).split_by_time(1, 3), ValueError, "the events have no times: name their column, time="),
+    (lambda: LOG.split_by_time(4, 2), ValueError, "valid_from must not be later than test_from, got 4 and 2"),
+    (
+        lambda: LOG.split_random(0.8),
+        ValueError,
+        r"ratio must be three numbers >= 0, .* such as \(0.8, 0.1, 0.1\), got 0.8",
+    ),
+    (lambda: LOG.split_random((1, 1)), ValueError, "ratio must be three numbers >= 0"),
+    (lambda: LOG.split_random((1, -1, 1)), ValueError, "ratio must be three numbers >= 0"),
+    (lambda: LOG.split_random((1, math.nan, 1)), ValueError, "ratio must be three numbers >= 0"),
+    (lambda: LOG.split_random("811"), ValueError, "ratio must be three numbers >= 0"),
+    (lambda: LOG.split_random((1, 0, 0)), ValueError, r"ratio=\(1, 0, 0\) leaves no event for test"),
+    (lambda: LOG.split_random((0, 1, 1)), ValueError, "leaves no event for train"),
+    (lambda: LOG.split_users(3), ValueError, "3 users are to be held out, but 2 have two items or more"),
+    (
+        lambda: LOG.split_users(1.5),
+        ValueError,
+        "users must be a number of users .* or a share between 0 and 1, got 1.5",
+    ),
+    (lambda: LOG.split_users("2"), TypeError, "users must be a number of users, or a share of them, got str"),
+    (lambda: LOG.split_users(True), TypeError, "users must be a number of users, or a share of them, got bool"),
+    (lambda: LOG.split_users(1, 1.0), ValueError, "share_of_items must be between 0 and 1, got 1.0"),
+    (lambda: LOG.k_core(0), ValueError, "n must be at least 1"),
+    (lambda: LOG.k_core(9), ValueError, "no event is left"),
+    (lambda: LOG.to_interactions(4), ValueError, "min_value=4 needs values: name their column, value="),
+    (lambda: Log.load(__file__), ValueError, "was not written by Log.save"),
+    (
+        lambda: Log.from_frame({"user": [1], "item": [1], "t": [2**63]}, time="t"),
+        ValueError,
+        r"column 't' of frame: times must be below 2\^63: pass them in a coarser unit",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "error", "message"), BAD)
+def test_bad_input(make, error, message):
+    """What was given, what is accepted, and the cure."""
+    with pytest.raises(error, match=message):
+        make()
+
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
+def test_movielens_from_file_to_baseline():
+    """The split and the popularity baseline of MovieLens 100K, counted by hand."""
+    log = Log.from_file(DATA / "ml-100k" / "u.data", time="timestamp", value="rating")
+    core = log.k_core(20)
+    left = list(zip(log.users.tolist(), log.items.tolist(), strict=True))
+    while True:
+        users, items = Counter(user for user, _ in left), Counter(item for _, item in left)
+        kept = [(user, item) for user, item in left if users[user] >= 20 and items[item] >= 20]
+        if len(kept) == len(left):
+            break
+        left = kept
+    assert (len(core), core.num_users, core.num_items) == (len(left), len(users), len(items)) == (94443, 917, 937)
+    train, valid, test = log.leave_last_out()
+    history, truth = train.to_interactions(1).union(valid.to_interactions(1)), test.to_interactions(1)
+    popularity = history.popularity
+    found = trm.evaluate(["HR"], item_bias=popularity, target=truth, exclude=history, k=10, ties="optimistic")
+    hits = 0
+    seen = {user: set() for user in range(log.num_users)}
+    for user, item in zip(history.users.tolist(), history.items.tolist(), strict=True):
+        seen[user].add(item)
+    for user, item in zip(truth.users.tolist(), truth.items.tolist(), strict=True):
+        above = [i for i, count in enumerate(popularity.tolist()) if count > popularity[item] and i not in seen[user]]
+        hits += len(above) < 10
+    assert found["HR@10"] == hits / 943

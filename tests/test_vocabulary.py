@@ -1,0 +1,353 @@
+"""`Vocabulary` against Python's lists and dicts, and what happens where two of them meet."""
+
+import re
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+
+import torchrecmetrics as trm
+from torchrecmetrics import Interactions, Vocabulary
+from torchrecmetrics.saving import write
+
+IDS = st.one_of(
+    st.lists(st.integers(-5, 5), max_size=12),
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=8),
+    st.lists(st.integers(0, 2**64 - 1), max_size=8),
+    st.lists(st.integers(-(2**70), 2**70), max_size=8),
+    st.lists(st.text(max_size=3), max_size=12),
+    st.lists(st.binary(max_size=3), max_size=12),
+)
+
+
+@pytest.fixture(params=["pyarrow", "lists"])
+def storage(request, monkeypatch):
+    """Text and bytes are held by pyarrow, or, where it is not installed, in lists."""
+    if request.param == "pyarrow":
+        pytest.importorskip("pyarrow")
+    else:
+        for room in ("ids", "frames"):
+            monkeypatch.setattr(f"torchrecmetrics.{room}.arrow", lambda: None)
+
+
+same_for_each = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.mark.usefixtures("storage")
+@same_for_each
+@given(column=IDS, asked=IDS)
+def test_numbers_what_python_numbers(column, asked):
+    """Distinct ids ascending, exact beyond 64 bits, NUL and all; found again, and nothing else."""
+    vocabulary, rows = Vocabulary.number(column)
+    expected = sorted(set(column))
+    assert list(vocabulary) == expected
+    assert rows.tolist() == [expected.index(one) for one in column]
+    assert vocabulary.ids(rows) == column
+    assert len(vocabulary) == len(expected)
+    assert vocabulary == Vocabulary(expected)
+    assert (vocabulary == Vocabulary(expected[::-1])) == (len(expected) < 2)
+    assert [one in vocabulary for one in asked] == [one in expected for one in asked]
+    if not asked or not column or type(asked[0]) is type(column[0]):
+        found = [expected.index(one) if one in expected else -1 for one in asked]
+        assert vocabulary.rows(asked, unknown="mark").tolist() == found
+        new = dict.fromkeys(one for one in asked if one not in expected)
+        assert list(vocabulary.union(list(dict.fromkeys(asked)))) == [*expected, *new]
+
+
+@pytest.mark.usefixtures("storage")
+@same_for_each
+@given(column=IDS)
+def test_survives_a_file(column, tmp_path_factory):
+    """`torch.load` with weights_only=True, its default, reads it."""
+    path = tmp_path_factory.mktemp("vocabulary") / "ids.pt"
+    vocabulary, _ = Vocabulary.number(column)
+    vocabulary.save(path)
+    assert list(Vocabulary.load(path)) == list(vocabulary)
+    assert Vocabulary.load(path) == vocabulary
+    torch.load(path, weights_only=True)
+
+
+def test_files_do_not_depend_on_pyarrow(tmp_path, monkeypatch):
+    """What is written with it is read without it, and the other way round."""
+    pytest.importorskip("pyarrow")
+    Vocabulary(["b", "é", ""]).save(tmp_path / "with")
+    with monkeypatch.context() as without:
+        for room in ("ids", "frames"):
+            without.setattr(f"torchrecmetrics.{room}.arrow", lambda: None)
+        assert list(Vocabulary.load(tmp_path / "with")) == ["b", "é", ""]
+        Vocabulary([b"\0", b"a\0"]).save(tmp_path / "without")
+    assert list(Vocabulary.load(tmp_path / "without")) == [b"\0", b"a\0"]
+
+
+def columns():
+    """The same three ids in everything that may hold them."""
+    np, pd, pl, pa = (pytest.importorskip(name) for name in ("numpy", "pandas", "polars", "pyarrow"))
+    words, numbers = ["b", "a", "ü"], [7, 2**63 - 1, -3]
+    for kind in ("str", "object", "string", "category", "string[pyarrow]"):
+        yield pd.Series(words, dtype=kind), words
+    yield pd.Categorical(words, categories=["z", "ü", "b", "a"]), words  # unused, and in another order
+    yield pd.Series(pd.Categorical(words, categories=["z", "ü", "b", "a"])), words
+    yield pd.Series(pd.Categorical(numbers)), numbers
+    yield pd.Index(words), words
+    yield pl.Series(words), words
+    yield pl.Series(words, dtype=pl.Categorical), words
+    yield pl.Series(words, dtype=pl.Enum(["z", "ü", "b", "a"])), words
+    yield pa.array(words).dictionary_encode(), words
+    yield pa.chunked_array([words[:1], words[1:]]).dictionary_encode(), words
+    yield pa.array(words, pa.string_view()), words
+    yield np.array(words), words
+    yield np.array(words, dtype=object), words
+    yield tuple(words), words
+    yield pl.Series([b"\0\1", b"a", b""]), [b"\0\1", b"a", b""]
+    yield pa.array([b"ab", b"cd"], pa.binary(2)), [b"ab", b"cd"]
+    for holds in (pd.Series, pl.Series, np.array, torch.tensor, pa.array, list):
+        yield holds(numbers), numbers
+    yield pd.Series(numbers, dtype="Int64"), numbers
+    yield np.array([2**64 - 1, 0, 5], dtype=np.uint64), [2**64 - 1, 0, 5]
+    yield pl.Series([2**64 - 1, 0, 5], dtype=pl.UInt64), [2**64 - 1, 0, 5]
+    yield torch.tensor([2, 1], dtype=torch.uint8), [2, 1]
+    yield np.array([3.0, 1.0]), [3, 1]  # pandas makes floats of whole numbers where some are missing
+
+
+def test_takes_ids_whatever_holds_them():
+    """Order and type are kept; categories are what they stand for."""
+    for column, expected in columns():
+        vocabulary = Vocabulary(column)
+        assert list(vocabulary) == expected, type(column)
+        assert vocabulary.rows(column).tolist() == list(range(len(expected))), type(column)
+        assert vocabulary == Vocabulary(expected)
+
+
+def test_anything_that_can_be_hashed_is_an_id():
+    """But saving takes whole numbers, text and bytes."""
+    import uuid
+
+    ids = [uuid.UUID(int=2), uuid.UUID(int=1)]
+    vocabulary = Vocabulary(ids)
+    assert (vocabulary.kind, vocabulary.rows(ids[::-1]).tolist()) == ("UUID", [1, 0])
+    with pytest.raises(TypeError, match=r"ids that are UUID cannot be saved: make them text"):
+        vocabulary.save("nowhere")
+
+
+def test_a_category_that_is_missing_is_a_missing_id():
+    """Whether the code or what it stands for is not there."""
+    pa = pytest.importorskip("pyarrow")
+    for codes, words in (([0, 1], [None, "a"]), ([None, 0], ["a"])):
+        column = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(words))
+        with pytest.raises(ValueError, match="1 of 2 rows, the first is row 0"):
+            Vocabulary(column)
+        assert Vocabulary(["a"]).rows(column, unknown="mark").tolist() == [-1, 0]
+
+
+def test_signed_and_unsigned_hashes_are_one_kind():
+    """The same number is the same id, whether its column has room for more or not."""
+    np = pytest.importorskip("numpy")
+    signed, unsigned = Vocabulary([5, -1, 7]), Vocabulary(np.array([2**64 - 1, 7, 5], dtype=np.uint64))
+    assert signed.rows_in(unsigned).tolist() == [2, -1, 1]
+    assert unsigned.rows_in(signed).tolist() == [-1, 2, 0]
+    assert list(signed.union(unsigned)) == [5, -1, 7, 2**64 - 1]
+
+
+def test_reads_like_a_list():
+    vocabulary = Vocabulary(["al", "bo", "eve", "zoe"])
+    assert repr(vocabulary) == "Vocabulary(4 ids, text: 'al', 'bo', 'eve', ...)"
+    assert (vocabulary[2], list(vocabulary)[-1], vocabulary.ids([3, 0])) == ("eve", "zoe", ["zoe", "al"])
+    assert vocabulary != ["al", "bo", "eve", "zoe"]
+    assert Vocabulary([1, 2]) != Vocabulary(["1", "2"])
+    assert (1 in vocabulary, "al" in vocabulary, None in vocabulary, ["al"] in vocabulary) == (
+        False,
+        True,
+        False,
+        False,
+    )
+    assert Vocabulary(vocabulary) == vocabulary
+
+
+V = Vocabulary(["al", "bo"])
+BAD = [
+    (lambda: Vocabulary(["a", "b", "a"]), ValueError, r"ids lists 'a' twice, in rows 0 and 2: .*Vocabulary.number"),
+    (lambda: Vocabulary([3, 5, 4, 5]), ValueError, "ids lists 5 twice, in rows 1 and 3"),
+    (lambda: Vocabulary(["a", None]), ValueError, "ids holds a missing value: 1 of 2 rows, the first is row 1"),
+    (lambda: Vocabulary([1, None, None]), ValueError, "missing value: 2 of 3 rows, the first is row 1"),
+    (
+        lambda: Vocabulary([0.5, 1]),
+        TypeError,
+        "ids are floats such as 0.5, which are no ids: make them whole numbers or text",
+    ),
+    (lambda: Vocabulary([1, "a"]), TypeError, "ids are text and whole numbers mixed"),
+    (lambda: Vocabulary({"a"}), TypeError, r"ids must be a list or an array, got set: list\(...\)"),
+    (lambda: Vocabulary("abc"), TypeError, "ids must be a list or an array, got str"),
+    (lambda: Vocabulary(7), TypeError, "ids must be a list or an array, got int"),
+    (lambda: V.rows(["bo", "eve"]), ValueError, r"1 of 2 ids .* first in row 1: 'eve'; unknown='mark' gives -1"),
+    (
+        lambda: V.rows([1]),
+        TypeError,
+        r"ids are whole numbers \(1\), the vocabulary holds text \('al'\): they cannot be",
+    ),
+    (lambda: V.rows(["al"], unknown="drop"), ValueError, "unknown must be one of 'error', 'mark'"),
+    (lambda: V.ids([2]), ValueError, r"rows hold ids 2..2, expected 0..1"),
+    (lambda: V.ids([0, -1]), ValueError, r"expected 0..1; take ids\[ids >= 0\] of a list that is filled up with -1"),
+    (lambda: V.ids(torch.tensor([[0]])), ValueError, r"rows must be whole numbers \[n\], got torch.int64 \[1, 1\]"),
+    (lambda: V[2], IndexError, "row 2 of a vocabulary of 2"),
+    (lambda: V["al"], TypeError, "row must be a whole number >= 0"),
+    (lambda: V.union([1]), TypeError, "other holds whole numbers .* cannot be compared"),
+]
+
+
+@pytest.mark.parametrize(("make", "error", "message"), BAD)
+def test_bad_input(make, error, message):
+    """What was given, what is accepted, and the cure."""
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_files_of_something_else_are_refused(tmp_path):
+    """By name: of another type, of none, of a later version; and what fails leaves no file."""
+    Interactions.from_columns([0], [0]).save(tmp_path / "a")
+    with pytest.raises(ValueError, match=r"holds Interactions, not Vocabulary: Interactions\.load reads it"):
+        Vocabulary.load(tmp_path / "a")
+    torch.save({"x": 1}, tmp_path / "b")
+    (tmp_path / "c").write_text("no")
+    for name in "bc":
+        with pytest.raises(ValueError, match=rf"{name} was not written by Vocabulary.save"):
+            Vocabulary.load(tmp_path / name)
+    write(tmp_path / "d", "Vocabulary", {"version": 99})
+    with pytest.raises(ValueError, match="version 99, later than 1: update torchrecmetrics"):
+        Vocabulary.load(tmp_path / "d")
+    with pytest.raises(TypeError):
+        Vocabulary([(1,), (2,)][:0] or [1j]).save(tmp_path / "e")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c", "d"]
+    with pytest.raises(FileNotFoundError):
+        Vocabulary.load(tmp_path / "e")
+
+
+def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
+    """A full disk leaves the old file, and nothing beside it."""
+    Vocabulary([1]).save(tmp_path / "ids")
+
+    def half(_, path):
+        path.write_bytes(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(OSError, match="no space left"):
+        Vocabulary([2]).save(tmp_path / "ids")
+    assert [path.name for path in tmp_path.iterdir()] == ["ids"]
+    assert list(Vocabulary.load(tmp_path / "ids")) == [1]
+
+
+# ------------------------------------------------------------------------------------------------- where two meet
+
+
+def graph(pairs, users, items, values=None):
+    """Interactions of named pairs."""
+    return Interactions.from_columns(
+        [user for user, _ in pairs], [item for _, item in pairs], values, user_ids=users, item_ids=items
+    )
+
+
+def named(interactions):
+    """The pairs of interactions by name."""
+    users, items = interactions.user_ids.ids(interactions.users), interactions.item_ids.ids(interactions.items)
+    return set(zip(users, items, strict=True))
+
+
+USERS, ITEMS = ["al", "bo", "eve"], ["v", "w", "x", "y", "z"]
+TEST = graph([("al", "x"), ("bo", "y"), ("eve", "z")], USERS, ITEMS)
+PAIRS = [("eve", "v"), ("al", "w"), ("bo", "x"), ("zoe", "x"), ("al", "q")]
+TRAIN = graph(PAIRS, ["zoe", "eve", "bo", "al"], ["q", *ITEMS[::-1]])
+
+
+def test_history_is_matched_by_id():
+    """Rows in another order, users and items that the ground truth lacks: the same numbers as with one vocabulary."""
+    one = graph([pair for pair in PAIRS if pair[0] in USERS and pair[1] in ITEMS], USERS, ITEMS)
+    scores = torch.tensor([[1.0, 5, 4, 3, 2], [5, 4, 3, 2, 1], [5, 4, 3, 2, 1]])
+    run = {"users": lambda ids: scores[ids], "target": TEST, "k": [1, 2, 3]}
+    expected = trm.evaluate(["HR", "MRR"], exclude=one, **run)
+    assert trm.evaluate(["HR", "MRR"], exclude=TRAIN, **run) == expected
+    assert trm.evaluate(["HR", "MRR"], exclude=(TRAIN, torch.zeros(5, dtype=torch.bool)), **run) == expected
+    assert trm.evaluate(["HR", "MRR"], **run) != expected
+    assert expected["HR@1"] == pytest.approx(1 / 3)  # al's w is out, so x is first
+
+
+def test_recode_matches_by_id():
+    """Pairs whose user and item both are known keep their value; the others are counted."""
+    graded = graph(PAIRS, ["zoe", "eve", "bo", "al"], ["q", *ITEMS], [1.0, 2, 3, 4, 5])
+    made = graded.recode(USERS, ITEMS)
+    assert named(made) == {("eve", "v"), ("al", "w"), ("bo", "x")}
+    assert (made.num_users, made.num_items, made.num_dropped) == (3, 5, 2)
+    assert made.values.tolist() == [2.0, 3.0, 1.0]
+    assert named(graded.recode(item_ids=ITEMS)) == set(PAIRS[:4])
+    assert named(TEST.without(graph([("bo", "y"), ("al", "z")], USERS[::-1], ITEMS))) == {("al", "x"), ("eve", "z")}
+    joined = TEST.union(graph([("bo", "v")], ["bo"], ["v"]))
+    assert named(joined) == named(TEST) | {("bo", "v")}
+    assert joined.item_ids == TEST.item_ids
+
+
+def test_a_side_without_a_vocabulary_is_refused():
+    """Row 5 could mean two users: the message says how to say that it does not."""
+    bare = Interactions.from_columns([0, 1, 2], [0, 1, 2], num_users=3, num_items=5)
+    run = {"users": lambda ids: torch.rand(len(ids), 5), "k": 1}
+    cure = re.escape("exclude.with_ids(user_ids=target.user_ids)")
+    with pytest.raises(ValueError, match=f"target has user_ids, exclude has none: row 5 could mean two users.*{cure}"):
+        trm.evaluate(["HR"], target=TEST, exclude=bare, **run)
+    with pytest.raises(ValueError, match=r"exclude has user_ids, target has none.*target.with_ids\(user_ids=exclude"):
+        trm.evaluate(["HR"], target=bare, exclude=TEST, **run)
+    said = bare.with_ids(TEST.user_ids, TEST.item_ids)
+    assert len(trm.evaluate(["HR"], target=TEST, exclude=said, overlap="keep", **run)) == 1
+    assert (bare.user_ids, said.user_ids) == (None, TEST.user_ids)
+    half = bare.with_ids(USERS)
+    with pytest.raises(ValueError, match="target has item_ids, exclude has none: row 5 could mean two items"):
+        trm.evaluate(["HR"], target=TEST, exclude=half, **run)
+    with pytest.raises(ValueError, match="self has user_ids, other has none"):
+        TEST.union(bare)
+    with pytest.raises(ValueError, match=r"1 pairs of other hold an id that these vocabularies lack: recode both"):
+        TEST.union(graph([("kim", "x")], ["kim"], ["x"]))
+    with pytest.raises(ValueError, match=r"has no user_ids to match: say what they are, with_ids\(user_ids=...\)"):
+        bare.recode(USERS)
+    with pytest.raises(ValueError, match="user_ids holds 2 ids, but there are 3 users"):
+        bare.with_ids(["a", "b"])
+    with pytest.raises(TypeError, match="cannot be compared"):
+        trm.evaluate(["HR"], target=TEST, exclude=bare.with_ids([1, 2, 3], ITEMS), **run)
+
+
+def test_interactions_carry_their_vocabularies(tmp_path, device):
+    """Through splits, set operations, devices and files."""
+    split = Interactions.leave_last_out(
+        ["a"] * 3 + ["b"], [1, 2, 3, 1], user_ids=Vocabulary(["a", "b"]), item_ids=[3, 2, 1]
+    )
+    for part in (*split[:3], split.train.union(split.valid), split.train.without(split.valid), split.test.to(device)):
+        assert (list(part.user_ids), list(part.item_ids)) == (["a", "b"], [3, 2, 1])
+    assert split.train.user_ids is split.test.user_ids
+    assert (Interactions.from_columns([0], [0]).user_ids, TEST.select([0]).items.tolist()) == (None, [[2]])
+    for graph_ in (TRAIN.to(device), Interactions.from_columns([0], [7]), graph([("al", "x")], USERS, ITEMS, [2.5])):
+        graph_.save(tmp_path / "x")
+        torch.load(tmp_path / "x", weights_only=True)
+        back = Interactions.load(tmp_path / "x")
+        assert repr(back) == repr(graph_.to("cpu"))
+        assert (back.user_ids, back.item_ids) == (graph_.user_ids, graph_.item_ids)
+        assert torch.equal(back.keys, graph_.keys.cpu())
+        assert (back.values is None) == (graph_.values is None)
+        assert back.num_items_inferred == graph_.num_items_inferred
+
+
+def test_popularity_is_a_baseline(device):
+    """Without users and items the bias alone ranks, for everybody alike, as the function of the README does."""
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.stack(
+        [torch.randint(0, 40, (400,), generator=generator), torch.randint(0, 30, (400,), generator=generator)]
+    )
+    train, test = (Interactions.from_edge_index(part, 40, 30).to(device) for part in (edges[:, :300], edges[:, 300:]))
+    test = test.without(train)
+    popularity = train.popularity
+    assert popularity.tolist() == [len({u for u, i in edges[:, :300].T.tolist() if i == item}) for item in range(30)]
+    run = {"target": test, "exclude": train, "k": [3, 10]}
+    found = trm.evaluate(["HR", "NDCG", "MRR"], item_bias=popularity, **run)
+    expected = trm.evaluate(["HR", "NDCG", "MRR"], lambda ids: popularity.float().expand(len(ids), -1), **run)
+    assert dict(found) == dict(expected)
+    assert found.num_tied == expected.num_tied > 0
+    large = popularity + 2**24  # float32 would make neighbours equal
+    assert dict(trm.evaluate(["HR", "NDCG", "MRR"], item_bias=large, **run)) == dict(expected)
+    with pytest.raises(TypeError, match=r"users must be a tensor \[U, d\] or a function of user ids, got NoneType"):
+        trm.evaluate(["HR"], k=1, target=test)

@@ -1,0 +1,8 @@
+"""`python -m torchrecmetrics`: the command line."""
+
+import sys
+
+from torchrecmetrics.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,379 @@
+"""`audit`: what is wrong with a log or a split, counted, with an example each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.checks import describe, nearest
+from torchrecmetrics.events import Events
+from torchrecmetrics.interactions import Interactions, Split
+from torchrecmetrics.log import Log, LogSplit, UserSplit
+from torchrecmetrics.times import in_one_unit
+from torchrecmetrics.vocabulary import Vocabulary
+
+_POPULAR = 0.5
+_HEAD = 0.5
+_HEAVY = 0.1
+_APART = 100
+_NOTHING: dict[str, list[Any]] = {
+    "whole numbers": [-1],
+    "text": ["", "-1", "nan", "NaN", "NA", "N/A", "<NA>", "null", "NULL", "none", "None"],
+    "bytes": [b"", b"nan", b"NaN", b"NA", b"null", b"NULL", b"None"],
+}
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    number: int
+    """How many there are."""
+    of: int
+    """Of how many."""
+    says: str
+    """What they are."""
+    example: str
+    """One of them; "" where there is none."""
+    wrong: bool
+    """Whether it is a fault."""
+
+    def __str__(self) -> str:
+        share = f" of {self.of} ({self.number / self.of:.1%})" if self.of else ""
+        return f"{self.number}{share} {self.says}{f': {self.example}' if self.example and self.number else ''}"
+
+
+class Audit(Mapping[str, Finding]):
+    """What `audit` found: {name: `Finding`}, the `faults` among them, and a report as `str()`."""
+
+    def __init__(self, title: str, findings: dict[str, Finding]) -> None:
+        self.title = title
+        self._findings = findings
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Names of the findings that are faults."""
+        return tuple(name for name, finding in self._findings.items() if finding.wrong)
+
+    def __getitem__(self, name: str) -> Finding:
+        if name not in self._findings:
+            raise KeyError(f"nothing was looked at under {name!r}{nearest(name, list(self._findings))}")
+        return self._findings[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._findings)
+
+    def __len__(self) -> int:
+        return len(self._findings)
+
+    def __str__(self) -> str:
+        width = max(map(len, self._findings))
+        lines = [
+            f"{'FAULT' if finding.wrong else '     '} {name:{width}}  {finding}"
+            for name, finding in self._findings.items()
+        ]
+        number = len(self.faults)
+        return "\n".join([self.title, *lines, f"{number} {'fault' if number == 1 else 'faults'}"])
+
+    __repr__ = __str__
+
+
+def audit(what: Log | LogSplit | UserSplit | Interactions | Split) -> Audit:
+    """Look for what makes numbers on a data set wrong, or mean something else than one thinks.
+
+    | of a log, or of all parts of a split | a fault |
+    |---|---|
+    | `repeated_events` | the same user, item and time (without times: user and item) once more |
+    | `empty_ids` | events of a user or item called "", "nan", "None", "null", -1 |
+    | `one_time` | all events have one time |
+    | `time_units` | times are more than 100 times as large as others: seconds among milliseconds |
+    | `head_share` | the most popular hundredth of the items has more than half of the events |
+    | `heaviest_user` | one user of ten or more has more than a tenth of the events |
+    | `popular_item` | one item, recommended to all, reaches more than half of the users of test; no fault in a log |
+    | `unused_users`, `unused_items` | ids of the vocabulary without an event; no fault in a log, which may be a part |
+    | of a split | |
+    | `no_train`, `no_test` | the part is empty |
+    | `in_train`, `in_valid` | test pairs (user, item) that train, or validation, has too |
+    | `before_train_ends` | test events before the last train event: the model has seen the future (leave-one-out) |
+    | `before_own_train` | test events before the same user's last train event |
+    | `equal_times` | test events at the time of the same user's last train event: which came first is not known |
+    | `unseen_users`, `unseen_items` | test events of a user, with an item, that train has never seen |
+
+    No faults but shown: `events`, `users`, `items` (those that occur, with the range of their ids), `pairs` (and
+    with it the density).
+
+    Args:
+        what: a `Log`, `Interactions`, or what their splits return. Times are looked at where there are any; the users
+            of a `UserSplit` are those held out, but items and popularity are those of all that may be known.
+
+    Raises:
+        TypeError: for anything else.
+        ValueError: if there are no events at all, and for parts of which one has vocabularies and another none.
+
+    Example:
+        >>> import torchrecmetrics as trm
+        >>> frame = {"user": ["al"] * 3 + ["bo"] * 3, "item": list("xyzxyx"), "time": [1, 2, 3, 4, 5, 6]}
+        >>> report = trm.audit(trm.Log.from_frame(frame, time="time").leave_last_out())
+        >>> report.faults
+        ('in_train', 'before_train_ends', 'unseen_items')
+        >>> print(report["before_train_ends"])
+        1 of 2 (50.0%) test events are older than the last train event: user 'al', item 'z' at 3, train ends at 4
+    """
+    parts = _parts(what)
+    whole = _joined(list(parts.values()))
+    if not len(whole):
+        raise ValueError(f"there are no events to audit: {what}")
+    times = _times(parts)
+    several = len(parts) > 1
+    findings = _of_all(whole, None if times is None else torch.cat(list(times.values())), several)
+    if several:
+        findings |= _of_split(parts, times)
+    title = ", ".join(f"{name} {len(part)}" for name, part in parts.items())
+    return Audit(f"{type(what).__name__}: {title} events" if several else f"{type(what).__name__}: {title}", findings)
+
+
+def _parts(what: Any) -> dict[str, Events]:
+    """Return the events of each part, all with the same row numbers; the last is for testing."""
+    given: dict[str, Any]
+    if isinstance(what, (Log, Interactions)):
+        given = {"events": what}
+    elif isinstance(what, UserSplit):
+        given = {"train": what.train, "test": what.test, "others": what.fit}
+    elif isinstance(what, (LogSplit, Split)):
+        given = {"train": what.train, "valid": what.valid, "test": what.test}
+    else:
+        cure = "pass a Log, Interactions, or a split of one, such as LogSplit(train, valid, test)"
+        raise TypeError(f"audit looks at logs and their splits, got {describe(what)}: {cure}")
+    parts = {}
+    for name, part in given.items():
+        if isinstance(part, Interactions):
+            shape = (part.num_users, part.num_items)
+            part = Events(part.users.cpu(), part.items.cpu(), shape, part.user_ids, part.item_ids)
+        elif isinstance(part, Log):
+            part = part.events
+        else:
+            raise TypeError(f"{name} must be a Log or Interactions, got {describe(part)}")
+        parts[name] = part
+    users = _vocabulary([part.user_ids for part in parts.values()], "user_ids")
+    items = _vocabulary([part.item_ids for part in parts.values()], "item_ids")
+    return {name: _recoded(part, users, items) for name, part in parts.items()}
+
+
+def _vocabulary(each: list[Vocabulary | None], name: str) -> Vocabulary | None:
+    """Return a vocabulary of all ids that any part knows."""
+    known = [one for one in each if one is not None]
+    if len(known) not in (0, len(each)):
+        raise ValueError(f"some parts have {name}, others have none: row 5 could mean two things; with_ids({name}=...)")
+    if not known:
+        return None
+    whole = known[0]
+    for one in known[1:]:
+        whole = whole if one == whole else whole.union(one)
+    return whole
+
+
+def _recoded(part: Events, users: Vocabulary | None, items: Vocabulary | None) -> Events:
+    """Return events with the row numbers of other vocabularies, which hold all of theirs."""
+    rows = part.users if users is None or part.user_ids is None else part.user_ids.rows_in(users)[part.users]
+    columns = part.items if items is None or part.item_ids is None else part.item_ids.rows_in(items)[part.items]
+    shape = (part.shape[0] if users is None else len(users), part.shape[1] if items is None else len(items))
+    return Events(rows, columns, shape, users, items, part.times, part.values)
+
+
+def _joined(parts: list[Events]) -> Events:
+    """Return users and items of all parts."""
+    first = parts[0]
+    shape = (max(part.shape[0] for part in parts), max(part.shape[1] for part in parts))
+    users, items = torch.cat([part.users for part in parts]), torch.cat([part.items for part in parts])
+    return Events(users, items, shape, first.user_ids, first.item_ids)
+
+
+def _times(parts: dict[str, Events]) -> dict[str, Tensor] | None:
+    """Return the times of each part in one unit, if all have them."""
+    times = [part.times for part in parts.values() if part.times is not None]
+    if len(times) < len(parts):
+        return None
+    return dict(zip(parts, in_one_unit(times), strict=True))
+
+
+def _of_all(whole: Events, times: Tensor | None, split: bool) -> dict[str, Finding]:
+    """Look at events, whatever part they are in."""
+    users, items, number = whole.users, whole.items, len(whole)
+    found = {"events": Finding(number, 0, "events" + _ends(times), "", False)}
+    per_user = torch.bincount(users, minlength=whole.shape[0])
+    per_item = torch.bincount(items, minlength=whole.shape[1])
+    for name, count, ids in (("users", per_user, whole.user_ids), ("items", per_item, whole.item_ids)):
+        used = int((count > 0).sum())
+        found[name] = Finding(used, 0, f"{name} occur; {_range(count, ids)}", "", False)
+    pairs = torch.unique(_keys(whole))
+    density = len(pairs) / max(1, found["users"].number * found["items"].number)
+    found["pairs"] = Finding(len(pairs), 0, f"different pairs of user and item, density {density:.2g}", "", False)
+
+    repeated = _repeats(whole, times)
+    when = "" if times is None else " and time"
+    found["repeated_events"] = _finding(repeated, f"events repeat the user, item{when} of another", _namer(whole), True)
+    empty = torch.zeros(number, dtype=torch.bool, device="cpu")
+    for rows, ids in ((users, whole.user_ids), (items, whole.item_ids)):
+        if ids is not None and ids.kind in _NOTHING:
+            nothing = ids.rows(_NOTHING[ids.kind], unknown="mark")
+            empty |= torch.isin(rows, nothing[nothing >= 0])
+    found["empty_ids"] = _finding(empty, "events are of an id that seems to stand for nothing", _namer(whole), True)
+    if times is not None:
+        same = number > 1 and bool((times == times[0]).all())
+        says = "events all have one time"
+        found["one_time"] = Finding(number if same else 0, number, says, str(times[0].item()), same)
+        large = times.abs() > times.abs().double().median() * _APART
+        small = (times.abs() * _APART < times.abs().double().median()) & (times != 0)
+        apart = large | small if times.min() > 0 else torch.zeros_like(large)
+        found["time_units"] = _finding(
+            apart,
+            f"times are more than {_APART} times as large, or as small, as most",
+            lambda row: f"{times[row].item()} beside {times.median().item()}",
+            True,
+        )
+
+    head = max(1, found["items"].number // 100)
+    top = int(per_item.sort(descending=True).values[:head].sum())
+    says = f"events are with the {head} most popular items"
+    crowded = top > _HEAD * number and head < found["items"].number
+    found["head_share"] = Finding(top, number, says, _item(whole, per_item), crowded)
+    heaviest = int(per_user.max())
+    found["heaviest_user"] = Finding(
+        heaviest,
+        number,
+        "events are of one user",
+        f"user {_called(whole.user_ids, int(per_user.argmax()))}",
+        heaviest > _HEAVY * number and found["users"].number >= 1 / _HEAVY,
+    )
+    if not split:
+        found["popular_item"] = _reach(whole, whole)._replace(wrong=False)
+    for name, count, ids in (("users", per_user, whole.user_ids), ("items", per_item, whole.item_ids)):
+        unused = count == 0
+        example = f"{name[:-1]} {_called(ids, int(unused.long().argmax()))}"
+        finding = Finding(int(unused.sum()), len(count), f"{name} of the vocabulary have no event", example, False)
+        found[f"unused_{name}"] = finding._replace(wrong=split and finding.number > 0)
+    return found
+
+
+def _of_split(parts: dict[str, Events], times: dict[str, Tensor] | None) -> dict[str, Finding]:
+    """Look at what parts have to do with each other."""
+    train, test = parts["train"], parts["test"]
+    known = _joined([part for name, part in parts.items() if name in ("train", "others")])
+    found = {
+        f"no_{name}": Finding(int(not len(part)), 1, f"part is empty: {name}", "", not len(part))
+        for name, part in (("train", known), ("test", test))
+    }
+    named = _namer(test)
+    if len(test) and len(known):
+        found["popular_item"] = _reach(known, test)
+    for name in ("train", "valid"):
+        if name in parts:
+            both = torch.isin(_keys(test, known), _keys(parts[name], known))
+            found[f"in_{name}"] = _finding(both, f"test pairs of user and item are in {name} too", named, True)
+    if times is not None and len(train):
+        when, last = times["test"], times["train"].max()
+
+        def dated(row: int) -> str:
+            return f"{named(row)} at {_shown(parts['test'], row)}"
+
+        ends = _shown(train, int(times["train"].argmax()))
+        if "others" not in parts:
+            found["before_train_ends"] = _finding(
+                when < last,
+                "test events are older than the last train event",
+                lambda row: f"{dated(row)}, train ends at {ends}",
+                True,
+            )
+        own = times["train"].min().repeat(max(train.shape[0], test.shape[0]))
+        known_user = torch.isin(test.users, train.users)
+        own = own.scatter_reduce(0, train.users, times["train"], "amax")[test.users]
+        if "others" not in parts:  # which of a user's items are held out is up to chance there
+            says = "test events are older than the same user's last train event"
+            found["before_own_train"] = _finding(known_user & (when < own), says, dated, True)
+            says = "test events have the time of the same user's last train event"
+            found["equal_times"] = _finding(known_user & (when == own), says, dated, True)
+    for name, side, seen in (("users", test.users, train.users), ("items", test.items, known.items)):
+        says = f"test events are of {name} that train has never seen"
+        found[f"unseen_{name}"] = _finding(~torch.isin(side, seen), says, named, True)
+    return found
+
+
+def _finding(rows: Tensor, says: str, named: Callable[[int], str], fault: bool) -> Finding:
+    """Count rows, bool [E], and name the first."""
+    count = int(rows.sum())
+    return Finding(count, len(rows), says, named(int(rows.long().argmax())) if count else "", fault and count > 0)
+
+
+def _reach(known: Events, asked: Events) -> Finding:
+    """How many users one item reaches that is recommended to all."""
+    popularity = torch.bincount(torch.unique(_keys(known)) % max(known.shape[1], 1), minlength=known.shape[1])
+    best = int(popularity.argmax())
+    reached = len(torch.unique(asked.users[asked.items == best]))
+    number = len(torch.unique(asked.users))
+    return Finding(
+        reached, number, "users have the most popular item", _item(known, popularity), reached > _POPULAR * number
+    )
+
+
+def _repeats(whole: Events, times: Tensor | None) -> Tensor:
+    """Which events another one before them is equal to, bool [E]."""
+    keys = _keys(whole)
+    order = torch.arange(len(keys), device="cpu") if times is None else times.argsort(stable=True)
+    order = order[keys[order].argsort(stable=True)]
+    same = keys[order][1:] == keys[order][:-1]
+    if times is not None:
+        same &= times[order][1:] == times[order][:-1]
+    repeated = torch.zeros(len(keys), dtype=torch.bool, device="cpu")
+    repeated[order[1:][same]] = True
+    return repeated
+
+
+def _keys(events: Events, other: Events | None = None) -> Tensor:
+    """One number per pair of user and item."""
+    return events.users * max(events.shape[1], 1 if other is None else other.shape[1]) + events.items
+
+
+def _namer(events: Events) -> Callable[[int], str]:
+    """Return a function that names the user and the item of a row."""
+
+    def named(row: int) -> str:
+        user, item = int(events.users[row]), int(events.items[row])
+        return f"user {_called(events.user_ids, user)}, item {_called(events.item_ids, item)}"
+
+    return named
+
+
+def _item(events: Events, popularity: Tensor) -> str:
+    """Name the most popular item."""
+    return f"item {_called(events.item_ids, int(popularity.argmax()))}"
+
+
+def _called(ids: Vocabulary | None, row: int) -> str:
+    """Name a row by its id, or by its number."""
+    return repr(ids[row]) if ids is not None and len(ids) else str(row)
+
+
+def _shown(events: Events, row: int) -> str:
+    """Write the time of an event."""
+    return "" if events.times is None else events.times.shown(row)
+
+
+def _ends(times: Tensor | None) -> str:
+    """Say from when to when."""
+    return "" if times is None or not len(times) else f", times {times.min().item()} to {times.max().item()}"
+
+
+def _range(count: Tensor, ids: Vocabulary | None) -> str:
+    """Say what the ids are, from which to which those run that occur."""
+    used = count.nonzero()[:, 0]
+    if ids is None:
+        return f"rows {int(used.min())} to {int(used.max())}"
+    listed = ids.take(used).ids([0, len(used) - 1]) if ids.kind != "whole numbers" else _extremes(ids.take(used))
+    return f"{ids.kind}, {listed[0]!r} to {listed[1]!r}"
+
+
+def _extremes(ids: Vocabulary) -> list[Any]:
+    listed = list(ids)
+    return [min(listed), max(listed)]

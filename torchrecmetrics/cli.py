@@ -1,0 +1,285 @@
+"""The command line: `torchrecmetrics evaluate LISTS TRUTH` and `torchrecmetrics audit LOG`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from torchrecmetrics.audit import audit
+from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.evaluation import Evaluation
+from torchrecmetrics.log import Log, LogSplit
+from torchrecmetrics.metric import RankingMetric
+from torchrecmetrics.recommended import evaluate_lists
+from torchrecmetrics.saving import write_text
+
+#: What the shell gets.
+FINE, BELOW, BAD_INPUT = 0, 1, 2
+
+_FILES = (
+    "Files are told by name and content: csv, tsv, parquet, jsonl, TREC runs and qrels, MovieLens, RecBole, LightGCN."
+)
+_EXAMPLES = """examples:
+  torchrecmetrics evaluate lists.parquet test.parquet --rank rank -m NDCG@10 -m HR@10
+  torchrecmetrics evaluate bm25.run test.qrels -m NDCG@10 -m MAP@100 --markdown
+  torchrecmetrics evaluate lists.csv test.csv --score score --history train.csv --complete -c metrics.yaml
+  torchrecmetrics evaluate lists.parquet test.parquet --rank rank -m NDCG@10 --fail-under NDCG@10=0.07 --json out.json
+
+metrics.yaml holds names, cut-offs and options (needs PyYAML, pip install 'torchrecmetrics[cli]'):
+  NDCG: [5, 10]
+  MAP: {k: [1, 5, 10], normalize: min}
+  RPrecision:
+
+exit status: 0; 1 if a metric is below --fail-under; 2 for bad input, which is named by file, row and column
+"""
+_AUDIT_EXAMPLES = """examples:
+  torchrecmetrics audit ratings.csv --time timestamp
+  torchrecmetrics audit train.parquet test.parquet --user user_id --item item_id --time timestamp --strict
+
+exit status: 0; 1 with --strict if there are faults; 2 for bad input
+"""
+
+
+class Threshold(NamedTuple):
+    """What a metric must reach."""
+
+    label: str
+    least: float
+
+    @classmethod
+    def read(cls, text: str) -> Threshold:
+        """Read NDCG@10=0.07.
+
+        Raises:
+            argparse.ArgumentTypeError: for anything else.
+        """
+        label, _, number = text.rpartition("=")
+        try:
+            least = float(number)
+        except ValueError:
+            least = math.nan
+        if not label or not math.isfinite(least):
+            raise argparse.ArgumentTypeError(f"expected a label and a number, such as NDCG@10=0.07, got {text!r}")
+        return cls(label.strip(), least)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status; `arguments` default to those of the process."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = given.run
+    try:
+        return command(given)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        print(f"{parser.prog} {given.command}: error: {_as_options(str(error))}", file=sys.stderr)
+        return BAD_INPUT
+
+
+def _as_options(message: str) -> str:
+    """Write the arguments that a message names as options of the command."""
+    for argument, option in (("complete=True", "--complete"), ("duplicates='first'", "--first")):
+        message = message.replace(argument, option)
+    return re.sub(r"(?<![\w/])(user|item|rank|score|time|value)=(?=['.])", r"--\1 ", message)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from torchrecmetrics import __version__
+
+    parser = argparse.ArgumentParser(
+        "torchrecmetrics",
+        description="Metrics of recommended lists, and a look at what is wrong with a log.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="evaluate|audit")
+    columns = argparse.ArgumentParser(add_help=False)
+    columns.add_argument(
+        "--user", default="user", metavar="COLUMN", help="column of users, in all files (default: user)"
+    )
+    columns.add_argument(
+        "--item", default="item", metavar="COLUMN", help="column of items, in all files (default: item)"
+    )
+
+    one = commands.add_parser(
+        "evaluate",
+        parents=[columns],
+        help="metrics of lists against the ground truth",
+        description=f"Metrics of recommended lists, a row per listed item, against the ground truth. {_FILES}",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    one.add_argument("lists", type=Path, metavar="LISTS", help="file of lists")
+    one.add_argument("truth", type=Path, metavar="TRUTH", help="file of ground truth: users and items to be found")
+    one.add_argument(
+        "--history", type=Path, action="append", default=[], metavar="FILE", help="items that leave the lists"
+    )
+    one.add_argument(
+        "-m", "--metric", action="append", default=[], metavar="NAME@K", help="such as NDCG@10; repeatable"
+    )
+    one.add_argument("-c", "--config", type=Path, metavar="YAML", help="file of metrics with cut-offs and options")
+    order = one.add_mutually_exclusive_group()
+    order.add_argument("--rank", metavar="COLUMN", help="column of ranks: 1, 2, 3, ... in each list")
+    order.add_argument("--score", metavar="COLUMN", help="column of scores: the highest is best")
+    one.add_argument("--value", metavar="COLUMN", help="column of gains in TRUTH; default: all rows are alike")
+    one.add_argument("--complete", action="store_true", help="the lists are all that is recommended, however short")
+    one.add_argument("--first", action="store_true", help="of an item that a list repeats the first place stands alone")
+    one.add_argument("--json", type=Path, metavar="FILE", help="write results and counts there, whole or not at all")
+    one.add_argument("--markdown", action="store_true", help="print a table in Markdown")
+    one.add_argument(
+        "--fail-under",
+        type=Threshold.read,
+        action="append",
+        default=[],
+        metavar="NAME@K=VALUE",
+        help="exit with 1 if a metric is below a value; repeatable",
+    )
+    one.set_defaults(run=_evaluate)
+
+    other = commands.add_parser(
+        "audit",
+        parents=[columns],
+        help="what is wrong with a log, or with train and test",
+        description=f"What is wrong with a log, or with a split of one, counted, with an example each. {_FILES}",
+        epilog=_AUDIT_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    other.add_argument(
+        "log", type=Path, metavar="LOG|TRAIN", help="file of events; with TEST beside it, those of train"
+    )
+    other.add_argument("test", type=Path, nargs="?", metavar="TEST", help="file of test events")
+    other.add_argument("--time", metavar="COLUMN", help="column of times: numbers or dates")
+    other.add_argument("--json", type=Path, metavar="FILE", help="write the findings there, whole or not at all")
+    other.add_argument("--strict", action="store_true", help="exit with 1 if there are faults")
+    other.set_defaults(run=_audit)
+    return parser
+
+
+# ---------------------------------------------------------------------------------------------------------- commands
+
+
+def _evaluate(given: argparse.Namespace) -> int:
+    metrics = [*given.metric, *([] if given.config is None else metrics_of(given.config))]
+    if not metrics:
+        raise ValueError("no metric is named: pass -m NDCG@10, or a file of metrics with -c")
+    collection = RecMetricCollection(metrics)
+    labels = {label.lower(): label for label in collection}
+    for label, _ in given.fail_under:
+        if label.lower() not in labels:
+            raise ValueError(f"--fail-under names {label!r}, which is not computed: {', '.join(collection)}")
+    truth: Any = given.truth
+    if given.value is not None:
+        truth = Log.from_file(given.truth, given.user, given.item, value=given.value)
+    on_terminal = sys.stderr.isatty()
+    if on_terminal:
+        print(f"reading {given.lists} ...", end="", file=sys.stderr, flush=True)
+    try:
+        found = evaluate_lists(
+            collection,
+            given.lists,
+            target=truth,
+            exclude=tuple(given.history) or None,
+            user=given.user,
+            item=given.item,
+            rank=given.rank,
+            score=given.score,
+            complete=given.complete,
+            duplicates="first" if given.first else "error",
+            progress=_show if on_terminal else False,
+        )
+    finally:
+        if on_terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    if given.json is not None:
+        write_text(given.json, found.to_json() + "\n")
+    print(found.to_markdown() if given.markdown else found)
+    return _compared(found, [Threshold(labels[label.lower()], least) for label, least in given.fail_under])
+
+
+def _compared(found: Evaluation, thresholds: Sequence[Threshold]) -> int:
+    """Say which metrics are below their thresholds."""
+    status = FINE
+    for label, least in thresholds:
+        value = found[label].item()
+        if not value >= least:  # NaN is below
+            print(f"{label} is {value:.6g}, below {least:.6g}", file=sys.stderr)
+            status = BELOW
+    return status
+
+
+def _show(done: int, total: int) -> None:
+    """Show on a terminal how far it is."""
+    print(f"\r\x1b[K{done} of {total} users", end="", file=sys.stderr, flush=True)
+
+
+def _audit(given: argparse.Namespace) -> int:
+    train = Log.from_file(given.log, given.user, given.item, given.time)
+    if given.test is None:
+        report = audit(train)
+    else:
+        nothing = train.take(torch.zeros(len(train), dtype=torch.bool, device="cpu"))
+        test = Log.from_file(given.test, given.user, given.item, given.time)
+        report = audit(LogSplit(train, nothing, test))
+    if given.json is not None:
+        findings = {name: finding._asdict() for name, finding in report.items()}
+        write_text(given.json, json.dumps({"faults": report.faults, "findings": findings}, indent=2) + "\n")
+    print(report)
+    return BELOW if given.strict and report.faults else FINE
+
+
+# ----------------------------------------------------------------------------------------------------- metrics of YAML
+
+
+def metrics_of(path: str | Path) -> list[RankingMetric]:
+    """Read metrics of a YAML file: {name: cut-offs}, or {name: {k: cut-offs, option: value}}, or a list of these.
+
+    Raises:
+        ImportError: without PyYAML.
+        ValueError: for what is no such file, and names and options that do not exist; names the file and the metric.
+    """
+    try:
+        import yaml
+    except ImportError as error:
+        raise ImportError(f"reading {path} needs PyYAML: pip install 'torchrecmetrics[cli]'") from error
+    try:
+        read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no YAML: {error}") from error
+    entries: list[tuple[Any, Any]] = []
+    for part in read if isinstance(read, list) else [read]:
+        if isinstance(part, str):
+            entries.append((part, None))
+        elif isinstance(part, Mapping):
+            entries += part.items()
+        else:
+            raise ValueError(f"{path} must hold metrics by name, such as 'NDCG: [5, 10]', got {type(part).__name__}")
+    made: list[RankingMetric] = []
+    for name, said in entries:
+        try:
+            made += _made(name, said)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}, {name}: {error}") from error
+    return made
+
+
+def _made(name: Any, said: Any) -> list[RankingMetric]:
+    """Make the metrics of an entry."""
+    if not isinstance(name, str):
+        raise ValueError(f"a metric goes by its name, got {name!r}")
+    options = dict(said) if isinstance(said, Mapping) else {"k": said}
+    cutoffs = options.pop("k", None)
+    if not options:
+        return RecMetricCollection(name, k=cutoffs).members
+    bare, _, own = name.partition("@")
+    kind = type(RecMetricCollection(bare, k=1).members[0])
+    if own:
+        return [kind(int(own), **options)]
+    if cutoffs is None:
+        return [kind(**options)]
+    return [kind(k, **options) for k in (cutoffs if isinstance(cutoffs, list) else [cutoffs])]

@@ -1,0 +1,201 @@
+"""`Events`: columns of users, items, times and values brought to numbers, and the part of a split each falls into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.columns import listed_at, values_of, words_of
+from torchrecmetrics.frames import Roles, Table, columns_of, decoded, gap_in
+from torchrecmetrics.times import Times
+from torchrecmetrics.vocabulary import Vocabulary, codes_of
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """Users and items of events as row numbers, in the order in which they were given, on the CPU."""
+
+    users: Tensor
+    """Int64 [E]; -1 = not in the vocabulary."""
+    items: Tensor
+    """Int64 [E]; -1 = not in the vocabulary."""
+    shape: tuple[int, int]
+    """How many users and items there can be."""
+    user_ids: Vocabulary | None = None
+    """What user rows stand for, where that is known."""
+    item_ids: Vocabulary | None = None
+    """What item rows stand for, where that is known."""
+    times: Times | None = None
+    """Of each event."""
+    values: Tensor | None = None
+    """Of each event, [E]."""
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    @classmethod
+    def of_columns(
+        cls,
+        users: Any,
+        items: Any,
+        user_ids: Any,
+        item_ids: Any,
+        num_users: int | None,
+        num_items: int | None,
+        times: Any = None,
+        values: Any = None,
+        *,
+        complete: bool = True,
+    ) -> Events:
+        """Read columns, for a caller of our caller.
+
+        Raises:
+            ValueError: for columns of unequal length, and if they must be `complete` for ids that no vocabulary holds.
+        """
+        rows, num_users, user_ids = codes_of("users", users, user_ids, num_users, 4)
+        columns, num_items, item_ids = codes_of("items", items, item_ids, num_items, 4)
+        if rows.shape != columns.shape:
+            raise ValueError(f"users and items must be equally long, got {len(rows)} and {len(columns)}")
+        for name, found, column in (("users", rows, users), ("items", columns, items)):
+            if complete and bool((found < 0).any()):
+                at = int((found < 0).nonzero()[0])
+                raise ValueError(f"{name} hold {listed_at(column, at)!r} in row {at}, which is not in {name[:-1]}_ids")
+        return cls(
+            rows,
+            columns,
+            (num_users, num_items),
+            user_ids,
+            item_ids,
+            None if times is None else Times.read(times, len(rows)),
+            None if values is None else values_of(values),
+        )
+
+    @classmethod
+    def of_frame(cls, frame: Any, roles: Roles, user_ids: Any, item_ids: Any) -> Events:
+        """Read columns of a frame."""
+        return cls.of_table(Table(columns_of(frame, roles), "frame"), roles, user_ids, item_ids)
+
+    @classmethod
+    def of_table(cls, table: Table, roles: Roles, user_ids: Any, item_ids: Any) -> Events:
+        """Read columns that were found.
+
+        Args:
+            table: the columns.
+            roles: which of them is what.
+            user_ids: vocabulary; None = the distinct users, ascending.
+            item_ids: vocabulary; None = the distinct items, ascending.
+
+        Raises:
+            TypeError: for columns of mixed kinds, values that are no numbers, times that are no times.
+            ValueError: for missing entries, and ids that are not in their vocabulary; names column and row.
+        """
+        users, user_ids = _numbered(table, "user_ids", roles.user, user_ids)
+        items, item_ids = _numbered(table, "item_ids", roles.item, item_ids)
+        lengths = {roles.user: len(users), roles.item: len(items)}
+        times = values = None
+        if roles.time is not None:
+            _check_present(table, roles.time)
+            column = decoded(table.columns[roles.time])
+            try:
+                times = Times.read(column, len(users))
+                times.numbers  # noqa: B018  # raises where they do not fit
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{table.name(roles.time)}: {error}") from None
+        if roles.value is not None:
+            values = numbers_in(table, roles.value)
+            lengths[roles.value] = len(values)
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns of {table.what} must be equally long, got {lengths}")
+        return cls(users, items, (len(user_ids), len(item_ids)), user_ids, item_ids, times, values)
+
+    def take(self, rows: Tensor) -> Events:
+        """Return some of the events, int64 [n] or bool [E]."""
+        return Events(
+            self.users[rows],
+            self.items[rows],
+            self.shape,
+            self.user_ids,
+            self.item_ids,
+            None if self.times is None else self.times.take(rows),
+            None if self.values is None else self.values[rows],
+        )
+
+    def in_order(self) -> Tensor:
+        """Return the rows by user, then by time (equal times, or none, in the order given), int64 [E]."""
+        order = torch.arange(len(self), device="cpu") if self.times is None else self.times.order()
+        return order[self.users[order].argsort(stable=True)]
+
+    def last_out(self) -> Tensor:
+        """Return the part of each event if the last of a user is for testing, the one before for validation, int64 [E].
+
+        0 = train, 1 = validation, 2 = test. Users with fewer than three events stay in train whole.
+        """
+        order = self.in_order()
+        count = torch.bincount(self.users, minlength=self.shape[0])
+        place_from_end = count.cumsum(0)[self.users[order]] - torch.arange(len(order), device="cpu")
+        part = torch.zeros_like(self.users)
+        part[order] = (3 - place_from_end).clamp(min=0) * (count[self.users[order]] >= 3)
+        return part
+
+    def by_time(self, valid_from: Any, test_from: Any) -> Tensor:
+        """Return the part of each event if two points in time divide them, int64 [E].
+
+        0 = train, 1 = validation, 2 = test; a bound belongs to the later part.
+
+        Raises:
+            TypeError: if a bound is not what the times are.
+            ValueError: for bounds in the wrong order, and if no event is left for train or for test.
+        """
+        if self.times is None:
+            raise ValueError("the events have no times: name their column, time=")
+        first, second = self.times.bound("valid_from", valid_from), self.times.bound("test_from", test_from)
+        if not first <= second:
+            raise ValueError(f"valid_from must not be later than test_from, got {valid_from} and {test_from}")
+        part = self.times.since(first).long() + self.times.since(second).long()
+        for which, name in ((0, f"train, before valid_from={valid_from}"), (2, f"test, from test_from={test_from} on")):
+            if len(self) and not bool((part == which).any()):
+                when = self.times.when
+                ends = f"{self.times.shown(int(when.argmin()))} to {self.times.shown(int(when.argmax()))}"
+                raise ValueError(f"no event is left for {name}; times run from {ends}")
+        return part
+
+
+def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Tensor, Vocabulary]:
+    """Return the row numbers of a column of ids, and their vocabulary."""
+    named, given = table.name(column), table.columns[column]
+    if vocabulary is None:
+        made, rows = Vocabulary.number(given, named, table.row)
+        return rows, made
+    known = Vocabulary.named(name, vocabulary)
+    rows = known.rows_of(named, given, name)
+    unknown = (rows < 0).nonzero()[:, 0]
+    if len(unknown):
+        what = repr(listed_at(decoded(given), int(unknown[0])))
+        raise ValueError(
+            f"{named} holds {what} in {table.row(int(unknown[0]))}, which is not in {name} ({len(unknown)} of "
+            f"{len(rows)} rows): leave {name} out, or join the two, {name}.union(...)"
+        )
+    return rows, known
+
+
+def numbers_in(table: Table, column: str) -> Tensor:
+    """Return a column of values, none of them missing."""
+    _check_present(table, column)
+    named, given = table.name(column), decoded(table.columns[column])
+    words, missing, kind = words_of(named, given)
+    if len(words) and kind not in ("whole numbers", "floats", "bool"):
+        first = int((~missing).argmax())
+        raise TypeError(f"{named} must hold numbers, got {kind}: {words[:1].tolist()[0]!r} in {table.row(first)}")
+    if missing.any():
+        raise ValueError(f"{named} holds no number in {table.row(int(missing.argmax()))}: leave such rows out")
+    return values_of(words)
+
+
+def _check_present(table: Table, column: str) -> None:
+    """Refuse a column with gaps, where its library marks them."""
+    row = gap_in(table.columns[column])
+    if row is not None:
+        raise ValueError(f"{table.name(column)} is missing in {table.row(row)}: leave such rows out")

@@ -1,0 +1,381 @@
+"""`Ids`: a column of ids of one kind, in what holds that kind best: tensors, pyarrow's arrays, or lists."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.checks import ID_DTYPES
+from torchrecmetrics.columns import check_container, exact, words_of
+from torchrecmetrics.frames import arrow, arrow_array, compute
+
+_LOWEST = -(2**63)
+_TEXT = {str: "text", bytes: "bytes"}
+
+
+class Ids(ABC):
+    """Ids of one kind, none of them missing."""
+
+    kind: str
+    """What they are, for messages and for comparisons: whole numbers, text, bytes, ..."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def tolist(self) -> list[Any]:
+        """Return them as Python's own."""
+
+    @abstractmethod
+    def take(self, rows: Tensor) -> Ids:
+        """Return those of some rows, int64 [n]."""
+
+    @abstractmethod
+    def find(self, asked: Ids) -> Tensor:
+        """Return the row of each of `asked`, which are of this class, among these, int64 [n]; -1 = none."""
+
+    @abstractmethod
+    def repeat(self) -> tuple[int, int] | None:
+        """Return two rows of one id, or None where all differ."""
+
+    @abstractmethod
+    def numbered(self) -> tuple[Ids, Tensor]:
+        """Return the distinct ids, ascending, and the place of each of these among them, int64 [n]."""
+
+    @abstractmethod
+    def joined(self, other: Ids) -> Ids:
+        """Return these, and those of another column of this class behind them."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Return what `from_state` takes: tensors, numbers, text and lists of these."""
+
+    def at(self, row: int) -> Any:
+        """Return one of them as Python's own."""
+        return self.take(torch.tensor([row], device="cpu")).tolist()[0]
+
+    def same(self, other: Ids) -> bool:
+        """Whether both hold equal ids in one order."""
+        mine, theirs = alike(self, other)
+        return len(mine) == len(theirs) and mine.kind == theirs.kind and mine._equal(theirs)
+
+    @abstractmethod
+    def _equal(self, other: Any) -> bool: ...
+
+
+class Numbers(Ids):
+    """Whole numbers of 64 bits; unsigned ones less 2^63."""
+
+    kind: str = "whole numbers"
+
+    def __init__(self, bits: Tensor, unsigned: bool = False) -> None:
+        self.bits: Tensor = bits
+        self.unsigned: bool = unsigned
+
+    def __len__(self) -> int:
+        return len(self.bits)
+
+    def tolist(self) -> list[Any]:
+        """Return them as int."""
+        numbers: list[Any] = self.bits.tolist()
+        return [number - _LOWEST for number in numbers] if self.unsigned else numbers
+
+    def take(self, rows: Tensor) -> Ids:
+        """Return those of some rows."""
+        return Numbers(self.bits[rows], self.unsigned)
+
+    @cached_property
+    def _ascending(self) -> tuple[Tensor, Tensor]:
+        values, order = self.bits.sort(stable=True)
+        return values, order
+
+    def find(self, asked: Ids) -> Tensor:
+        """Return the row of each, by bisection."""
+        assert isinstance(asked, Numbers)
+        bits, fits = asked.bits, torch.ones(len(asked), dtype=torch.bool, device="cpu")
+        if asked.unsigned != self.unsigned:  # one of the two is less 2^63: flip the highest bit, where the other can
+            fits = bits < 0 if asked.unsigned else bits >= 0
+            bits = bits ^ _LOWEST
+        if not len(self):
+            return torch.full_like(bits, -1)
+        values, order = self._ascending
+        at = torch.searchsorted(values, bits).clamp(max=len(values) - 1)
+        return order[at].where(fits & (values[at] == bits), -1)
+
+    def repeat(self) -> tuple[int, int] | None:
+        """Look at neighbours in order."""
+        values, order = self._ascending
+        twice = (values[1:] == values[:-1]).nonzero()[:, 0]
+        return (int(order[twice[0]]), int(order[twice[0] + 1])) if len(twice) else None
+
+    def numbered(self) -> tuple[Ids, Tensor]:
+        """Sort, and count the changes."""
+        values, order = self._ascending
+        first = torch.ones_like(values, dtype=torch.bool)
+        first[1:] = values[1:] != values[:-1]
+        places = torch.empty_like(order)
+        places[order] = first.cumsum(0) - 1
+        return Numbers(values[first], self.unsigned), places
+
+    def joined(self, other: Ids) -> Ids:
+        """Concatenate."""
+        assert isinstance(other, Numbers)
+        if self.unsigned == other.unsigned:
+            return Numbers(torch.cat([self.bits, other.bits]), self.unsigned)
+        return whole_numbers(self.tolist() + other.tolist())
+
+    def state(self) -> dict[str, Any]:
+        """Return the bits."""
+        return {"kind": self.kind, "bits": self.bits, "unsigned": self.unsigned}
+
+    def _equal(self, other: Any) -> bool:
+        return bool(self.unsigned == other.unsigned) and torch.equal(self.bits, other.bits)
+
+
+class Words(Ids):
+    """Text or bytes, packed by pyarrow."""
+
+    def __init__(self, array: Any) -> None:
+        pa = arrow()
+        binary = pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
+        self.kind: str = "bytes" if binary or pa.types.is_fixed_size_binary(array.type) else "text"
+        self.array: Any = array.cast(pa.large_binary() if self.kind == "bytes" else pa.large_string())
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def tolist(self) -> list[Any]:
+        """Return them as str or bytes."""
+        listed: list[Any] = self.array.to_pylist()
+        return listed
+
+    def take(self, rows: Tensor) -> Ids:
+        """Return those of some rows."""
+        return Words(self.array.take(arrow().array(rows.numpy())))
+
+    def find(self, asked: Ids) -> Tensor:
+        """Return the row of each, by hashing."""
+        assert isinstance(asked, Words)
+        found = compute().index_in(asked.array, value_set=self.array)
+        return _tensor(found.fill_null(-1))
+
+    def repeat(self) -> tuple[int, int] | None:
+        """Count the distinct ones; look for the first repeat only where there is one."""
+        if len(self.array.unique()) == len(self):
+            return None
+        first = self.find(self)
+        row = int((first != torch.arange(len(self), device="cpu")).nonzero()[0])
+        return int(first[row]), row
+
+    def numbered(self) -> tuple[Ids, Tensor]:
+        """Encode, then sort the distinct ones."""
+        encoded = self.array.dictionary_encode()
+        order = _tensor(compute().sort_indices(encoded.dictionary))
+        place = torch.empty_like(order)
+        place[order] = torch.arange(len(order), device="cpu")
+        return Words(encoded.dictionary).take(order), place[_tensor(encoded.indices)]
+
+    def joined(self, other: Ids) -> Ids:
+        """Concatenate."""
+        assert isinstance(other, Words)
+        return Words(arrow().concat_arrays([self.array, other.array]))
+
+    def state(self) -> dict[str, Any]:
+        """Return the bytes of all, one behind the other, and where each begins."""
+        import numpy as np
+
+        pa = arrow()
+        plain = pa.concat_arrays([self.array, self.array[:0]])  # a slice brings its whole buffers along
+        _, offsets, data = plain.buffers()
+        bounds = np.frombuffer(offsets, np.int64)[plain.offset : plain.offset + len(plain) + 1].copy()
+        packed = np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]].copy()
+        return {"kind": self.kind, "offsets": torch.from_numpy(bounds - bounds[0]), "data": torch.from_numpy(packed)}
+
+    def _equal(self, other: Any) -> bool:
+        return bool(self.array.equals(other.array))
+
+
+class Things(Ids):
+    """Anything that can be hashed, one Python object each: what the other two do not hold."""
+
+    def __init__(self, things: list[Any], kind: str) -> None:
+        self.things: list[Any] = things
+        self.kind: str = kind
+
+    def __len__(self) -> int:
+        return len(self.things)
+
+    def tolist(self) -> list[Any]:
+        """Return them."""
+        return self.things
+
+    def take(self, rows: Tensor) -> Ids:
+        """Return those of some rows."""
+        return Things([self.things[row] for row in rows.tolist()], self.kind)
+
+    @cached_property
+    def _rows(self) -> dict[Any, int]:
+        return dict(zip(self.things, range(len(self.things)), strict=True))
+
+    def find(self, asked: Ids) -> Tensor:
+        """Return the row of each, by hashing."""
+        return torch.tensor([self._rows.get(thing, -1) for thing in asked.tolist()], dtype=torch.int64, device="cpu")
+
+    def repeat(self) -> tuple[int, int] | None:
+        """Look for the first repeat only where there is one."""
+        if len(self._rows) == len(self.things):
+            return None
+        first: dict[Any, int] = {}
+        second = next(row for row, thing in enumerate(self.things) if first.setdefault(thing, row) != row)
+        return first[self.things[second]], second
+
+    def numbered(self) -> tuple[Ids, Tensor]:
+        """Sort the distinct ones."""
+        distinct = Things(sorted(set(self.things)), self.kind)
+        return distinct, distinct.find(self)
+
+    def joined(self, other: Ids) -> Ids:
+        """Concatenate."""
+        return Things(self.things + other.tolist(), self.kind)
+
+    def state(self) -> dict[str, Any]:
+        """Return text and bytes packed, as `Words` does, and others as they are if they are numbers."""
+        if self.kind in _TEXT.values():
+            packed = [thing.encode() if isinstance(thing, str) else thing for thing in self.things]
+            offsets = torch.tensor([0, *map(len, packed)], device="cpu").cumsum(0)
+            data = torch.tensor([*b"".join(packed)], dtype=torch.uint8, device="cpu")
+            return {"kind": self.kind, "offsets": offsets, "data": data}
+        if self.kind not in ("whole numbers", "missing"):
+            raise TypeError(f"ids that are {self.kind} cannot be saved: make them text, [str(id) for id in ids]")
+        return {"kind": self.kind, "things": self.things}
+
+    def _equal(self, other: Any) -> bool:
+        return bool(self.things == other.things)
+
+
+def from_state(state: dict[str, Any]) -> Ids:
+    """Make ids of what `Ids.state` returned."""
+    if "bits" in state:
+        return Numbers(state["bits"], state["unsigned"])
+    if "things" in state:
+        return Things(state["things"], state["kind"])
+    pa, offsets, data = arrow(), state["offsets"], state["data"]
+    if pa is not None:
+        kind = pa.large_binary() if state["kind"] == "bytes" else pa.large_string()
+        buffers = [None, pa.py_buffer(offsets.numpy()), pa.py_buffer(data.numpy())]
+        return Words(pa.Array.from_buffers(kind, len(offsets) - 1, buffers))
+    whole, bounds = bytes(data.tolist()), offsets.tolist()
+    parts: list[Any] = [whole[start:end] for start, end in pairwise(bounds)]
+    return Things([part.decode() for part in parts] if state["kind"] == "text" else parts, state["kind"])
+
+
+def read_ids(name: str, column: Any) -> tuple[Ids, Tensor | None]:
+    """Read a column from any library.
+
+    Args:
+        name: of the column, for messages.
+        column: a tensor, list, array, series of pandas or polars, array of pyarrow; categories count as what they are.
+
+    Returns:
+        The ids that are there, and which rows are missing, bool [E]; None = none of them.
+
+    Raises:
+        TypeError: for a column of mixed kinds, or of something that is none.
+    """
+    check_container(name, column)
+    if isinstance(column, Tensor) and column.dim() == 1 and column.dtype in (*ID_DTYPES, torch.int8, torch.uint8):
+        return Numbers(column.detach().cpu().long()), None
+    if not isinstance(column, (list, tuple)):
+        array = arrow_array(column)
+        if array is not None:
+            read = _read_arrow(array)
+            if read is not None:
+                return read
+        if getattr(getattr(column, "dtype", None), "kind", "") in ("U", "S", "O") and hasattr(column, "tolist"):
+            column = column.tolist()
+    if isinstance(column, (list, tuple)):
+        kinds = set(map(type, column))
+        for type_, kind in _TEXT.items():
+            if kinds and kinds <= {type_, type(None)} and type_ in kinds:
+                missing = None
+                if len(kinds) == 2:
+                    missing = torch.tensor([each is None for each in column], device="cpu")
+                    column = [each for each in column if each is not None]
+                return _words(list(column), kind), missing
+    values, absent, kind = words_of(name, column)
+    gaps = torch.from_numpy(absent) if absent.any() else None
+    if kind == "whole numbers":
+        return whole_numbers(values), gaps
+    return (_words if kind in _TEXT.values() else Things)(values.tolist(), kind), gaps
+
+
+def _read_arrow(array: Any) -> tuple[Ids, Tensor | None] | None:
+    """Read an array of pyarrow that holds text, bytes or whole numbers, or categories of these."""
+    pa = arrow()
+    kinds = pa.types
+    codes = None
+    if kinds.is_dictionary(array.type):
+        array, codes = array.dictionary, array.indices
+        if array.null_count:
+            return None
+    if kinds.is_null(array.type) or kinds.is_boolean(array.type):
+        return None
+    column = array if codes is None else codes
+    missing = None
+    if column.null_count:
+        missing = _tensor(column.is_null())
+        column = column.drop_null()
+        array, codes = (column, None) if codes is None else (array, column)
+    string = kinds.is_string(array.type) or kinds.is_large_string(array.type) or kinds.is_string_view(array.type)
+    binary = kinds.is_binary(array.type) or kinds.is_large_binary(array.type) or kinds.is_fixed_size_binary(array.type)
+    ids: Ids
+    if string or binary:
+        ids = Words(array)
+    elif kinds.is_integer(array.type):
+        ids = whole_numbers(array.to_numpy(zero_copy_only=False))
+    else:
+        return None
+    return ids if codes is None else ids.take(_tensor(codes)), missing
+
+
+def whole_numbers(values: Any) -> Ids:
+    """Hold whole numbers, an array or a list of int, in 64 bits if they fit."""
+    import numpy as np
+
+    if not len(values):
+        return Numbers(torch.zeros(0, dtype=torch.int64, device="cpu"))
+    values = values if isinstance(values, np.ndarray) else np.fromiter(values, object, len(values))
+    (values,) = exact(values)
+    if values.dtype.kind == "O":
+        return Things(values.tolist(), "whole numbers")
+    if values.dtype.kind == "u":
+        return Numbers(torch.from_numpy((values ^ np.uint64(2**63)).view(np.int64)), unsigned=True)
+    return Numbers(torch.from_numpy(np.ascontiguousarray(values)))
+
+
+def alike(first: Ids, second: Ids) -> tuple[Ids, Ids]:
+    """Return ids of one kind in one class, so that one can be found in the other."""
+    if type(first) is type(second):
+        return first, second
+    return Things(first.tolist(), first.kind), Things(second.tolist(), second.kind)
+
+
+def _words(words: list[Any], kind: str) -> Ids:
+    """Hold text or bytes."""
+    pa = arrow()
+    if pa is None:
+        return Things(words, kind)
+    return Words(pa.array(words, pa.large_binary() if kind == "bytes" else pa.large_string()))
+
+
+def _tensor(array: Any) -> Tensor:
+    """Bring an array of pyarrow without gaps to a tensor, whole numbers to int64."""
+    import numpy as np
+
+    values = array.to_numpy(zero_copy_only=False)
+    return torch.from_numpy(np.array(values, dtype=bool if values.dtype == bool else np.int64))

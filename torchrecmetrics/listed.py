@@ -1,0 +1,482 @@
+"""`Listed`: lists that a recommender made, in any form, as rows of the ground truth's users and items, best first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.checks import describe
+from torchrecmetrics.columns import array_of, row_numbers
+from torchrecmetrics.events import numbers_in
+from torchrecmetrics.files import is_run, names_of, parts_of
+from torchrecmetrics.frames import Roles, Table, columns_of, distinct, names_in
+from torchrecmetrics.recommendations import Recommendations
+from torchrecmetrics.vocabulary import Vocabulary
+
+_PIECE = 2**20
+
+
+class Names(NamedTuple):
+    """What columns are called, by what they hold."""
+
+    user: str = "user"
+    item: str = "item"
+    rank: str | None = None
+    score: str | None = None
+
+
+class Side:
+    """The row numbers of users, or of items: the ground truth's, and behind them those of ids that it does not know."""
+
+    def __init__(self, name: str, ids: Vocabulary | None, size: int) -> None:
+        self.name = name
+        self.size = size
+        """How many rows the ground truth has."""
+        self.ids = ids
+        """What the rows stand for, those behind the ground truth's included; None = row numbers are all there is."""
+
+    def rows(self, named: str, column: Any, table: Table | None = None) -> Tensor:
+        """Return the row of each entry of a column, int64 [E]; new ids get new rows.
+
+        Args:
+            named: the column, for messages.
+            column: ids, or row numbers where there are no ids.
+            table: what names its rows in messages; None = by their number.
+
+        Raises:
+            TypeError: for ids of another kind than the ground truth's.
+            ValueError: for missing ids; says in which row.
+        """
+        if self.ids is None:
+            return row_numbers(named, column, f", as target has no {self.name}_ids (target.with_ids names its rows)")
+        rows = self.ids.rows_of(named, column, f"target's {self.name}_ids")
+        if bool((rows < 0).any()):
+            here, places = Vocabulary.number(column, named, "row {}".format if table is None else table.row)
+            rows = self._renumbered(here)[places]
+        return rows
+
+    def recoded(self, rows: Tensor, theirs: Vocabulary | None) -> Tensor:
+        """Return what rows of another numbering are called here, int64 [E].
+
+        Raises:
+            ValueError: where one of the two has a vocabulary, and the other none.
+        """
+        if (theirs is None) != (self.ids is None):
+            has, lacks = ("target", "the recommendations") if theirs is None else ("the recommendations", "target")
+            cure = f"{'recommendations' if theirs is None else 'target'}.with_ids({self.name}_ids=...)"
+            raise ValueError(
+                f"{has} has {self.name}_ids, {lacks} has none: row 5 could mean two {self.name}s; {cure} says what "
+                "its rows are"
+            )
+        return rows if theirs is None or theirs == self.ids else self._renumbered(theirs)[rows]
+
+    def _renumbered(self, theirs: Vocabulary) -> Tensor:
+        """Return the row of each id of another vocabulary, whose new ids get new rows."""
+        assert self.ids is not None
+        self.ids = self.ids.union(theirs)
+        return theirs.rows_in(self.ids)
+
+    def called(self, row: int) -> str:
+        """Name a row by its id, or by its number."""
+        return repr(self.ids[row]) if self.ids is not None else str(row)
+
+
+@dataclass
+class Source:
+    """Where lists are from, for messages."""
+
+    what: str
+    """A path, or what they are called."""
+    names: Names | None = None
+    """Of the columns, where they stand in columns."""
+    first_line: int | None = None
+    """As in `Table`."""
+    kept: list[Tensor] = field(default_factory=list)
+    """Which rows were kept, bool, part by part."""
+    places: Tensor | None = None
+    """Which entry each row became that was kept, int32 or int64 [E]; None = the first the first, and so on."""
+
+    def row(self, entry: int) -> str:
+        """Name the row of an entry."""
+        if self.names is None:
+            return self.what
+        at = entry if self.places is None else int((self.places == entry).nonzero()[0])
+        row = int(torch.cat(self.kept).nonzero()[at])
+        return f"{self.what}, {Table({}, self.what, self.first_line).row(row)}"
+
+    def column(self, role: str) -> str:
+        """Name a column, by what it holds."""
+        return self.what if self.names is None else f"column {getattr(self.names, role)!r} of {self.what}"
+
+
+class Listed(NamedTuple):
+    """Lists of users, one behind the other."""
+
+    offsets: Tensor
+    """Int64 [U + 1]: where the list of each user of the ground truth begins."""
+    items: Tensor
+    """Int32 or int64 [E], best first."""
+    source: Source
+    """Where they are from."""
+    num_left_out: int
+    """Users that have a list but no ground truth."""
+
+    @classmethod
+    def read(cls, lists: Any, names: Names, users: Side, items: Side, asked: Tensor) -> Listed:
+        """Read lists of any form.
+
+        Args:
+            lists: see `evaluate_lists`.
+            names: of the columns of a frame or a file.
+            users: rows of the users.
+            items: rows of the items; ids of lists that are new get new rows.
+            asked: bool [U]: which users have ground truth; the lists of others are left out.
+
+        Raises:
+            TypeError: for what holds no lists, and ids of another kind than the ground truth's.
+            ValueError: for columns that are not there, missing ids, ranks that are no places, two lists of one user,
+                no rows, and users none of whom has ground truth.
+        """
+        parts: Iterable[_Part]
+        if isinstance(lists, Recommendations):
+            parts, source = [_recommended(lists, users, items)], Source("the recommendations")
+        elif _is_wide(lists, names):
+            parts, source = [_wide(lists, names, users, items)], Source("lists")
+        else:
+            what = str(lists) if isinstance(lists, (str, Path)) else "lists"
+            names = _checked(lists, names, what)
+            parts, source = _long(lists, names, users, items, what), Source(what, names)
+        return _in_order(parts, source, users, asked)
+
+    @property
+    def lengths(self) -> Tensor:
+        """Items of each user's list, int64 [U]."""
+        return self.offsets.diff()
+
+    def select(self, ids: Tensor, width: int) -> Tensor:
+        """Return the lists of some users, int64 [B, width], filled up with -1."""
+        place = torch.arange(width, device="cpu")
+        start, length = self.offsets[ids, None], (self.offsets[ids + 1] - self.offsets[ids])[:, None]
+        listed = place < length
+        if not len(self.items):
+            return torch.full(listed.shape, -1, device="cpu")
+        return self.items[(start + place).clamp(max=len(self.items) - 1)].long().where(listed, -1)
+
+    def repeat(self, ids: Tensor) -> tuple[int, int] | None:
+        """Return a user among some of them, and the entry that repeats an item of the list; None where none does."""
+        lists = self.select(ids, max(1, int(self.lengths[ids].max())))
+        by_id, slot = lists.sort(dim=1, stable=True)
+        again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
+        if not bool(again.any()):
+            return None
+        row = int(again.any(1).nonzero()[0])
+        user = int(ids[row])
+        return user, int(self.offsets[user]) + int(slot[row, 1:][again[row]].min())
+
+
+# ------------------------------------------------------------------------------------------------------------- forms
+
+
+class _Part(NamedTuple):
+    """Entries of lists, some or all."""
+
+    users: Tensor
+    """Row of the user of each entry, int64 [E]."""
+    items: Tensor
+    """Row of the item of each entry, int64 [E]."""
+    order: Tensor | None
+    """Rank or score of each entry, [E]; None = they are in order."""
+    owners: Tensor
+    """Rows of all users who have a list, as often as may be, int64 [n]; a list may be empty."""
+    first_line: int | None = None
+    """As in `Table`."""
+
+
+def _is_wide(lists: Any, names: Names) -> bool:
+    """Whether lists come one beside the other; refuse what holds no lists at all."""
+    if isinstance(lists, Mapping):
+        return not any(name in lists for name in names if name is not None)
+    if isinstance(lists, tuple):
+        if len(lists) != 2:
+            raise TypeError(f"lists must be a tuple of two, (item ids [B, K], users [B]), got {len(lists)} things")
+        return True
+    columns = getattr(getattr(lists, "dtype", None), "names", None)
+    if isinstance(lists, (Tensor, list)) or (hasattr(lists, "__array__") and hasattr(lists, "reshape") and not columns):
+        raise TypeError(
+            f"lists must be a frame, a path, a dict {{user: [items]}} or a tuple, got {describe(lists)}: whose are "
+            "they? Pass (lists, users)"
+        )
+    return False
+
+
+def _checked(lists: Any, names: Names, what: str) -> Names:
+    """Return the names of columns, one of which at most says the order; TREC's runs are ordered by score."""
+    if names.rank is not None and names.score is not None:
+        raise ValueError(f"rank={names.rank!r} and score={names.score!r} are both to order {what}: give one of the two")
+    distinct(names)
+    if names.rank is not None or names.score is not None:
+        return names
+    if isinstance(lists, (str, Path)) and is_run(lists):
+        return names._replace(score="score")
+    known = names_of(lists) if isinstance(lists, (str, Path)) else names_in(lists)
+    for role in ("rank", "score"):
+        for name in known:
+            if name.lower() == role and name not in names:
+                raise ValueError(
+                    f"{what} has a column {name!r}, and nobody said whether it orders the lists: pass {role}={name!r}; "
+                    "if the rows are in order as they stand, leave that column out"
+                )
+    return names
+
+
+def _long(lists: Any, names: Names, users: Side, items: Side, what: str) -> Iterator[_Part]:
+    """Read a frame or a file, whose rows are entries."""
+    for side in (users, items):
+        if side.ids is None:
+            raise ValueError(
+                f"{what} holds ids, target has no {side.name}_ids: row 5 could mean two {side.name}s. Make target with "
+                f"ids, too (from_frame); if its row numbers are the ids, say so: "
+                f"target.with_ids({side.name}_ids=torch.arange({side.size}))"
+            )
+    order = names.score if names.rank is None else names.rank
+    roles = Roles(names.user, names.item, None, order)
+    for table in (
+        parts_of(lists, roles)
+        if isinstance(lists, (str, Path))
+        else [Table(columns_of(lists, (names.user, names.item, order), what), what)]
+    ):
+        rows = users.rows(table.name(names.user), table.columns[names.user], table)
+        columns = items.rows(table.name(names.item), table.columns[names.item], table)
+        lengths = {names.user: len(rows), names.item: len(columns)}
+        values = None
+        if order is not None:
+            values = numbers_in(table, order)
+            lengths[order] = len(values)
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns of {what} must be equally long, got {lengths}")
+        if values is not None and names.rank is not None:
+            values = _ranks(values, table, names.rank)
+        yield _Part(rows, columns, values, rows, table.first_line)
+
+
+def _ranks(values: Tensor, table: Table, name: str) -> Tensor:
+    """Return ranks as int32, or refuse what is none."""
+    wrong = (values < 0) | (values >= 2**31 - 1)
+    if values.is_floating_point():
+        wrong |= values != values.floor()
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"{table.name(name)} holds {values[row].item()} in {table.row(row)}, which is no rank: 1, 2, 3, ..., 1 = "
+            f"best; numbers of which the highest is best are score={name!r}"
+        )
+    return values.int()
+
+
+def _wide(lists: Any, names: Names, users: Side, items: Side) -> _Part:
+    """Read a dict of lists, or lists and their users."""
+    if names.rank is not None or names.score is not None:
+        role = "score" if names.rank is None else "rank"
+        raise ValueError(
+            f"{role}= names a column of a frame; the lists of a dict {{user: [items]}}, or beside their users, are in "
+            f"order, best first (a dict of columns has the columns {names.user!r} and {names.item!r})"
+        )
+    ids, owners = (list(lists.values()), list(lists)) if isinstance(lists, Mapping) else lists
+    flat, lengths = _flat(ids)
+    if not len(lengths):
+        raise ValueError("lists holds no list")
+    rows = users.rows("the users of lists", owners)
+    if len(rows) != len(lengths):
+        raise ValueError(f"there are {len(lengths)} lists and {len(rows)} users: each list has one user")
+    _check_owners("lists", rows, users)
+    if items.ids is None:
+        columns = row_numbers("the items of lists", flat)
+        listed = columns >= 0
+        columns = columns[listed]
+    else:
+        entries = array_of("the items of lists", flat)
+        kept = (entries == entries) & (entries != -1) & (entries != None)  # noqa: E711  # one by one
+        listed = torch.from_numpy(kept.astype(bool))
+        if bool((entries == -1).any()) and -1 in items.ids:
+            raise ValueError(
+                "-1 fills up lists, but it is an item of target, too: pass a dict or a frame without such entries, and "
+                "another id for the item"
+            )
+        columns = items.rows("the items of lists", entries[kept])
+    return _Part(rows.repeat_interleave(lengths)[listed], columns, None, rows)
+
+
+def _flat(lists: Any) -> tuple[Any, Tensor]:
+    """Return the entries of lists one behind the other, and how long each list is, int64 [B]."""
+    shape = getattr(lists, "shape", None)
+    if shape is not None:
+        if len(shape) != 2:
+            raise ValueError(f"lists must be [lists, places], item ids best first, got shape {[*shape]}")
+        return lists.reshape(-1), torch.full((int(shape[0]),), int(shape[1]), device="cpu")
+    lists = list(lists)
+    kinds = set(map(type, lists))
+    wrong = [kind.__name__ for kind in kinds if kind in (str, bytes, dict, set) or not hasattr(kind, "__len__")]
+    if wrong:
+        raise TypeError(f"each of the lists must be a list of item ids, best first, got {', '.join(sorted(wrong))}")
+    lengths = torch.tensor(list(map(len, lists)), dtype=torch.int64, device="cpu")
+    if kinds == {Tensor}:
+        return torch.cat(lists), lengths
+    return list(chain.from_iterable(each.tolist() if hasattr(each, "tolist") else each for each in lists)), lengths
+
+
+def _recommended(lists: Recommendations, users: Side, items: Side) -> _Part:
+    """Read what `recommend` returned."""
+    ids, owners = lists.ids.cpu(), users.recoded(lists.users.cpu(), lists.user_ids)
+    _check_owners("the recommendations", owners, users)
+    listed = ids >= 0
+    row = listed.nonzero()[:, 0]
+    return _Part(owners[row], items.recoded(ids[listed], lists.item_ids), None, owners)
+
+
+def _check_owners(what: str, rows: Tensor, users: Side) -> None:
+    """Refuse two lists of one user."""
+    ordered, order = rows.sort(stable=True)
+    twice = (ordered[1:] == ordered[:-1]).nonzero()[:, 0]
+    if len(twice):
+        first, second = int(order[twice[0]]), int(order[twice[0] + 1])
+        raise ValueError(
+            f"{what} has two lists of user {users.called(int(ordered[twice[0]]))}, in rows {first} and {second}: pass "
+            "one of them"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------- order
+
+
+def _in_order(parts: Iterable[_Part], source: Source, users: Side, asked: Tensor) -> Listed:
+    """Put the entries of users that are asked for in order."""
+    rows, columns, orders, others = [], [], [], []
+    number, met = 0, False
+    for part in parts:
+        source.first_line = part.first_line
+        number += len(part.owners)
+        if users.ids is None and len(part.owners) and int(part.owners.min()) < 0:
+            raise ValueError(f"the users of {source.what} hold {int(part.owners.min())}: row numbers are 0 or more")
+        wanted = _asked(part.owners, asked)
+        met = met or bool(wanted.any())
+        others.append(torch.unique(part.owners[~wanted]))
+        kept = _asked(part.users, asked)
+        every = bool(kept.all())
+        source.kept.append(kept)
+        rows.append((part.users if every else part.users[kept]).int())
+        narrow = not len(part.items) or int(part.items.max()) < 2**31
+        chosen = part.items if every else part.items[kept]
+        columns.append(chosen.int() if narrow else chosen)
+        if part.order is not None:
+            orders.append(part.order if every else part.order[kept])
+    if not number:
+        raise ValueError(f"{source.what} holds no rows")
+    left_out = torch.unique(torch.cat(others))
+    if not met:
+        raise ValueError(
+            f"no user of {source.what} has ground truth; such as user {users.called(int(left_out[0]))}, while target "
+            f"has {users.called(int(asked.nonzero()[0]))}: are these ids of one kind? (A dict of columns needs the "
+            "columns that user= and item= name.)"
+        )
+    owner, item = _joined(rows), _joined(columns)
+    order = _joined(orders) if orders else None
+    offsets = torch.zeros(users.size + 1, dtype=torch.int64, device="cpu")
+    offsets[1:] = torch.bincount(owner, minlength=users.size).cumsum(0)
+    if source.names is not None and source.names.rank is not None and order is not None:
+        source.places = _by_rank(owner, order, offsets, source, users)
+    else:
+        source.places = _by_score(owner, order)
+    if source.places is not None:
+        unordered, item = item, torch.empty_like(item)
+        for piece in _pieces(len(item)):
+            item[source.places[piece].long()] = unordered[piece]
+    return Listed(offsets, item, source, len(left_out))
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Concatenate parts, and let go of them."""
+    whole = torch.cat(parts)
+    parts.clear()
+    return whole
+
+
+def _asked(rows: Tensor, asked: Tensor) -> Tensor:
+    """Which rows are of users that are asked for, bool [n]."""
+    return (rows < len(asked)) & asked[rows.clamp(max=len(asked) - 1)]
+
+
+def _by_score(owner: Tensor, scores: Tensor | None) -> Tensor | None:
+    """Return the place of each entry by user, highest score first; entries of equal score, or of none, as they stand.
+
+    None = they are in order already.
+    """
+    in_order = owner[1:] >= owner[:-1]
+    if scores is not None:
+        in_order &= (owner[1:] != owner[:-1]) | (scores[1:] <= scores[:-1])
+    if bool(in_order.all()):
+        return None
+    if scores is None:
+        return _places(owner.argsort(stable=True))
+    best_first = scores.argsort(stable=True, descending=True)
+    return _places(best_first[owner[best_first].argsort(stable=True)])
+
+
+def _places(order: Tensor) -> Tensor:
+    """Return where each entry goes, if `order` says which one goes first, second, ..."""
+    places = torch.empty(len(order), dtype=_indices(len(order)), device="cpu")
+    places[order] = torch.arange(len(order), dtype=places.dtype, device="cpu")
+    return places
+
+
+def _indices(n: int) -> torch.dtype:
+    """Return the smaller type that numbers so many entries."""
+    return torch.int32 if n < 2**31 else torch.int64
+
+
+def _by_rank(owner: Tensor, ranks: Tensor, offsets: Tensor, source: Source, users: Side) -> Tensor:
+    """Return the place of each entry, whose rank says it: 1, 2, 3, ... within each list, or 0, 1, 2, ... in all."""
+    lengths = offsets.diff()
+    first = 0 if int((ranks == 0).sum()) == int((lengths > 0).sum()) else 1
+    places = torch.empty(len(ranks), dtype=_indices(len(ranks)), device="cpu")
+    taken = torch.zeros(len(ranks), dtype=torch.bool, device="cpu")
+    fits = True
+    for part in _pieces(len(ranks)):
+        user, behind = owner[part].long(), ranks[part] - first
+        fits = fits and bool(((behind >= 0) & (behind < lengths[user])).all())
+        if fits:
+            at = offsets[user] + behind
+            places[part], taken[at] = at.to(places.dtype), True
+    if not (fits and bool(taken.all())):
+        _refuse_ranks(owner, ranks, first, source, users)
+    return places
+
+
+def _pieces(n: int) -> Iterator[slice]:
+    """Divide entries into pieces small enough for what is computed of them in 64 bits."""
+    return (slice(start, start + _PIECE) for start in range(0, n, _PIECE))
+
+
+def _refuse_ranks(owner: Tensor, ranks: Tensor, first: int, source: Source, users: Side) -> NoReturn:
+    """Say which rank is the first that is missing, or there twice."""
+    order = (owner.long() * (int(ranks.max()) + 1) + ranks).argsort(stable=True)
+    owner, ranks = owner[order], ranks[order]
+    wrong = ranks != first
+    wrong[1:] = (ranks[1:] - ranks[:-1] != 1).where(owner[1:] == owner[:-1], wrong[1:])
+    entry = int(wrong.nonzero()[0])
+    source.places = _places(order)
+    found = f"user {users.called(int(owner[entry]))} has rank {int(ranks[entry])}"
+    if not entry or int(owner[entry - 1]) != int(owner[entry]):
+        found += " as the best"
+    else:
+        before = int(ranks[entry - 1])
+        found += " twice" if int(ranks[entry]) == before else f" after {before}"
+    raise ValueError(
+        f"{source.row(entry)}, {source.column('rank')}: {found}, but ranks must run 1, 2, 3, ... in each list (or 0, "
+        "1, 2, ... in all); if places were left out on purpose, the negated ranks will do as score=..."
+    )

@@ -1,0 +1,454 @@
+"""`Log`: events in the order in which they happened or were written down, repeats and all; and how it is divided."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.checks import check_k, describe
+from torchrecmetrics.events import Events
+from torchrecmetrics.files import read_csv, read_file, read_parquet
+from torchrecmetrics.frames import Roles
+from torchrecmetrics.interactions import Duplicates, Interactions, Reduce
+from torchrecmetrics.saving import read, write
+from torchrecmetrics.times import Times
+from torchrecmetrics.vocabulary import Vocabulary
+
+
+class LogSplit(NamedTuple):
+    """A log divided in three, which share their vocabularies."""
+
+    train: Log
+    valid: Log
+    test: Log
+
+
+class UserSplit(NamedTuple):
+    """A log of which some users are held out; all parts share their vocabularies."""
+
+    fit: Log
+    """All events of the other users, to fit a model on."""
+    train: Log
+    """What is known of the users held out when they get recommendations."""
+    test: Log
+    """What is to be found for them."""
+
+
+class Log:
+    """Events in order: who, what, and if known when and how much; repeats are kept.
+
+    Make one with `from_frame`, `from_csv`, `from_parquet` or `from_file`; divide it with `leave_last_out`,
+    `split_by_time`, `split_random` or `split_users`, whose parts are logs of the same vocabularies; look for faults
+    with `audit`; evaluate on what `to_interactions` makes of it.
+
+    Example:
+        >>> import torchrecmetrics as trm
+        >>> frame = {"user": ["al", "bo", "al", "al"], "item": ["x", "x", "y", "z"], "day": [1, 2, 3, 4]}
+        >>> log = trm.Log.from_frame(frame, time="day")
+        >>> log
+        Log(4 events, 2 users x 3 items, times 1 to 4)
+        >>> train, valid, test = log.leave_last_out()
+        >>> test.items, test.item_ids.ids(test.items)
+        (tensor([2]), ['z'])
+        >>> len(train.to_interactions())
+        2
+    """
+
+    def __init__(self, events: Events) -> None:
+        if events.user_ids is None or events.item_ids is None:
+            raise TypeError("the events of a log have vocabularies: Log.from_frame(...)")
+        self.events = events
+        self.user_ids: Vocabulary = events.user_ids
+        self.item_ids: Vocabulary = events.item_ids
+
+    # ------------------------------------------------------------------------------------------------------- in
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        user: str = "user",
+        item: str = "item",
+        time: str | None = None,
+        value: str | None = None,
+        *,
+        user_ids: Any = None,
+        item_ids: Any = None,
+    ) -> Log:
+        """Read a frame, whose rows are events.
+
+        Args:
+            frame: of pandas, polars, pyarrow or whatever else narwhals reads; a dict of columns; a structured array.
+            user: name of the column of users: whole numbers of any size, text, bytes, categories.
+            item: name of the column of items: as users.
+            time: name of the column of times: numbers or datetimes, both also as text; datetimes without a time zone
+                count as UTC. None = the rows are in order, and nothing is known of when.
+            value: name of the column of values, numbers such as ratings.
+            user_ids: vocabulary of the users, such as `other.user_ids`; default: those that occur, ascending.
+            item_ids: vocabulary of the items, such as `other.item_ids`; default: those that occur, ascending.
+
+        Raises:
+            TypeError: for what is no frame, and columns that hold something else.
+            ValueError: if there is no such column (names the nearest), for missing entries (names column and row), and
+                ids that a given vocabulary does not hold.
+        """
+        return cls(Events.of_frame(frame, Roles(user, item, time, value), user_ids, item_ids))
+
+    @classmethod
+    def from_csv(
+        cls,
+        path: str | Path,
+        user: str = "user",
+        item: str = "item",
+        time: str | None = None,
+        value: str | None = None,
+        *,
+        user_ids: Any = None,
+        item_ids: Any = None,
+        delimiter: str | None = None,
+    ) -> Log:
+        """Read a file of columns with a header; only the columns that are named are kept.
+
+        Ids are whole numbers if all of a column are written as such ("7", not "07"), and text otherwise.
+
+        Args:
+            path: of the file, UTF-8.
+            user: as in `from_frame`.
+            item: as in `from_frame`.
+            time: as in `from_frame`.
+            value: as in `from_frame`.
+            user_ids: as in `from_frame`.
+            item_ids: as in `from_frame`.
+            delimiter: one character; default: "," for .csv, a tab for .tsv.
+
+        Raises:
+            ImportError: without pyarrow, which the extra `frames` brings.
+            ValueError: also for a file that is empty, has no rows, lines of unequal width or another encoding; names
+                the file, the row and the column.
+        """
+        roles = Roles(user, item, time, value)
+        return cls(Events.of_table(read_csv(path, roles, delimiter), roles, user_ids, item_ids))
+
+    @classmethod
+    def from_parquet(
+        cls,
+        path: str | Path,
+        user: str = "user",
+        item: str = "item",
+        time: str | None = None,
+        value: str | None = None,
+        *,
+        user_ids: Any = None,
+        item_ids: Any = None,
+    ) -> Log:
+        """Read a parquet file, row group by row group; only the columns that are named are read.
+
+        Arguments and errors are those of `from_csv`.
+        """
+        roles = Roles(user, item, time, value)
+        return cls(Events.of_table(read_parquet(path, roles), roles, user_ids, item_ids))
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        user: str = "user",
+        item: str = "item",
+        time: str | None = None,
+        value: str | None = None,
+        *,
+        user_ids: Any = None,
+        item_ids: Any = None,
+    ) -> Log:
+        """Read a file of any kind that is known, told by its name and what stands in it; see `files.read_file`.
+
+        csv, tsv, parquet, jsonl, RecBole's .inter, MovieLens' u.data and ratings.dat, lines of `user item item ...`
+        (LightGCN), TREC's runs and qrels. Files without a header have columns named user and item, and what else they
+        hold: rating and timestamp, rank and score, relevance.
+
+        Other arguments and errors are those of `from_csv`.
+
+        Raises:
+            ValueError: also for a file that is none of these, which is never guessed.
+        """
+        roles = Roles(user, item, time, value)
+        return cls(Events.of_table(read_file(path, roles), roles, user_ids, item_ids))
+
+    # ------------------------------------------------------------------------------------------------------- out
+
+    @property
+    def users(self) -> Tensor:
+        """Row number of the user of each event in `user_ids`, int64 [E]."""
+        return self.events.users
+
+    @property
+    def items(self) -> Tensor:
+        """Row number of the item of each event in `item_ids`, int64 [E]."""
+        return self.events.items
+
+    @property
+    def times(self) -> Tensor | None:
+        """When each event was, int64 or float64 [E]: numbers as given, datetimes as `time_unit` since 1970 in UTC."""
+        return None if self.events.times is None else self.events.times.numbers
+
+    @property
+    def time_unit(self) -> str | None:
+        """What `times` count where they were datetimes, such as "s" or "ns"; None where they were numbers."""
+        return None if self.events.times is None else self.events.times.unit
+
+    @property
+    def values(self) -> Tensor | None:
+        """Value of each event, [E]."""
+        return self.events.values
+
+    @property
+    def num_users(self) -> int:
+        """Users of the vocabulary, whether or not they have an event here."""
+        return len(self.user_ids)
+
+    @property
+    def num_items(self) -> int:
+        """Items of the vocabulary, whether or not they have an event here."""
+        return len(self.item_ids)
+
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return len(self.events)
+
+    def __repr__(self) -> str:
+        times = ""
+        if self.events.times is not None and len(self):
+            when = self.events.times
+            times = f", times {when.shown(int(when.when.argmin()))} to {when.shown(int(when.when.argmax()))}"
+        return f"Log({len(self)} events, {self.num_users} users x {self.num_items} items{times})"
+
+    def to_interactions(
+        self,
+        min_value: float | None = None,
+        *,
+        duplicates: Duplicates = "merge",
+        values_reduce: Reduce = "sum",
+    ) -> Interactions:
+        """Return which items each user has, with the vocabularies; repeats are one.
+
+        Args:
+            min_value: only events of at least this value count, such as ratings from 4 on; they are then alike, without
+                values. None = all events, values beside them (as gains in a ground truth).
+            duplicates: as in `Interactions.from_edge_index`.
+            values_reduce: as in `Interactions.from_edge_index`.
+
+        Raises:
+            ValueError: for a `min_value` where there are no values.
+        """
+        events = self.events
+        if min_value is not None:
+            if self.values is None:
+                raise ValueError(f"min_value={min_value!r} needs values: name their column, value=")
+            events = events.take(self.values >= min_value)
+            events = Events(events.users, events.items, events.shape, events.user_ids, events.item_ids)
+        return Interactions.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
+
+    def recode(self, user_ids: Any, item_ids: Any) -> Log:
+        """Return the events as row numbers of other vocabularies, matched by id.
+
+        Args:
+            user_ids: a `Vocabulary`, or what makes one, that holds all users of these events.
+            item_ids: a `Vocabulary`, or what makes one, that holds all items of these events.
+
+        Raises:
+            ValueError: for an id that it does not hold; says which.
+        """
+        sides = []
+        for name, mine, given, rows in (
+            ("user", self.user_ids, user_ids, self.users),
+            ("item", self.item_ids, item_ids, self.items),
+        ):
+            new = Vocabulary.named(f"{name}_ids", given)
+            found = rows if mine == new else mine.rows_in(new)[rows]
+            if bool((found < 0).any()):
+                at = int((found < 0).nonzero()[0])
+                raise ValueError(f"{name}_ids has no {mine[int(rows[at])]!r}, the {name} of event {at}")
+            sides.append((found, new))
+        (users, user_ids), (items, item_ids) = sides
+        shape = (len(user_ids), len(item_ids))
+        return Log(Events(users, items, shape, user_ids, item_ids, self.events.times, self.values))
+
+    def save(self, path: str | Path) -> None:
+        """Write a file that `load` reads, and `torch.load` with its default `weights_only=True`.
+
+        Raises:
+            TypeError: for ids that are neither whole numbers nor text nor bytes.
+        """
+        fields = {
+            "users": self.users,
+            "items": self.items,
+            "times": None if self.events.times is None else self.events.times.state(),
+            "values": self.values,
+            "user_ids": self.user_ids.state(),
+            "item_ids": self.item_ids.state(),
+        }
+        write(path, "Log", fields)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Log:
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: for any other file.
+        """
+        fields = read(path, "Log")
+        user_ids, item_ids = (Vocabulary.from_state(fields[name]) for name in ("user_ids", "item_ids"))
+        times = None if fields["times"] is None else Times.from_state(fields["times"])
+        shape = (len(user_ids), len(item_ids))
+        return cls(Events(fields["users"], fields["items"], shape, user_ids, item_ids, times, fields["values"]))
+
+    # ------------------------------------------------------------------------------------------------------- less
+
+    def k_core(self, n: int) -> Log:
+        """Return the events of users and items that have at least `n` events each among those that are left.
+
+        The largest such set: users and items with fewer are taken out in turns until none is. Vocabularies shrink to
+        what is left, in the same order: what is gone is no candidate.
+
+        Raises:
+            ValueError: if nothing is left.
+        """
+        n = check_k(n, "n")
+        kept = torch.arange(len(self), device="cpu")
+        while True:
+            enough = torch.ones_like(kept, dtype=torch.bool)
+            for side in (self.users[kept], self.items[kept]):
+                enough &= torch.bincount(side)[side] >= n if len(side) else enough
+            if bool(enough.all()):
+                break
+            kept = kept[enough]
+        if not len(kept):
+            raise ValueError(f"no event is left: {self} has no part whose users and items all have {n} events")
+        users, user_rows = torch.unique(self.users[kept], return_inverse=True)
+        items, item_rows = torch.unique(self.items[kept], return_inverse=True)
+        user_ids, item_ids = self.user_ids.take(users), self.item_ids.take(items)
+        left = self.events.take(kept)
+        shape = (len(user_ids), len(item_ids))
+        return Log(Events(user_rows, item_rows, shape, user_ids, item_ids, left.times, left.values))
+
+    def take(self, rows: Tensor) -> Log:
+        """Return some of the events, in their order: int64 [n], or bool [E]; the vocabularies stay whole."""
+        return Log(self.events.take(rows))
+
+    # ------------------------------------------------------------------------------------------------------- splits
+
+    def leave_last_out(self) -> LogSplit:
+        """Put each user's last event into test, the one before into validation, the rest into train.
+
+        Users with fewer than three events stay in train whole. Equal times, or none, keep the order of the log. Many a
+        test event is then older than train events of others (`audit` counts them): `split_by_time` has none.
+        """
+        return self._split(self.events.last_out())
+
+    def split_by_time(self, valid_from: Any, test_from: Any) -> LogSplit:
+        """Put events before `valid_from` into train, those before `test_from` into validation, the rest into test.
+
+        Args:
+            valid_from: what the times are, a number or a datetime (also as text).
+            test_from: likewise, and not before `valid_from`; the same = no validation.
+
+        Raises:
+            TypeError: if a bound is not what the times are.
+            ValueError: if the log has no times, and if no event is left for train or for test.
+        """
+        return self._split(self.events.by_time(valid_from, test_from))
+
+    def split_random(self, ratio: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> LogSplit:
+        """Put events into train, validation and test at random.
+
+        Args:
+            ratio: three numbers >= 0, such as (0.8, 0.1, 0.1) or (8, 1, 1): sizes of the parts, rounded.
+            seed: the same one gives the same parts.
+
+        Raises:
+            ValueError: for ratios that are no three numbers, or make an empty train or test part.
+        """
+        shares = torch.tensor(_three(ratio), dtype=torch.float64, device="cpu")
+        ends = (shares.cumsum(0) / shares.sum() * len(self)).round().long()
+        if not int(ends[0]) or int(ends[1]) == len(self):
+            raise ValueError(f"ratio={ratio!r} leaves no event for {'test' if int(ends[0]) else 'train'}: {self}")
+        part = torch.empty_like(self.users)
+        part[_shuffled(len(self), seed)] = torch.searchsorted(ends, torch.arange(len(self), device="cpu"), right=True)
+        return self._split(part)
+
+    def split_users(self, users: int | float, share_of_items: float = 0.3, seed: int = 0) -> UserSplit:
+        """Hold some users out: part of their items is known, the others are to be found; the rest is to fit a model on.
+
+        Args:
+            users: how many, an int, or which share of those who can be, a float between 0 and 1: users of at least two
+                items are chosen at random.
+            share_of_items: of a user's items, how many are to be found: rounded, at least one, and never all. All
+                events with an item go together.
+            seed: the same one gives the same parts.
+
+        Raises:
+            TypeError: for a number of users that is neither.
+            ValueError: if there are not so many users, and for shares that are none.
+        """
+        if not isinstance(share_of_items, (int, float)) or not 0 < share_of_items < 1:
+            raise ValueError(f"share_of_items must be between 0 and 1, got {share_of_items!r}")
+        pairs, pair = torch.unique(self.users * max(self.num_items, 1) + self.items, return_inverse=True)
+        owner = torch.div(pairs, max(self.num_items, 1), rounding_mode="floor")
+        count = torch.bincount(owner, minlength=self.num_users)
+        able = (count >= 2).nonzero()[:, 0]
+        chosen = able[_shuffled(len(able), seed)[: _how_many(users, len(able))]]
+        held = torch.zeros(self.num_users, dtype=torch.bool, device="cpu")
+        held[chosen] = True
+        order = _shuffled(len(pairs), seed + 1)
+        order = order[owner[order].argsort(stable=True)]
+        place = torch.empty_like(order)
+        place[order] = torch.arange(len(order), device="cpu") - (count.cumsum(0) - count)[owner[order]]
+        wanted = (count * share_of_items).round().long().clamp(min=1).minimum(count - 1)
+        hidden = (place < wanted[owner])[pair] & held[self.users]
+        return UserSplit(self.take(~held[self.users]), self.take(held[self.users] & ~hidden), self.take(hidden))
+
+    def _split(self, part: Tensor) -> LogSplit:
+        return LogSplit(*(self.take(part == which) for which in range(3)))
+
+
+def _three(ratio: Any) -> list[float]:
+    """Return three numbers >= 0 whose sum is positive."""
+    try:
+        shares = [float(share) for share in ratio]
+    except (TypeError, ValueError):
+        shares = []
+    if (
+        isinstance(ratio, str)
+        or len(shares) != 3
+        or not all(0 <= share < float("inf") for share in shares)
+        or not sum(shares)
+    ):
+        raise ValueError(
+            f"ratio must be three numbers >= 0, train, validation and test, such as (0.8, 0.1, 0.1), got {ratio!r}"
+        )
+    return shares
+
+
+def _how_many(users: Any, able: int) -> int:
+    """Return a number of users, given as such or as a share."""
+    if isinstance(users, float):
+        if not 0 < users < 1:
+            raise ValueError(f"users must be a number of users (an int), or a share between 0 and 1, got {users!r}")
+        number = max(1, round(users * able))
+    else:
+        if isinstance(users, bool) or not hasattr(users, "__index__"):
+            raise TypeError(f"users must be a number of users, or a share of them, got {describe(users)}")
+        number = check_k(operator.index(users), "users")
+    if number > able:
+        raise ValueError(f"{number} users are to be held out, but {able} have two items or more")
+    return number
+
+
+def _shuffled(n: int, seed: int) -> Tensor:
+    """Return 0 .. n - 1 in an order that the seed determines."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed), device="cpu")

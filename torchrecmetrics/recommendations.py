@@ -1,0 +1,84 @@
+"""`Recommendations`: what `recommend` found, and whose it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from torchrecmetrics.frames import frame_of
+from torchrecmetrics.vocabulary import Vocabulary
+
+
+class Recommendations(tuple[Tensor, Tensor]):
+    """What `recommend` found, `ids, scores = recommendations`, and whose they are.
+
+    `ids` int64 [n, k] are row numbers of items, best first, -1 where candidates ended; `scores` [n, k] are beside them;
+    `users` int64 [n] are row numbers of users. `user_ids` and `item_ids` say what row numbers stand for, where that is
+    known: where the history (`exclude`) has vocabularies, or `with_ids` gave them.
+    """
+
+    users: Tensor
+    user_ids: Vocabulary | None
+    item_ids: Vocabulary | None
+
+    def __new__(
+        cls,
+        ids: Tensor,
+        scores: Tensor,
+        users: Tensor,
+        user_ids: Vocabulary | None = None,
+        item_ids: Vocabulary | None = None,
+    ) -> Recommendations:
+        """Put them side by side."""
+        made = super().__new__(cls, (ids, scores))
+        made.users, made.user_ids, made.item_ids = users, user_ids, item_ids
+        return made
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (*self, self.users, self.user_ids, self.item_ids)
+
+    @property
+    def ids(self) -> Tensor:
+        """Row numbers of items, int64 [n, k]."""
+        return self[0]
+
+    @property
+    def scores(self) -> Tensor:
+        """Their scores, [n, k]."""
+        return self[1]
+
+    def with_ids(self, user_ids: Any = None, item_ids: Any = None) -> Recommendations:
+        """Return the same with vocabularies; None = as they are.
+
+        Raises:
+            ValueError: for a vocabulary that is too short.
+        """
+        given = [
+            known if ids is None else Vocabulary.named(name, ids)
+            for name, ids, known in (("user_ids", user_ids, self.user_ids), ("item_ids", item_ids, self.item_ids))
+        ]
+        for name, ids, rows in zip(("user_ids", "item_ids"), given, (self.users, self.ids), strict=True):
+            if ids is not None and rows.numel() and len(ids) <= int(rows.max()):
+                raise ValueError(f"{name} holds {len(ids)} ids, but row {int(rows.max())} is recommended")
+        return Recommendations(self.ids, self.scores, self.users, *given)
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the columns user, item, rank (from 1) and score, a row per recommended item; ids where known."""
+        ids, scores = self.ids.cpu(), self.scores.cpu()
+        row, place = (ids >= 0).nonzero(as_tuple=True)
+        users, items = self.users.cpu()[row], ids[row, place]
+        return {
+            "user": users.tolist() if self.user_ids is None else self.user_ids.ids(users),
+            "item": items.tolist() if self.item_ids is None else self.item_ids.ids(items),
+            "rank": (place + 1).tolist(),
+            "score": scores[row, place].tolist(),
+        }
+
+    def to_frame(self, library: str = "pandas") -> Any:
+        """Return the columns of `to_dict` as a frame of "pandas", "polars" or "pyarrow".
+
+        Raises:
+            ImportError: where that library is not installed.
+        """
+        return frame_of(library, self.to_dict())

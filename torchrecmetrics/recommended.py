@@ -1,0 +1,264 @@
+"""`evaluate_lists`: what some recommender listed, against the ground truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.checks import check_choice, nearest
+from torchrecmetrics.collection import Metrics, RecMetricCollection
+from torchrecmetrics.evaluation import Evaluation, Progress, ProgressBar, check_target
+from torchrecmetrics.events import Events
+from torchrecmetrics.files import is_qrels, read_file
+from torchrecmetrics.frames import Roles, Table, columns_of, names_in
+from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.listed import Listed, Names, Side
+from torchrecmetrics.log import Log
+from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
+from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.scoring import History, Place, histories
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_CELLS = 2**19  # listed, relevant and excluded items of a batch, padding included
+
+
+@torch.no_grad()
+def evaluate_lists(
+    metrics: Metrics | RecMetricCollection,
+    lists: Any,
+    *,
+    target: Any,
+    exclude: Any = None,
+    k: int | Iterable[int] | None = None,
+    user: str = "user",
+    item: str = "item",
+    rank: str | None = None,
+    score: str | None = None,
+    complete: bool = False,
+    duplicates: Literal["error", "first"] = "error",
+    progress: bool | Progress = False,
+    **options: Unpack[MetricOptions],
+) -> Evaluation:
+    """Look up what each user was to be recommended in the list that some recommender made, and return the metrics.
+
+    Args:
+        metrics: as in `evaluate`; those that need more than lists (AUROC) are refused.
+        lists: a frame of pandas, polars or pyarrow, a dict of columns or a structured array, a row per listed item; a
+            path (csv, tsv, parquet, jsonl, TREC run, ...); a dict {user: [items]}, best first; a tuple (item ids
+            [B, K], users [B]), best first, lists that end early filled up with -1; or what `recommend` returned.
+        target: ground truth: `Interactions`, a `Log`, a frame or a path. Values of interactions and logs, and the
+            relevance in TREC's qrels, are gains; a frame's, or another file's, rows are all alike.
+        exclude: what leaves the lists, those behind it move up: of the kinds that `target` may be (bool [I] too), or a
+            tuple of these.
+        k: cut-offs, where `metrics` are names.
+        user: name of the column of users, in all frames and files.
+        item: name of the column of items, in all frames and files.
+        rank: name of the column of ranks, which must run 1, 2, 3, ... (or 0, 1, 2, ... throughout) in each list.
+        score: name of the column of scores, highest first; equal scores stay in the order of the rows. TREC's runs
+            are ordered by score, as trec_eval does, unless `rank` is given. Without either rows are in order, users
+            in any; a column that is called rank or score must then not be there.
+        complete: the lists are all that is recommended; an item that is not listed is a miss at every k. Otherwise
+            a list that excluded or repeated items leave shorter than the metrics look is an error, and so are lists
+            that all end before; one that was shorter than others from the start had no more items to recommend.
+        duplicates: an item listed twice for a user is an "error", or only its "first" place stands.
+        progress: as in `evaluate`.
+        options: keyword options for metrics given by name.
+
+    Users of the ground truth without a list score 0 (`num_unserved`), users of lists without ground truth are left out
+    (`num_left_out`). A listed item that the ground truth does not know takes its place as a miss (`num_unknown`).
+    Where `target` has vocabularies, ids are looked up in them, and history that has others is matched by id; where it
+    has none, dicts and tuples hold its row numbers, and frames and files, which hold ids, are refused.
+
+    Lists are read in row groups and kept as numbers, of users with ground truth only.
+
+    Raises:
+        TypeError: for what holds no lists, and ids of another kind than those of `target`.
+        ValueError: for columns that are not there, missing ids, ranks that leave places out, two lists of one user,
+            lists shorter than the metrics look, and as in `evaluate`; names file, row and column.
+
+    Example:
+        >>> import torchrecmetrics as trm
+        >>> truth = {"user": ["al", "bo", "eve"], "item": ["x", "y", "z"]}
+        >>> print(trm.evaluate_lists(["HR", "MRR"], {"al": ["y", "x"], "bo": ["z", "w"]}, target=truth, k=2))
+        HR@2   0.3333 ± 0.3333
+        MRR@2  0.1667 ± 0.1667
+        3 users, 1 without a list, 1 listed item that the ground truth does not know
+    """
+    check_spelling(options)
+    for name in options:
+        if name not in OPTIONS:
+            known = ["exclude", "k", "user", "item", "rank", "score", "complete", "duplicates", "progress", *OPTIONS]
+            raise ValueError(f"evaluate_lists has no option {name!r}{nearest(name, known)}")
+    check_choice("duplicates", duplicates, ("error", "first"))
+    collection = RecMetricCollection.fresh(metrics, k, options).to("cpu")
+    for metric in collection.members:
+        metric.sync_on_compute = False
+    member, needs = collection.members[0], collection.needs
+    names = Names(user, item, rank, score)
+    truth = _interactions("target", target, names)
+    if not len(truth):
+        raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
+    known_items, graded = truth.num_items, truth.values is not None
+    parts = [_history(part, names) for part in histories(exclude)]
+    truth, parts = _in_one_numbering(truth, parts)
+    if member.padding_idx is not None and truth.item_ids is not None:
+        raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
+    users = Side("user", truth.user_ids, truth.num_users)
+    items = Side("item", truth.item_ids, truth.num_items)
+    degree = truth.host_degree
+    listed = Listed.read(lists, names, users, items, degree > 0)
+    history = History(tuple(parts), truth.num_items, Place.of(None, None, truth))
+    excluded = history.lengths(truth.num_users)
+    ids = (degree > 0).nonzero()[:, 0]
+    if member.rules.take_overlap == "error":
+        history.check_overlap(truth, ids, member.padding_idx)
+    lengths = listed.lengths
+    longest = int(lengths.max())
+    if not complete:
+        _check_reach(collection, longest, listed.source.what)
+
+    empty = truth.num_users - len(ids)
+    if empty:
+        collection.update(Ranking.without_relevant(empty, truth.device, needs.score_threshold, graded))
+    sizes = lengths + degree + excluded
+    ids = ids[sizes[ids].argsort(stable=True)]
+    num_repeated = 0
+    with ProgressBar(progress, len(ids)) as bar:
+        for batch in _batches(ids, sizes[ids], needs.depth or 1):
+            relevant = truth.select(batch)
+            # as if it were as wide as the longest of all, but for padding that says no more than one place of it
+            deepest = max(needs.depth or 1, relevant.items.shape[1], int(lengths[batch].max()) + 1)
+            try:
+                ranking = Ranking.from_topk(
+                    listed.select(batch, min(longest, deepest) or 1),
+                    relevant.items,
+                    gains=relevant.values,
+                    exclude=history.select(batch),
+                    complete=complete,
+                    duplicates=duplicates,
+                    padding_idx=member.padding_idx,
+                    overlap=member.rules.take_overlap,
+                    validate_args=member.validate_args,
+                )
+            except ValueError:
+                _explain_repeat(listed, batch, users, items, duplicates)
+                raise
+            if not complete and member.validate_args is not False:
+                _check_shortened(ranking, lengths[batch], needs.depth, batch, users)
+            collection.update(ranking)
+            if ranking.num_repeated is not None:
+                num_repeated += int(ranking.num_repeated.sum())
+            bar.advance(batch, member)
+    return Evaluation(
+        collection,
+        "eager",
+        num_unserved=int((lengths[ids] == 0).sum()),
+        num_left_out=listed.num_left_out,
+        num_unknown=int((listed.items >= known_items).sum()),
+        num_repeated=num_repeated,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- what is given
+
+
+def _interactions(name: str, given: Any, names: Names) -> Interactions:
+    """Read interactions in any form."""
+    if isinstance(given, Interactions):
+        return given.to("cpu")
+    if isinstance(given, Log):
+        return given.to_interactions()
+    if isinstance(given, (str, Path)):
+        judged = is_qrels(given)
+        roles = Roles(names.user, names.item, None, "relevance" if judged else None)
+        events = Events.of_table(read_file(given, roles), roles, None, None)
+        return Interactions.of_events(events, duplicates="error" if judged else "merge")
+    if not names_in(given):
+        check_target(given)
+    roles = Roles(names.user, names.item)
+    return Interactions.of_events(Events.of_table(Table(columns_of(given, roles, name), name), roles, None, None))
+
+
+def _history(given: Any, names: Names) -> Any:
+    """Read history in any form; a mask of items stays one."""
+    if isinstance(given, Tensor):
+        return given.cpu()
+    return _interactions("exclude", given, names)
+
+
+def _in_one_numbering(truth: Interactions, parts: list[Any]) -> tuple[Interactions, list[Any]]:
+    """Return ground truth and history with the same row numbers: items that only the history knows come last."""
+    every = truth.item_ids
+    for part in parts:
+        if every is not None and isinstance(part, Interactions) and part.item_ids is not None:
+            every = every.union(part.item_ids)
+    whole = truth if every is None or every == truth.item_ids else truth.recode(item_ids=every)
+    numbered: list[Any] = []
+    for part in parts:
+        if isinstance(part, Interactions):
+            numbered.append(part.numbered_as(whole))
+        elif part.dtype == torch.bool and part.shape == (truth.num_items,):
+            numbered.append(torch.cat([part, part.new_zeros(whole.num_items - truth.num_items)]))
+        else:
+            numbered.append(part)  # History says what is wrong with it
+    return whole, numbered
+
+
+def _batches(ids: Tensor, sizes: Tensor, depth: int) -> Iterator[Tensor]:
+    """Divide users, in ascending order of `sizes`, into batches of about as many cells."""
+    done = 0
+    while done < len(ids):
+        low, high = 1, len(ids) - done
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = middle * (depth + int(sizes[done + middle - 1])) <= _CELLS
+            low, high = (middle, high) if fits else (low, middle - 1)
+        yield ids[done : done + low]
+        done += low
+
+
+# ------------------------------------------------------------------------------------------------------- what is wrong
+
+
+def _check_reach(collection: RecMetricCollection, longest: int, what: str) -> None:
+    """Refuse lists all of which end before the metrics do."""
+    for label, metric in collection.items():
+        if metric.needs.depth is None or metric.needs.depth > longest:
+            looks = "at the whole ranking" if metric.needs.depth is None else f"at {metric.needs.depth} places"
+            raise ValueError(
+                f"{label} looks {looks}, but the longest list of {what} holds {longest} items: recommend more, or if "
+                "the lists are all that is recommended, complete=True"
+            )
+
+
+def _check_shortened(ranking: Ranking, before: Tensor, depth: int | None, batch: Tensor, users: Side) -> None:
+    """Refuse lists that are shorter than the metrics look since something left them."""
+    left = ranking.num_recommended
+    if left is None or depth is None:
+        return
+    short = (left < depth) & (before >= depth)
+    if bool(short.any()):
+        row = int(short.nonzero()[0])
+        raise ValueError(
+            f"the list of user {users.called(int(batch[row]))} holds {int(left[row])} items after excluded and "
+            f"repeated ones have left it, and the metrics look at {depth} places: recommend k + history, or if the "
+            "lists are all that is recommended, complete=True"
+        )
+
+
+def _explain_repeat(listed: Listed, batch: Tensor, users: Side, items: Side, duplicates: str) -> None:
+    """Say where an item stands for the second time, if one does."""
+    found = listed.repeat(batch) if duplicates == "error" else None
+    if found is not None:
+        user, entry = found
+        raise ValueError(
+            f"{listed.source.row(entry)}, {listed.source.column('item')}: user {users.called(user)} has item "
+            f"{items.called(int(listed.items[entry]))} for the second time; duplicates='first' lets its first place "
+            "stand alone"
+        ) from None

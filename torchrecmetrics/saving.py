@@ -1,0 +1,58 @@
+"""Files that `torch.load` reads by its default, `weights_only=True`: tensors, numbers and text, with their type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_VERSION = 1
+
+
+def write(path: str | Path, type_name: str, fields: dict[str, Any]) -> None:
+    """Write the fields of a value: whole, or not at all."""
+    with _whole(path) as part:
+        torch.save({"torchrecmetrics": type_name, "version": _VERSION, **fields}, part)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write text: whole, or not at all."""
+    with _whole(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _whole(path: str | Path) -> Iterator[Path]:
+    """Let a file be written elsewhere, and put it in its place when it is whole."""
+    path = Path(path)
+    part = path.with_name(path.name + ".part")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read(path: str | Path, type_name: str) -> dict[str, Any]:
+    """Read the fields of a value.
+
+    Raises:
+        ValueError: if the file is none of ours, of a later version, or holds another type.
+    """
+    try:
+        fields = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path} was not written by {type_name}.save: {error}") from error
+    held = fields.get("torchrecmetrics") if isinstance(fields, dict) else None
+    if held is None:
+        raise ValueError(f"{path} was not written by {type_name}.save")
+    if held != type_name:
+        raise ValueError(f"{path} holds {held}, not {type_name}: {held}.load reads it")
+    if fields["version"] > _VERSION:
+        raise ValueError(f"{path} is of version {fields['version']}, later than {_VERSION}: update torchrecmetrics")
+    return dict(fields)

@@ -1,0 +1,291 @@
+"""`Vocabulary`: ids of any type <-> row numbers, in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.checks import check_choice
+from torchrecmetrics.columns import check_range, check_size, check_spread, listed_at, row_numbers
+from torchrecmetrics.ids import Ids, Numbers, Things, alike, from_state, read_ids
+from torchrecmetrics.saving import read, write
+
+
+class Vocabulary:
+    """Ids of any type and their row numbers: id `vocabulary[row]` stands in row `row` of embeddings and interactions.
+
+    Args:
+        ids: [n], each once, in the order of the rows: whole numbers (of any type and size, such as 64-bit hashes),
+            text, bytes, categories of these, or anything else that can be hashed; a list, a tensor, an array, or a
+            column of pandas, polars or pyarrow. Floats count as whole numbers if they are (pandas makes floats of
+            whole numbers where some are missing).
+
+    Raises:
+        TypeError: for ids of several kinds, floats, and what is no list or array.
+        ValueError: for a missing id (says in which row) or one that is listed twice (says which).
+
+    Two vocabularies are equal if they hold the same ids in the same order.
+
+    Example:
+        >>> import torchrecmetrics as trm
+        >>> users = trm.Vocabulary(["al", "bo", "eve"])
+        >>> users.rows(["eve", "al"]), users[1], "zoe" in users, len(users)
+        (tensor([2, 0]), 'bo', False, 3)
+        >>> users.rows(["zoe", "bo"], unknown="mark")
+        tensor([-1,  1])
+    """
+
+    def __init__(self, ids: Any) -> None:
+        self._ids = _entries("ids", ids)
+
+    @classmethod
+    def named(cls, name: str, ids: Any) -> Vocabulary:
+        """Return a vocabulary as it is, or make one of ids, `name` in messages."""
+        return ids if isinstance(ids, Vocabulary) else cls._of(_entries(name, ids))
+
+    @classmethod
+    def number(
+        cls, ids: Any, name: str = "ids", row_name: Callable[[int], str] = "row {}".format
+    ) -> tuple[Vocabulary, Tensor]:
+        """Give the distinct ids of a column row numbers, ascending: the order of the column does not matter.
+
+        Whole numbers 0 .. n - 1 that all occur keep their numbers.
+
+        Args:
+            ids: [E], as in the constructor, each as often as may be.
+            name: of the column, for messages.
+            row_name: how messages call a row.
+
+        Returns:
+            The vocabulary, and the row number of each entry, int64 [E].
+
+        Raises:
+            TypeError: as the constructor does.
+            ValueError: for a missing id; says in which row.
+
+        Example:
+            >>> import torchrecmetrics as trm
+            >>> vocabulary, rows = trm.Vocabulary.number(["b", "a", "b"])
+            >>> list(vocabulary), rows
+            (['a', 'b'], tensor([1, 0, 1]))
+        """
+        distinct, rows = _complete(name, ids, row_name).numbered()
+        return cls._of(distinct), rows
+
+    @classmethod
+    def _of(cls, ids: Ids) -> Vocabulary:
+        made = cls.__new__(cls)
+        made._ids = ids
+        return made
+
+    @property
+    def kind(self) -> str:
+        """What the ids are: "whole numbers", "text", "bytes", or the name of their type."""
+        return self._ids.kind
+
+    def rows(self, ids: Any, *, unknown: Literal["error", "mark"] = "error") -> Tensor:
+        """Return the row numbers of ids.
+
+        Args:
+            ids: [E], of the kind that the vocabulary holds (text is no number).
+            unknown: an id that is not in the vocabulary, or missing, is an "error", or is "mark"ed by -1.
+
+        Returns:
+            int64 [E], on the CPU.
+
+        Raises:
+            TypeError: for ids of another kind.
+            ValueError: for an unknown id; says which, and in which row.
+        """
+        check_choice("unknown", unknown, ("error", "mark"))
+        found = self.rows_of("ids", ids, "the vocabulary")
+        if unknown == "error" and bool((found < 0).any()):
+            row = int((found < 0).nonzero()[0])
+            raise ValueError(
+                f"{int((found < 0).sum())} of {len(found)} ids are not in the vocabulary, the first in row {row}: "
+                f"{listed_at(ids, row)!r}; unknown='mark' gives -1 for them"
+            )
+        return found
+
+    def ids(self, rows: Any) -> list[Any]:
+        """Return the ids in rows: whole numbers [n], each >= 0.
+
+        Raises:
+            ValueError: for a row number that is out of range.
+        """
+        wanted = rows if isinstance(rows, Tensor) else row_numbers("rows", rows)
+        if wanted.dim() != 1 or wanted.is_floating_point() or wanted.dtype == torch.bool:
+            raise ValueError(f"rows must be whole numbers [n], got {wanted.dtype} {list(wanted.shape)}")
+        wanted = wanted.detach().cpu().long()
+        hint = "; take ids[ids >= 0] of a list that is filled up with -1" if bool((wanted < 0).any()) else ""
+        check_range("rows", wanted, 0, len(self), hint)
+        return self._ids.take(wanted).tolist()
+
+    def union(self, other: Any) -> Vocabulary:
+        """Return these ids, which keep their rows, and behind them those that only `other` has, in its order."""
+        other = Vocabulary.named("other", other)
+        self._check_kind("other", other._ids, "the vocabulary")
+        if not len(self) or not len(other):
+            return other if len(other) else self
+        mine, theirs = alike(self._ids, other._ids)
+        new = (mine.find(theirs) < 0).nonzero()[:, 0]
+        return Vocabulary._of(mine.joined(theirs.take(new))) if len(new) else self
+
+    def rows_in(self, other: Vocabulary) -> Tensor:
+        """Return the row of each of these ids in another vocabulary, int64 [n]; -1 = it is not there.
+
+        Raises:
+            TypeError: if the two hold ids of unequal kinds.
+        """
+        other._check_kind("the one", self._ids, "the other")
+        if not len(self) or not len(other):
+            return torch.full((len(self),), -1, device="cpu")
+        theirs, mine = alike(other._ids, self._ids)
+        return theirs.find(mine)
+
+    def take(self, rows: Tensor) -> Vocabulary:
+        """Return the vocabulary of some rows, int64 [n], each once."""
+        return Vocabulary._of(self._ids.take(rows))
+
+    def save(self, path: str | Path) -> None:
+        """Write a file that `load` reads, and `torch.load` with its default `weights_only=True`.
+
+        Raises:
+            TypeError: for ids that are neither whole numbers nor text nor bytes.
+        """
+        write(path, "Vocabulary", self.state())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Vocabulary:
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: for any other file.
+        """
+        return cls.from_state(read(path, "Vocabulary"))
+
+    def state(self) -> dict[str, Any]:
+        """Return the ids as tensors, numbers and text."""
+        return self._ids.state()
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Vocabulary:
+        """Return the vocabulary whose `state` this is."""
+        return cls._of(from_state(state))
+
+    def rows_of(self, name: str, column: Any, where: str) -> Tensor:
+        """Return row numbers of a column, int64 [E]; -1 = unknown or missing; both have a name in messages."""
+        asked, missing = read_ids(name, column)
+        if asked.kind == "floats" and self.kind == "whole numbers":
+            asked = _whole(asked)
+        self._check_kind(name, asked, where)
+        if len(asked) and len(self):
+            mine, theirs = alike(self._ids, asked)
+            found = mine.find(theirs)
+        else:
+            found = torch.full((len(asked),), -1, device="cpu")
+        if missing is None:
+            return found
+        rows = torch.full((len(missing),), -1, device="cpu")
+        rows[~missing] = found
+        return rows
+
+    def _check_kind(self, name: str, asked: Ids, where: str) -> None:
+        """Refuse ids that cannot be compared with these."""
+        if len(asked) and len(self) and asked.kind != self.kind:
+            raise TypeError(
+                f"{name} {_holds(name)} {asked.kind} ({asked.at(0)!r}), {where} {_holds(where)} {self.kind} "
+                f"({self._ids.at(0)!r}): they cannot be compared; convert one of the two"
+            )
+
+    def __getitem__(self, row: int) -> Any:
+        row = check_size("row", row)
+        if row >= len(self):
+            raise IndexError(f"row {row} of a vocabulary of {len(self)}")
+        return self._ids.at(row)
+
+    def __contains__(self, one: object) -> bool:
+        try:
+            return bool(self.rows_of("ids", [one], "the vocabulary")[0] >= 0)
+        except (TypeError, ValueError):
+            return False
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._ids.tolist())
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and (self is other or self._ids.same(other._ids))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(self._ids.at(row)) for row in range(min(3, len(self))))
+        return f"Vocabulary({len(self)} ids, {self.kind}: {shown}{', ...' if len(self) > 3 else ''})"
+
+
+def _holds(name: str) -> str:
+    """Say for a message what a column does with ids."""
+    return "are" if name.endswith("s") else "holds"
+
+
+def _complete(name: str, column: Any, row_name: Callable[[int], str] = "row {}".format) -> Ids:
+    """Read a column of ids without a gap."""
+    if isinstance(column, (dict, set, frozenset, str, bytes)) or not hasattr(column, "__len__"):
+        raise TypeError(f"{name} must be a list or an array, got {type(column).__name__}: list(...)")
+    ids, missing = read_ids(name, column)
+    if missing is not None:
+        raise ValueError(
+            f"{name} holds a missing value: {int(missing.sum())} of {len(missing)} rows, the first is "
+            f"{row_name(int(missing.nonzero()[0]))}; leave them out"
+        )
+    if ids.kind == "floats":
+        ids = _whole(ids)
+        if ids.kind == "floats":
+            raise TypeError(
+                f"{name} {_holds(name)} floats such as {ids.at(0)!r}, which are no ids: make them whole numbers or text"
+            )
+    return ids
+
+
+def _entries(name: str, column: Any) -> Ids:
+    """Read a column of ids, each once."""
+    if isinstance(column, Vocabulary):
+        return column._ids
+    ids = _complete(name, column)
+    twice = ids.repeat()
+    if twice is not None:
+        raise ValueError(
+            f"{name} lists {ids.at(twice[0])!r} twice, in rows {twice[0]} and {twice[1]}: each id has one row "
+            "(Vocabulary.number takes a column with repeats)"
+        )
+    return ids
+
+
+def _whole(floats: Ids) -> Ids:
+    """Return floats as whole numbers if all of them are, and as they are otherwise."""
+    values = torch.tensor(floats.tolist(), dtype=torch.float64, device="cpu")
+    whole = bool(((values.abs() < 2**53) & (values == values.floor())).all())
+    return Numbers(values.long()) if whole else Things(floats.tolist(), "floats")
+
+
+def codes_of(
+    name: str, column: Any, vocabulary: Any, size: int | None, stacklevel: int
+) -> tuple[Tensor, int, Vocabulary | None]:
+    """Row numbers of a column, -1 = not in its vocabulary; how many rows there are; and the vocabulary, if any."""
+    if vocabulary is None:
+        codes = row_numbers(name, column, f", or come with a vocabulary such as {name[:-1]}_ids=sorted(set({name}))")
+        if size is None:
+            size = int(codes.max()) + 1 if len(codes) else 0
+            check_spread(name, codes, f", or num_{name}={size} where there are so many", stacklevel + 1)
+        size = check_size(f"num_{name}", size)
+        check_range(name, codes, 0, size, "")
+        return codes, size, None
+    if size is not None:
+        raise ValueError(f"num_{name} follows from {name[:-1]}_ids: give one of the two")
+    known = Vocabulary.named(f"{name[:-1]}_ids", vocabulary)
+    return known.rows_of(name, column, f"{name[:-1]}_ids"), len(known), known
