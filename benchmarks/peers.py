@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -87,6 +88,69 @@ def ours_from_lists(lists: Tensor, target: Tensor, names: Sequence[str], cutoffs
         return _floats(metrics.compute())
 
     return run
+
+
+class Files(NamedTuple):
+    """Where lists and ground truth are."""
+
+    lists: Path
+    truth: Path
+
+
+def parquet_files(folder: Path, lists: Tensor, relevant: Tensor, few: int) -> tuple[Files, Files]:
+    """Write lists [U, K] and relevant items [U, T] of users called 7_000_000, ...: for all, and for a few of them."""
+    all_of_them, some = (
+        Files(folder / f"lists-{rows}.parquet", folder / f"truth-{rows}.parquet") for rows in (len(lists), few)
+    )
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:  # nobody can take part
+        return all_of_them, some
+    for rows, files in ((len(lists), all_of_them), (few, some)):
+        for path, items in zip(files, (lists[:rows], relevant[:rows]), strict=True):
+            users = (7_000_000 + torch.arange(rows)).repeat_interleave(items.shape[1])
+            columns = {"user": users.numpy(), "item": items.flatten().numpy()}
+            if path == files.lists:
+                columns["rank"] = torch.arange(1, items.shape[1] + 1).repeat(rows).numpy()
+            parquet.write_table(pa.table(columns), path)
+    return all_of_them, some
+
+
+def ours_from_files(files: Files, names: Sequence[str], cutoffs: Sequence[int]) -> Run:
+    """Evaluate files: reading, ids and metrics."""
+    import narwhals  # noqa: F401  # the door to files
+
+    def run() -> Values:
+        return _floats(trm.evaluate_lists(list(names), files.lists, target=files.truth, rank="rank", k=list(cutoffs)))
+
+    return run
+
+
+def ours_vocabulary(number: int) -> Run:
+    """Give each of some different ids of text its number."""
+    ids = _ids_of_text(number)
+
+    def run() -> None:
+        trm.Vocabulary(ids)
+
+    return run
+
+
+def pandas_factorize(number: int) -> Run:
+    """Do the same by pandas, which takes arrays."""
+    import pandas as pd
+
+    ids = np.array(_ids_of_text(number), dtype=object)
+
+    def run() -> None:
+        pd.factorize(ids)
+
+    return run
+
+
+def _ids_of_text(number: int) -> list[str]:
+    return [f"user-{each * 2_654_435_761 % 2**32:x}" for each in range(number)]
 
 
 def ours_streaming(problem: Problem, target: Tensor, k: int, how: str) -> Run:
@@ -402,14 +466,40 @@ def torchmetrics_from_triple(
     return run
 
 
+def ranx_from_files(files: Files, names: Sequence[str], cutoffs: Sequence[int]) -> Run:
+    """Run ranx on frames of pandas, read from files; it wants ids of text, and scores."""
+    import pandas as pd
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import ranx as package
+
+    labels = {f"{_RANX[name]}@{k}": f"{name}@{k}" for name in names for k in cutoffs}
+
+    def run() -> Values:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            text, objects = ({"user": kind, "item": kind} for kind in (str, object))
+            listed, judged = (pd.read_parquet(path).astype(text).astype(objects) for path in files)
+            listed, judged = listed.assign(score=1 / listed["rank"]), judged.assign(score=1)
+            qrels = package.Qrels.from_df(judged, "user", "item", "score")
+            made = package.Run.from_df(listed, "user", "item", "score")
+            found = package.evaluate(qrels, made, list(labels), make_comparable=True)
+        return {labels[name]: float(value) for name, value in found.items()}
+
+    return run
+
+
+_RANX = {"HR": "hit_rate", "NDCG": "ndcg", "MRR": "mrr", "Precision": "precision", "Recall": "recall", "MAP": "map"}
+
+
 def ranx(lists: Tensor, relevant: Tensor, names: Sequence[str], cutoffs: Sequence[int]) -> Run:
     """ranx, compiled by numba in the warm-up, on its own Qrels and Run."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import ranx as package
 
-    known = {"HR": "hit_rate", "NDCG": "ndcg", "MRR": "mrr", "Precision": "precision", "Recall": "recall", "MAP": "map"}
-    labels = {f"{known[name]}@{k}": f"{name}@{k}" for name in names for k in cutoffs}
+    labels = {f"{_RANX[name]}@{k}": f"{name}@{k}" for name in names for k in cutoffs}
     judged: dict[str, dict[str, int]] = {str(row): {} for row in range(len(lists))}
     for row, item in relevant.T.tolist():
         judged[str(row)][str(item)] = 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -300,5 +302,38 @@ def c8(tiny: bool, data: Path) -> Iterator[Case]:
         yield Case("C8", names[how], text, rows, entrants, partial(expected, problem), [goal])
 
 
+def c9(tiny: bool, data: Path) -> Iterator[Case]:
+    """Read lists and ground truth from parquet files, as other frameworks leave them; and what ids cost."""
+    rows, few, depth, size = (200, 50, 20, 1_000) if tiny else (500_000, 20_000, 20, 20_000)
+    torch.manual_seed(0)
+    # 40 different items a user: a step that has no divisor with the number of items
+    ranked = (torch.randint(size, (rows, 1)) + 7_919 * torch.arange(2 * depth)) % size
+    place = _two_of(rows, 2 * depth)
+    with tempfile.TemporaryDirectory() as folder:
+        ours, theirs = peers.parquet_files(Path(folder), ranked[:, :depth], ranked.gather(1, place), few)
+        entrants = [
+            contender("ours", partial(peers.ours_from_files, ours, NAMES, CUTOFFS)),
+            contender("ranx", partial(peers.ranx_from_files, theirs, NAMES, CUTOFFS), few, 3),
+        ]
+        places = (place + 1).double().masked_fill(place >= depth, torch.inf).sort(1).values.numpy()
+        answer = partial(formulas, places, np.full(rows, 2), CUTOFFS)
+        text = f"parquet: {rows:,} users with lists of {depth}, 2 relevant items each; {METRICS}"
+        goals = [Goal("ours", 10_000), Goal("ranx", 1 / 0.3, "ours", at_least=True), Goal("ours", 600, memory=True)]
+        yield Case("C9", "lists in files", text, rows, entrants, answer, goals)
+    number = 1_000 if tiny else 1_000_000
+    entrants = [
+        contender("ours", partial(peers.ours_vocabulary, number)),
+        contender("pandas.factorize", partial(peers.pandas_factorize, number)),
+    ]
+    text = f"{number:,} different ids of text, in a list"
+    yield Case("C9", "vocabulary", text, number, entrants, dict, [Goal("ours", 2, "pandas.factorize")])
+
+
+def _two_of(rows: int, size: int) -> Tensor:
+    """Return two different numbers below `size` in every row, int64 [rows, 2]."""
+    first, step = torch.randint(size, (rows,)), torch.randint(1, size, (rows,))
+    return torch.stack([first, (first + step) % size], 1)
+
+
 # C7 is the number of calls that reach the device: tests/test_calls.py
-ROWS: dict[str, Row] = {"C1": c1, "C2": c2, "C3": c3, "C4": c4, "C5": c5, "C6": c6, "C8": c8}
+ROWS: dict[str, Row] = {"C1": c1, "C2": c2, "C3": c3, "C4": c4, "C5": c5, "C6": c6, "C8": c8, "C9": c9}

@@ -8,7 +8,7 @@ import torch
 
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Log
-from torchrecmetrics.log import LogSplit
+from torchrecmetrics.data.log import LogSplit
 
 USERS, ITEMS = 30, 40
 

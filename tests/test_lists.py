@@ -140,7 +140,7 @@ def test_every_kind_of_file_gets_the_same(suffix, tmp_path, monkeypatch):
     else:
         pairs.to_csv(truth, index=False)
     if suffix == "parquet":
-        monkeypatch.setattr("torchrecmetrics.files._ROWS_AT_ONCE", 7)
+        monkeypatch.setattr("torchrecmetrics.data.files._ROWS_AT_ONCE", 7)
         frame.to_parquet(path, row_group_size=11)
     elif suffix == "jsonl":
         frame.to_json(path, orient="records", lines=True)
@@ -418,7 +418,7 @@ def test_batches_change_nothing(monkeypatch):
     truth = {"user": [*range(60), *range(60)], "item": [n % 50 for n in range(60)] + [(n + 7) % 50 for n in range(60)]}
     had = {"user": [*range(60)], "item": [(n + 20) % 50 for n in range(60)]}
     whole = evaluate_lists([*NAMES, "RPrecision"], lists, target=truth, exclude=had, k=[1, 5])
-    monkeypatch.setattr("torchrecmetrics.recommended._CELLS", 50)
+    monkeypatch.setattr("torchrecmetrics.evaluation.lists._CELLS", 50)
     shown = []
     parts = evaluate_lists(
         [*NAMES, "RPrecision"], lists, target=truth, exclude=had, k=[1, 5], progress=lambda *done: shown.append(done)
@@ -436,7 +436,7 @@ def test_a_short_list_is_whole_in_every_batch(monkeypatch):
     truth["user"] = ["al" if user == "a" else "bo" for user in truth["user"]]
     had = {"user": ["al"], "item": ["y"]}
     whole = evaluate_lists("RPrecision", lists, target=truth, exclude=had)
-    monkeypatch.setattr("torchrecmetrics.recommended._CELLS", 1)
+    monkeypatch.setattr("torchrecmetrics.evaluation.lists._CELLS", 1)
     same(evaluate_lists("RPrecision", lists, target=truth, exclude=had), whole)
     assert float(whole["RPrecision"]) == pytest.approx((1 / 3 + 1) / 2)
 

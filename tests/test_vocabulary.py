@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Vocabulary
-from torchrecmetrics.saving import write
+from torchrecmetrics.data.saving import write
 
 IDS = st.one_of(
     st.lists(st.integers(-5, 5), max_size=12),

@@ -1,17 +1,17 @@
 """Recommender-system metrics for PyTorch: exact, on the GPU, one kernel call for all of them."""
 
 from torchrecmetrics import metrics
-from torchrecmetrics.audit import Audit, audit
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.evaluation import Evaluation, evaluate, recommend
-from torchrecmetrics.interactions import Interactions
-from torchrecmetrics.log import Log
+from torchrecmetrics.data.audit import Audit, audit
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.data.log import Log
+from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.evaluation.catalogue import Evaluation, evaluate, recommend
+from torchrecmetrics.evaluation.lists import evaluate_lists
+from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.ranking import Ranking, get_topk_ranks
-from torchrecmetrics.recommendations import Recommendations
-from torchrecmetrics.recommended import evaluate_lists
-from torchrecmetrics.vocabulary import Vocabulary
 
 __version__ = "0.1.0"
 

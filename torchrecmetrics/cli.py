@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchrecmetrics.audit import audit
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.evaluation import Evaluation
-from torchrecmetrics.log import Log, LogSplit
+from torchrecmetrics.data.audit import audit
+from torchrecmetrics.data.log import Log, LogSplit
+from torchrecmetrics.data.saving import write_text
+from torchrecmetrics.evaluation.catalogue import Evaluation
+from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.recommended import evaluate_lists
-from torchrecmetrics.saving import write_text
 
 #: What the shell gets.
 FINE, BELOW, BAD_INPUT = 0, 1, 2

@@ -16,7 +16,7 @@ from torchmetrics import Metric, MetricCollection
 
 from torchrecmetrics import metrics as _metrics
 from torchrecmetrics.checks import check_k, describe
-from torchrecmetrics.interactions import Batch
+from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import MetricOptions, check_spelling
 from torchrecmetrics.panel import BatchRows, Panel

@@ -20,7 +20,7 @@ from torchrecmetrics.checks import (
     in_words,
     nearest,
 )
-from torchrecmetrics.interactions import Batch
+from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.options import (
     NOT_K,

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
-from torchrecmetrics.evaluation import Evaluation, check_target, evaluate
-from torchrecmetrics.interactions import Interactions
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.evaluation.catalogue import Evaluation, check_target, evaluate
+from torchrecmetrics.evaluation.scoring import Budget, Histories, ScoreFunction, Terms, evaluating
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.processes import together
-from torchrecmetrics.scoring import Budget, Histories, ScoreFunction, Terms, evaluating
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

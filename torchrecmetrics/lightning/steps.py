@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchrecmetrics.checks import VIOLATIONS, Faults, describe, in_words
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
-from torchrecmetrics.interactions import Batch, Interactions
+from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, left_out, share_of
 from torchrecmetrics.options import MetricOptions

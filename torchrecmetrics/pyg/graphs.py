@@ -11,10 +11,10 @@ from torch_geometric.data import HeteroData
 
 from torchrecmetrics.checks import describe, nearest
 from torchrecmetrics.collection import Metrics, RecMetricCollection
-from torchrecmetrics.evaluation import EvaluateOptions, Evaluation, check_target
-from torchrecmetrics.evaluation import evaluate as evaluate_embeddings
-from torchrecmetrics.interactions import Interactions
-from torchrecmetrics.scoring import Histories, evaluating
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.evaluation.catalogue import EvaluateOptions, Evaluation, check_target
+from torchrecmetrics.evaluation.catalogue import evaluate as evaluate_embeddings
+from torchrecmetrics.evaluation.scoring import Histories, evaluating
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchrecmetrics.arrays import search
 from torchrecmetrics.checks import Checks, check_device, check_ids, check_strided
-from torchrecmetrics.interactions import Batch
+from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.ranking.rules import Rules
 
 Exclude: TypeAlias = Tensor | Batch | tuple[Tensor | Batch, ...]

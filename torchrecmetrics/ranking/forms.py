@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from torchrecmetrics.checks import describe
-from torchrecmetrics.interactions import Batch
+from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.ranking import Exclude, Needs, Ranking, Reach, Rules
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from torchrecmetrics.arrays import constant, counting, float_dtype, group_mean, keep, search
 from torchrecmetrics.checks import Checks, Faults, check_cutoffs, check_k, in_words
+from torchrecmetrics.data.saving import read, write
 from torchrecmetrics.kernels import Kernels
-from torchrecmetrics.saving import read, write
 
 if TYPE_CHECKING:
     from typing_extensions import Self, TypeVarTuple, Unpack

@@ -19,7 +19,7 @@ from torchrecmetrics.checks import (
     check_score_threshold,
     check_scores,
 )
-from torchrecmetrics.interactions import Batch
+from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.kernels import KernelChoice, Products, Question
 from torchrecmetrics.ranking.excluded import Exclude
 from torchrecmetrics.ranking.rules import Needs, Overlap, Rules, Ties

@@ -19,7 +19,7 @@ from torchrecmetrics.checks import (
     describe,
     shown,
 )
-from torchrecmetrics.interactions import Batch
+from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.ranking.excluded import Exclude, Excluded
 from torchrecmetrics.ranking.rules import Rules
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchrecmetrics.arrays import float_dtype, keep, scalar, search
 from torchrecmetrics.checks import Checks, Validation, check_choice, check_ids, check_integer_target, shown
-from torchrecmetrics.interactions import Batch
+from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.ranking.excluded import Exclude
 from torchrecmetrics.ranking.places import Graded, Places, Reach
 from torchrecmetrics.ranking.rules import Overlap, Rules

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from torchrecmetrics.frames import frame_of
+from torchrecmetrics.data.frames import frame_of
 
 _GAPS = {"k": "whole numbers", "group": "text", "low": "floats", "high": "floats"}
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.checks import ID_DTYPES
-from torchrecmetrics.columns import check_container, exact, words_of
-from torchrecmetrics.frames import arrow, arrow_array, compute
+from torchrecmetrics.data.columns import check_container, exact, words_of
+from torchrecmetrics.data.frames import arrow, arrow_array, compute
 
 _LOWEST = -(2**63)
 _TEXT = {str: "text", bytes: "bytes"}

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.frames import Roles, Table, check_names, compute, distinct, needed
+from torchrecmetrics.data.frames import Roles, Table, check_names, compute, distinct, needed
 
 # what stands for nothing in files of text; in quotes it is an id like others
 _MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]

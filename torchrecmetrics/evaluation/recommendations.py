@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from torchrecmetrics.frames import frame_of
-from torchrecmetrics.vocabulary import Vocabulary
+from torchrecmetrics.data.frames import frame_of
+from torchrecmetrics.data.vocabulary import Vocabulary
 
 
 class Recommendations(tuple[Tensor, Tensor]):

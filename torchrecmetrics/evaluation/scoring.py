@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchrecmetrics.checks import ID_DTYPES, as_interactions, check_k, check_strided, describe
-from torchrecmetrics.interactions import Batch, Interactions
+from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Products
 from torchrecmetrics.ranking import Exclude, ScoreRows
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.checks import describe
-from torchrecmetrics.columns import array_of, row_numbers
-from torchrecmetrics.events import numbers_in
-from torchrecmetrics.files import is_run, names_of, parts_of
-from torchrecmetrics.frames import Roles, Table, columns_of, distinct, names_in
-from torchrecmetrics.recommendations import Recommendations
-from torchrecmetrics.vocabulary import Vocabulary
+from torchrecmetrics.data.columns import array_of, row_numbers
+from torchrecmetrics.data.events import numbers_in
+from torchrecmetrics.data.files import is_run, names_of, parts_of
+from torchrecmetrics.data.frames import Roles, Table, columns_of, distinct, names_in
+from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.evaluation.recommendations import Recommendations
 
 _PIECE = 2**20
 

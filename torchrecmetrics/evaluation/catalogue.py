@@ -14,15 +14,10 @@ from torch import Tensor
 from torchrecmetrics import kernels
 from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words, nearest
 from torchrecmetrics.collection import Metrics, RecMetricCollection
-from torchrecmetrics.exports import Exported, ResultRow
-from torchrecmetrics.interactions import Batch, Interactions
-from torchrecmetrics.kernels import Kernels
-from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
-from torchrecmetrics.processes import together
-from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.recommendations import Recommendations
-from torchrecmetrics.scoring import (
+from torchrecmetrics.data.interactions import Batch, Interactions
+from torchrecmetrics.evaluation.exports import Exported, ResultRow
+from torchrecmetrics.evaluation.recommendations import Recommendations
+from torchrecmetrics.evaluation.scoring import (
     Budget,
     EmbeddingScorer,
     Histories,
@@ -36,6 +31,11 @@ from torchrecmetrics.scoring import (
     histories,
     scorer_of,
 )
+from torchrecmetrics.kernels import Kernels
+from torchrecmetrics.metric import RankingMetric
+from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
+from torchrecmetrics.processes import together
+from torchrecmetrics.ranking import Ranking
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

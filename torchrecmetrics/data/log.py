@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.checks import check_k, describe
-from torchrecmetrics.events import Events
-from torchrecmetrics.files import read_csv, read_file, read_parquet
-from torchrecmetrics.frames import Roles
-from torchrecmetrics.interactions import Duplicates, Interactions, Reduce
-from torchrecmetrics.saving import read, write
-from torchrecmetrics.times import Times
-from torchrecmetrics.vocabulary import Vocabulary
+from torchrecmetrics.data.events import Events
+from torchrecmetrics.data.files import read_csv, read_file, read_parquet
+from torchrecmetrics.data.frames import Roles
+from torchrecmetrics.data.interactions import Duplicates, Interactions, Reduce
+from torchrecmetrics.data.saving import read, write
+from torchrecmetrics.data.times import Times
+from torchrecmetrics.data.vocabulary import Vocabulary
 
 
 class LogSplit(NamedTuple):

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.columns import listed_at, values_of, words_of
-from torchrecmetrics.frames import Roles, Table, columns_of, decoded, gap_in
-from torchrecmetrics.times import Times
-from torchrecmetrics.vocabulary import Vocabulary, codes_of
+from torchrecmetrics.data.columns import listed_at, values_of, words_of
+from torchrecmetrics.data.frames import Roles, Table, columns_of, decoded, gap_in
+from torchrecmetrics.data.times import Times
+from torchrecmetrics.data.vocabulary import Vocabulary, codes_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.columns import exact, words_of
+from torchrecmetrics.data.columns import exact, words_of
 
 _UNITS = ("s", "ms", "us", "ns", "ps", "fs", "as")
 

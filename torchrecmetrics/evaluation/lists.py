@@ -11,16 +11,16 @@ from torch import Tensor
 
 from torchrecmetrics.checks import check_choice, nearest
 from torchrecmetrics.collection import Metrics, RecMetricCollection
-from torchrecmetrics.evaluation import Evaluation, Progress, ProgressBar, check_target
-from torchrecmetrics.events import Events
-from torchrecmetrics.files import is_qrels, read_file
-from torchrecmetrics.frames import Roles, Table, columns_of, names_in
-from torchrecmetrics.interactions import Interactions
-from torchrecmetrics.listed import Listed, Names, Side
-from torchrecmetrics.log import Log
+from torchrecmetrics.data.events import Events
+from torchrecmetrics.data.files import is_qrels, read_file
+from torchrecmetrics.data.frames import Roles, Table, columns_of, names_in
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.data.log import Log
+from torchrecmetrics.evaluation.catalogue import Evaluation, Progress, ProgressBar, check_target
+from torchrecmetrics.evaluation.listed import Listed, Names, Side
+from torchrecmetrics.evaluation.scoring import History, Place, histories
 from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
 from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.scoring import History, Place, histories
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

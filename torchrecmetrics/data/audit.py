@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.checks import describe, nearest
-from torchrecmetrics.events import Events
-from torchrecmetrics.interactions import Interactions, Split
-from torchrecmetrics.log import Log, LogSplit, UserSplit
-from torchrecmetrics.times import in_one_unit
-from torchrecmetrics.vocabulary import Vocabulary
+from torchrecmetrics.data.events import Events
+from torchrecmetrics.data.interactions import Interactions, Split
+from torchrecmetrics.data.log import Log, LogSplit, UserSplit
+from torchrecmetrics.data.times import in_one_unit
+from torchrecmetrics.data.vocabulary import Vocabulary
 
 _POPULAR = 0.5
 _HEAD = 0.5

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.checks import check_choice, describe
-from torchrecmetrics.columns import (
+from torchrecmetrics.data.columns import (
     SIGNED,
     check_container,
     check_integers,
@@ -23,11 +23,11 @@ from torchrecmetrics.columns import (
     row_numbers,
     values_of,
 )
-from torchrecmetrics.events import Events
-from torchrecmetrics.files import read_lines
-from torchrecmetrics.frames import Roles
-from torchrecmetrics.saving import read, write
-from torchrecmetrics.vocabulary import Vocabulary
+from torchrecmetrics.data.events import Events
+from torchrecmetrics.data.files import read_lines
+from torchrecmetrics.data.frames import Roles
+from torchrecmetrics.data.saving import read, write
+from torchrecmetrics.data.vocabulary import Vocabulary
 
 Duplicates: TypeAlias = Literal["merge", "error"]
 Reduce: TypeAlias = Literal["sum", "max", "last"]

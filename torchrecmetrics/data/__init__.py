@@ -1,0 +1,1 @@
+"""Who has which items: ids, files, frames, events, and what is wrong with them."""
