@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from values import near, numbers
 
 import torchrecmetrics as trm
-from torchrecmetrics import Interactions, scoring
+from torchrecmetrics import Interactions
+from torchrecmetrics.evaluation import scoring
 
 NAMES = ["HR", "NDCG", "Recall", "MAP", "MRR", "RPrecision", "AUROC"]
 USERS, ITEMS = 40, 60

@@ -174,7 +174,7 @@ def test_missing_libraries_are_named(monkeypatch):
     with pytest.raises(ImportError, match=r"needs narwhals: pip install 'torchrecmetrics\[frames\]'"):
         Log.from_frame(pd.DataFrame(COLUMNS))
     for room in ("ids", "frames"):
-        monkeypatch.setattr(f"torchrecmetrics.{room}.arrow", lambda: None)
+        monkeypatch.setattr(f"torchrecmetrics.data.{room}.arrow", lambda: None)
     assert read(COLUMNS).users.tolist() == [1, 0, 1, 2]
 
 
