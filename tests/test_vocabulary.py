@@ -28,7 +28,7 @@ def storage(request, monkeypatch):
         pytest.importorskip("pyarrow")
     else:
         for room in ("ids", "frames"):
-            monkeypatch.setattr(f"torchrecmetrics.{room}.arrow", lambda: None)
+            monkeypatch.setattr(f"torchrecmetrics.data.{room}.arrow", lambda: None)
 
 
 same_for_each = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -74,7 +74,7 @@ def test_files_do_not_depend_on_pyarrow(tmp_path, monkeypatch):
     Vocabulary(["b", "é", ""]).save(tmp_path / "with")
     with monkeypatch.context() as without:
         for room in ("ids", "frames"):
-            without.setattr(f"torchrecmetrics.{room}.arrow", lambda: None)
+            without.setattr(f"torchrecmetrics.data.{room}.arrow", lambda: None)
         assert list(Vocabulary.load(tmp_path / "with")) == ["b", "é", ""]
         Vocabulary([b"\0", b"a\0"]).save(tmp_path / "without")
     assert list(Vocabulary.load(tmp_path / "without")) == [b"\0", b"a\0"]

@@ -191,7 +191,7 @@ def test_tallies_can_be_recorded(targets, kernels, place):
             old.copy_(new)
         replay()
         for metric, tally in zip(metrics.panel.metrics, tallies, strict=True):
-            metric.add(tally)
+            metric.add(type(metric.state())(*tally))
         wanted.update(fresh[0], fresh[1], exclude=fresh[2])
     for mine, theirs in zip(members, wanted.members, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(mine.state(), theirs.state(), strict=True))
