@@ -201,6 +201,27 @@ def test_ranx_pytrec_eval_and_ir_measures_agree_on_the_files(tmp_path):
         assert float(found[asked[measure]]) == pytest.approx(value, abs=1e-9), measure
 
 
+@pytest.mark.parametrize("package", ["rectools", "replay"])
+def test_rectools_and_replay_agree(package):
+    """Frames with ranks, or with scores; RecTools' NDCG divides by what a row can reach only if it is told to."""
+    pd, theirs = pytest.importorskip("pandas"), pytest.importorskip(f"{package}.metrics")
+    draw = torch.Generator().manual_seed(0)
+    lists, pairs = (torch.rand(30, 40, generator=draw).topk(n).indices.tolist() for n in (10, 5))
+    truth = pd.DataFrame([(u, i, 1) for u, items in enumerate(pairs) for i in items[: 1 + u % 5]])
+    lists = pd.DataFrame([(u, i, rank) for u, items in enumerate(lists) for rank, i in enumerate(items, 1)])
+    user = "user_id" if package == "rectools" else "query_id"
+    lists.columns, truth.columns = [user, "item_id", "rank"], [user, "item_id", "weight"]
+    names = {"HR": "HitRate", "Precision": "Precision", "Recall": "Recall", "MRR": "MRR", "MAP": "MAP", "NDCG": "NDCG"}
+    found = evaluate_lists(list(names), lists, target=truth, user=user, item="item_id", rank="rank", k=5)
+    for name, kind in names.items():
+        if package == "rectools":
+            metric = getattr(theirs, kind)(5, **({"divide_by_achievable": True} if name == "NDCG" else {}))
+            expected = metric.calc(lists, truth)
+        else:
+            (expected,) = getattr(theirs, kind)(5)(lists.assign(rating=1 / lists["rank"]), truth).values()
+        assert float(found[f"{name}@5"]) == pytest.approx(expected, abs=1e-12), name
+
+
 def test_lines_of_lightgcn(tmp_path):
     """Hold lists in order; six numbers in a line are no run, and qrels judge a pair once."""
     (tmp_path / "lists.txt").write_text("0 5 3 9 1 2\n1 7 8 3 4 6\n")
