@@ -241,6 +241,7 @@ DATA = Path(__file__).parents[2] / "shared" / "data"
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
 def test_movielens():
     """Leave-one-out leaks, and a quarter of its test events are as old as the user's last train event."""
+    pytest.importorskip("pyarrow")
     log = Log.from_file(DATA / "ml-100k" / "u.data", time="timestamp", value="rating")
     split = log.leave_last_out()
     report = trm.audit(split)

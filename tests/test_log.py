@@ -248,6 +248,7 @@ DATA = Path(__file__).parents[2] / "shared" / "data"
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
 def test_movielens_from_file_to_baseline():
     """The split and the popularity baseline of MovieLens 100K, counted by hand."""
+    pytest.importorskip("pyarrow")
     log = Log.from_file(DATA / "ml-100k" / "u.data", time="timestamp", value="rating")
     core = log.k_core(20)
     left = list(zip(log.users.tolist(), log.items.tolist(), strict=True))
