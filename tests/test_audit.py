@@ -260,3 +260,26 @@ def test_movielens():
     known = trm.audit(log.split_users(100))
     assert "before_train_ends" not in known
     assert known["unseen_users"].number == known["in_train"].number == 0
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_in_any_unit_are_no_fault(unit):
+    """A hundred times a time in nanoseconds does not fit into 64 bits."""
+    np = pytest.importorskip("numpy")
+    times = np.array(["2020-01-01", "2021-01-01", "2020-06-01", "2022-01-01"], f"M8[{unit}]")
+    log = Log.from_frame({"user": list("aabb"), "item": list("xyxy"), "time": times}, time="time")
+    assert trm.audit(log).faults == ()
+
+
+def test_parts_without_times_are_told():
+    """No fault, but nothing was found out about their order either."""
+    log = Log.from_frame({"user": list("aaabbb"), "item": list("xyzxyz")})
+    assert trm.audit(log.leave_last_out())["no_times"].number == 3
+    assert "no_times" not in trm.audit(log.leave_last_out()).faults
+    assert "no_times" not in trm.audit(log)
+
+
+def test_ids_are_told_from_the_first_to_the_last():
+    """In their own order, whatever that of the rows."""
+    log = Log.from_frame({"user": ["b", "a", "m"], "item": ["x", "y", "x"]}, user_ids=["z", "b", "m", "a"])
+    assert "text, 'a' to 'm'" in str(trm.audit(log)["users"])

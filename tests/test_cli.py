@@ -279,3 +279,50 @@ def test_as_a_program(folder):
         )
         assert done.returncode == status, done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_a_parquet_file_without_a_column_is_bad_input(folder, capsys):
+    """Not a metric that has dropped: 1 is for those."""
+    TRUTH.rename(columns={"user": "uid"}).to_parquet("other.parquet")
+    for arguments in (
+        ["evaluate", "lists.parquet", "other.parquet", "--rank", "rank", "-m", "HR@1"],
+        ["evaluate", "lists.parquet", "truth.csv", "--history", "other.parquet", "--rank", "rank", "-m", "HR@1"],
+        ["audit", "other.parquet"],
+    ):
+        assert main(arguments) == 2
+        said = capsys.readouterr().err
+        assert "other.parquet has no column 'user'; did you mean 'uid'?" in said or "There are uid, item" in said
+        assert "Traceback" not in said
+
+
+def test_a_mistake_of_ours_is_no_metric_that_dropped(folder, capsys, monkeypatch):
+    monkeypatch.setattr("torchrecmetrics.cli.evaluate_lists", lambda *_, **__: 1 / 0)
+    assert main(EVALUATE) == 2
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_columns_of_the_ground_truth_have_names_of_their_own(folder, capsys):
+    TRUTH.rename(columns={"user": "uid", "item": "iid"}).to_csv("other.csv", index=False)
+    pd.DataFrame({"uid": ["al"], "iid": ["x"]}).to_csv("seen.csv", index=False)
+    main([*EVALUATE, "--history", "seen.csv", "--truth-user", "uid", "--truth-item", "iid"])
+    assert "truth.csv" in capsys.readouterr().err  # which has others
+    arguments = ["evaluate", "lists.csv", "other.csv", "--rank", "rank", "-m", "HR@1", "--complete"]
+    assert main([*arguments, "--history", "seen.csv", "--truth-user", "uid", "--truth-item", "iid"]) == 0
+    assert "1.0000" in capsys.readouterr().out
+
+
+def test_results_go_to_devices_and_through_links(folder, capsys):
+    """What is no regular file is written to, what a link points to is replaced, and nobody's other file is touched."""
+    (folder / "there").mkdir()
+    (folder / "there" / "real.json").write_text("old")
+    (folder / "link.json").symlink_to(folder / "there" / "real.json")
+    (folder / "link.json.part").write_text("mine")
+    assert main([*EVALUATE, "--json", "link.json"]) == 0
+    assert (folder / "link.json").is_symlink()
+    assert json.loads((folder / "there" / "real.json").read_text())["rows"]
+    assert (folder / "link.json.part").read_text() == "mine"
+    assert [path.name for path in (folder / "there").iterdir()] == ["real.json"]
+    assert main([*EVALUATE, "--json", os.devnull]) == 0
+    assert not Path(os.devnull).is_file()
+    assert main([*EVALUATE, "--json", "nowhere/out.json"]) == 2
+    assert "there is no folder" in capsys.readouterr().err

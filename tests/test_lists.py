@@ -600,3 +600,42 @@ def test_histories_of_recommend_are_matched_by_id():
     bare = Interactions.from_columns([0], [1], num_users=2, num_items=2)
     with pytest.raises(ValueError, match=r"exclude\[0\] has user_ids, exclude\[1\] has none"):
         trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(first, bare))
+
+
+@pytest.mark.parametrize(("truth", "lists"), [("7,x9", "7,8"), ("7,8", "x9,7")])
+def test_ids_of_text_files_are_what_is_written(truth, lists, tmp_path):
+    """That a file holds numbers alone does not make other ids of those that another one holds beside text."""
+    pytest.importorskip("pyarrow")
+    for name, items in (("truth", truth), ("lists", lists), ("seen", "5")):
+        rows = [f"al,{item}" for item in items.split(",")]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["user,item", *rows]) + "\n")
+    paths = {name: tmp_path / f"{name}.csv" for name in ("truth", "lists", "seen")}
+    found = evaluate_lists("MRR", paths["lists"], target=paths["truth"], exclude=paths["seen"], k=2)
+    assert float(found["MRR@2"]) == 1 / (1 + lists.split(",").index("7"))
+    assert found.num_unknown == 1
+
+
+def test_lines_of_json_may_have_keys_of_their_own(tmp_path):
+    """A rank in any line is an order that somebody has to name."""
+    pytest.importorskip("pyarrow")
+    (tmp_path / "a.jsonl").write_text('{"user":1,"item":2}\n{"user":1,"item":7,"rank":1}\n')
+    with pytest.raises(ValueError, match="has a column 'rank', and nobody said"):
+        evaluate_lists("HR", tmp_path / "a.jsonl", target={"user": [1], "item": [7]}, k=1)
+
+
+def test_ground_truth_as_a_dict():
+    """Items of a user in any order, also a set; what is no collection of items is refused by name."""
+    lists = {"al": ["y", "x"], "bo": ["z", "w"]}
+    found = evaluate_lists("HR", lists, target={"al": {"x"}, "bo": ["q", "w"], "eve": []}, k=2)
+    assert float(found["HR@2"]) == 1
+    with pytest.raises(TypeError, match="got int for 'al'"):
+        evaluate_lists("HR", lists, target={"al": 3}, k=2)
+
+
+def test_other_names_in_the_ground_truth_show_the_cure():
+    pd = pytest.importorskip("pandas")
+    truth = pd.DataFrame({"uid": ["al"], "iid": ["x"]})
+    with pytest.raises(ValueError, match=r"target has no column 'user'.*uid.*Log\.from_frame\(target, user=\.\.\."):
+        evaluate_lists("HR", {"al": ["x"]}, target=truth, k=1)
+    found = evaluate_lists("HR", {"al": ["x"]}, target=Log.from_frame(truth, user="uid", item="iid"), k=1)
+    assert float(found["HR@1"]) == 1

@@ -271,3 +271,11 @@ def test_movielens_from_file_to_baseline():
         above = [i for i, count in enumerate(popularity.tolist()) if count > popularity[item] and i not in seen[user]]
         hits += len(above) < 10
     assert found["HR@10"] == hits / 943
+
+
+def test_files_of_movielens_bring_their_times(tmp_path):
+    """They are a column of the format; a split without them would be one by the order of the lines."""
+    pytest.importorskip("pyarrow")
+    (tmp_path / "u.data").write_text("1\t5\t3\t300\n1\t6\t3\t100\n1\t7\t3\t200\n")
+    split = Log.from_file(tmp_path / "u.data").leave_last_out()
+    assert [split.test.item_ids[int(item)] for item in split.test.items] == [5]

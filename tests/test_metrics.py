@@ -704,3 +704,21 @@ def test_a_bad_row_is_not_empty_too():
     with pytest.raises(ValueError, match="1 row with a score that is NaN") as error:
         metric.compute()
     assert "without a relevant item" not in str(error.value)
+
+
+def test_a_standard_error_moves_with_its_metric():
+    """It is made when somebody asks, of what was where the metric was."""
+    metric = trm.HR(1)
+    metric.update(torch.tensor([[0.1, 0.9], [0.1, 0.9]]), torch.tensor([1, 0]))
+    metric.compute()
+    assert metric.to("meta").standard_error().is_meta
+
+
+def test_batches_in_and_out_of_inference_mode():
+    """What is kept from batch to batch belongs to neither."""
+    scores, target = torch.randn(300, 4000), torch.arange(300)[:, None] + torch.arange(3)
+    inside, outside = trm.NDCG(5), trm.NDCG(5)
+    with torch.inference_mode():
+        inside.update(scores, target)
+    outside.update(scores, target)
+    assert inside.compute() == outside.compute()

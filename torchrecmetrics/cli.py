@@ -7,6 +7,7 @@ import json
 import math
 import re
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,6 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"{parser.prog} {given.command}: error: {_as_options(str(error))}", file=sys.stderr)
         return BAD_INPUT
+    except Exception:  # a mistake of ours must not look like a metric that has dropped
+        traceback.print_exc()
+        return BAD_INPUT
 
 
 def _as_options(message: str) -> str:
@@ -127,6 +131,8 @@ def _parser() -> argparse.ArgumentParser:
     order = one.add_mutually_exclusive_group()
     order.add_argument("--rank", metavar="COLUMN", help="column of ranks: 1, 2, 3, ... in each list")
     order.add_argument("--score", metavar="COLUMN", help="column of scores: the highest is best")
+    one.add_argument("--truth-user", metavar="COLUMN", help="column of users in TRUTH and history, if it is another")
+    one.add_argument("--truth-item", metavar="COLUMN", help="column of items in TRUTH and history, if it is another")
     one.add_argument("--value", metavar="COLUMN", help="column of gains in TRUTH; default: all rows are alike")
     one.add_argument("--complete", action="store_true", help="the lists are all that is recommended, however short")
     one.add_argument("--first", action="store_true", help="of an item that a list repeats the first place stands alone")
@@ -174,8 +180,12 @@ def _evaluate(given: argparse.Namespace) -> int:
         if label.lower() not in labels:
             raise ValueError(f"--fail-under names {label!r}, which is not computed: {', '.join(collection)}")
     truth: Any = given.truth
-    if given.value is not None:
-        truth = Log.from_file(given.truth, given.user, given.item, value=given.value)
+    history: list[Any] = given.history
+    user, item = given.truth_user or given.user, given.truth_item or given.item
+    if given.value is not None or (user, item) != (given.user, given.item):
+        truth = Log.from_file(given.truth, user, item, value=given.value)
+    if (user, item) != (given.user, given.item):
+        history = [Log.from_file(path, user, item) for path in history]
     on_terminal = sys.stderr.isatty()
     if on_terminal:
         print(f"reading {given.lists} ...", end="", file=sys.stderr, flush=True)
@@ -184,7 +194,7 @@ def _evaluate(given: argparse.Namespace) -> int:
             collection,
             given.lists,
             target=truth,
-            exclude=tuple(given.history) or None,
+            exclude=tuple(history) or None,
             user=given.user,
             item=given.item,
             rank=given.rank,

@@ -95,6 +95,7 @@ def audit(what: Log | LogSplit | UserSplit | Interactions | Split) -> Audit:
     | `unused_users`, `unused_items` | ids of the vocabulary without an event; no fault in a log, which may be a part |
     | of a split | |
     | `no_train`, `no_test` | the part is empty |
+    | `no_times` | parts without times, whose order cannot be looked at; no fault, but said |
     | `in_train`, `in_valid` | test pairs (user, item) that train, or validation, has too |
     | `before_train_ends` | test events before the last train event: the model has seen the future (leave-one-out) |
     | `before_own_train` | test events before the same user's last train event |
@@ -224,8 +225,9 @@ def _of_all(whole: Events, times: Tensor | None, split: bool) -> dict[str, Findi
         same = number > 1 and bool((times == times[0]).all())
         says = "events all have one time"
         found["one_time"] = Finding(number if same else 0, number, says, str(times[0].item()), same)
-        large = times.abs() > times.abs().double().median() * _APART
-        small = (times.abs() * _APART < times.abs().double().median()) & (times != 0)
+        sizes = times.double().abs()  # nanoseconds, a hundred times as large, are no int64
+        large = sizes > sizes.median() * _APART
+        small = (sizes * _APART < sizes.median()) & (times != 0)
         apart = large | small if times.min() > 0 else torch.zeros_like(large)
         found["time_units"] = _finding(
             apart,
@@ -265,6 +267,9 @@ def _of_split(parts: dict[str, Events], times: dict[str, Tensor] | None) -> dict
         f"no_{name}": Finding(int(not len(part)), 1, f"part is empty: {name}", "", not len(part))
         for name, part in (("train", known), ("test", test))
     }
+    if times is None:
+        says = "parts have no times: nothing can be said of their order (time= names the column)"
+        found["no_times"] = Finding(len(parts), len(parts), says, "", False)
     named = _namer(test)
     if len(test) and len(known):
         found["popular_item"] = _reach(known, test)
@@ -370,10 +375,10 @@ def _range(count: Tensor, ids: Vocabulary | None) -> str:
     used = count.nonzero()[:, 0]
     if ids is None:
         return f"rows {int(used.min())} to {int(used.max())}"
-    listed = ids.take(used).ids([0, len(used) - 1]) if ids.kind != "whole numbers" else _extremes(ids.take(used))
+    listed = _extremes(ids.take(used))
     return f"{ids.kind}, {listed[0]!r} to {listed[1]!r}"
 
 
 def _extremes(ids: Vocabulary) -> list[Any]:
-    listed = list(ids)
-    return [min(listed), max(listed)]
+    ascending, _ = Vocabulary.number(list(ids))
+    return ascending.ids([0, len(ascending) - 1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -98,10 +97,7 @@ def names_of(path: str | Path) -> list[str]:
     if kind in (".csv", ".tsv"):
         return next(csv.reader([first], delimiter="," if kind == ".csv" else "\t"))
     if kind in (".jsonl", ".ndjson"):
-        try:
-            return [*json.loads(first)]
-        except ValueError as error:
-            raise ValueError(f"{path}, line 1: expected an object, {{...}}, got {first[:80]!r} ({error})") from None
+        return [*_open_jsonl(path).column_names]
     if kind == ".inter":
         return [field.partition(":")[0] for field in first.split("\t")]
     if is_run(path):
@@ -109,6 +105,16 @@ def names_of(path: str | Path) -> list[str]:
     if is_qrels(path):
         return ["user", "item", "relevance"]
     return ["user", "item", "rating", "timestamp"] if kind in (".data", ".base", ".test", ".dat") else ["user", "item"]
+
+
+def times_in(path: str | Path) -> str | None:
+    """Return the name of the column of times in a file of MovieLens; None for others, which may call it anything."""
+    return "timestamp" if Path(path).suffix.lower() in (".data", ".base", ".test", ".dat") else None
+
+
+def is_text(path: str | Path) -> bool:
+    """Whether ids of a file are known by how they are written: "7" is a number there, if all others are, too."""
+    return Path(path).suffix.lower() not in (".parquet", ".pq", ".jsonl", ".ndjson")
 
 
 def is_run(path: str | Path) -> bool:
@@ -200,7 +206,12 @@ def _open_parquet(path: Path, words: tuple[str, ...]) -> Any:
     pa, parquet = needed("pyarrow", f"reading {path}"), needed("pyarrow.parquet", f"reading {path}")
     _check_size(path)
     try:
-        return parquet.ParquetFile(path, read_dictionary=[*words])
+        file = parquet.ParquetFile(path)
+        if words:
+            check_names(words, file.schema_arrow.names, str(path))
+            file.close()
+            file = parquet.ParquetFile(path, read_dictionary=[*words])
+        return file
     except (pa.ArrowException, OSError) as error:
         raise _cut_short(path, error) from error
 
@@ -214,6 +225,14 @@ def _cut_short(path: Path, error: Exception) -> Exception:
 
 def _read_jsonl(path: Path, roles: Roles) -> Table:
     """Read keys of a file whose lines are objects."""
+    table = _open_jsonl(path)
+    wanted = distinct(roles)
+    check_names(wanted, table.column_names, str(path))
+    return Table({name: table[name] for name in wanted}, str(path), 1)
+
+
+def _open_jsonl(path: Path) -> Any:
+    """Read all keys of a file whose lines are objects: any line may have another one."""
     pa, reader = needed("pyarrow", f"reading {path}"), needed("pyarrow.json", f"reading {path}")
     first = _first_line(path)
     if not first.lstrip().startswith("{"):
@@ -224,9 +243,7 @@ def _read_jsonl(path: Path, roles: Roles) -> Table:
     except pa.ArrowException as error:
         _check_encoding(path)
         raise ValueError(f"{path} (rows are counted from 0): {error}") from error
-    wanted = distinct(roles)
-    check_names(wanted, table.column_names, str(path))
-    return Table({name: table[name] for name in wanted}, str(path), 1)
+    return table
 
 
 class _Layout(NamedTuple):

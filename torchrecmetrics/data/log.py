@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.data.events import Events
-from torchrecmetrics.data.files import read_csv, read_file, read_parquet
+from torchrecmetrics.data.files import read_csv, read_file, read_parquet, times_in
 from torchrecmetrics.data.frames import Roles
 from torchrecmetrics.data.interactions import Duplicates, Interactions, Reduce
 from torchrecmetrics.data.saving import read, write
@@ -169,14 +169,15 @@ class Log:
 
         csv, tsv, parquet, jsonl, RecBole's .inter, MovieLens' u.data and ratings.dat, lines of `user item item ...`
         (LightGCN), TREC's runs and qrels. Files without a header have columns named user and item, and what else they
-        hold: rating and timestamp, rank and score, relevance.
+        hold: rating and timestamp, rank and score, relevance. MovieLens' timestamps are read without being asked for;
+        `time` names any other column of times, without which the order of events is that of the file.
 
         Other arguments and errors are those of `from_csv`.
 
         Raises:
             ValueError: also for a file that is none of these, which is never guessed.
         """
-        roles = Roles(user, item, time, value)
+        roles = Roles(user, item, times_in(path) if time is None else time, value)
         return cls(Events.of_table(read_file(path, roles), roles, user_ids, item_ids))
 
     # ------------------------------------------------------------------------------------------------------- out

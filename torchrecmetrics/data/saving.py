@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,13 +29,28 @@ def write_text(path: str | Path, text: str) -> None:
 @contextmanager
 def _whole(path: str | Path) -> Iterator[Path]:
     """Let a file be written elsewhere, and put it in its place when it is whole."""
-    path = Path(path)
-    part = path.with_name(path.name + ".part")
+    path = Path(path).resolve()  # what a link points to is replaced, and the link stays
+    if path.exists() and not path.is_file():  # a device, a pipe: nothing that could be replaced
+        yield path
+        return
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be written: there is no folder {path.parent}")
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    os.close(handle)
+    part = Path(name)
     try:
         yield part
+        part.chmod(path.stat().st_mode if path.exists() else 0o666 & ~_mask())
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _mask() -> int:
+    """Return what the process takes from the rights of new files."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def read(path: str | Path, type_name: str) -> dict[str, Any]:

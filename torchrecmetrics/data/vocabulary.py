@@ -147,6 +147,10 @@ class Vocabulary:
         theirs, mine = alike(other._ids, self._ids)
         return theirs.find(mine)
 
+    def as_text(self) -> Vocabulary:
+        """Return whole numbers as they are written, "7" for 7, in the same rows; text stays what it is."""
+        return self if self.kind != "whole numbers" else Vocabulary([*map(str, self)])
+
     def take(self, rows: Tensor) -> Vocabulary:
         """Return the vocabulary of some rows, int64 [n], each once."""
         return Vocabulary._of(self._ids.take(rows))

@@ -136,6 +136,8 @@ def check_target(target: Any) -> None:
             hint = "pass the Interactions whole, without select"
         elif hasattr(target, "test"):
             hint = "pass split.test"
+        elif hasattr(target, "to_interactions"):
+            hint = "target.to_interactions()"
         raise TypeError(f"target must be Interactions, got {describe(target)}: {hint}")
 
 

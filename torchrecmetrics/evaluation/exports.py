@@ -59,7 +59,7 @@ class Exported:
         columns: list[Sequence[Any]] = list(zip(*self.result_rows(), strict=True))
         return {name: list(column) for name, column in zip(ResultRow._fields, columns, strict=True)}
 
-    def to_json(self, indent: int | None = 2) -> str:
+    def to_json(self, *, indent: int | None = 2) -> str:
         """Return JSON text: {"rows": [{"metric": ..., "k": ..., ...}], "counts": {"num_users": ...}}; NaN is null."""
         rows = [
             {name: None if _is_nan(value) else value for name, value in row._asdict().items()}

@@ -14,7 +14,7 @@ from torch import Tensor
 from torchrecmetrics.checks import describe
 from torchrecmetrics.data.columns import array_of, row_numbers
 from torchrecmetrics.data.events import numbers_in
-from torchrecmetrics.data.files import is_run, names_of, parts_of
+from torchrecmetrics.data.files import is_run, is_text, names_of, parts_of
 from torchrecmetrics.data.frames import Roles, Table, columns_of, distinct, names_in
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.recommendations import Recommendations
@@ -34,25 +34,33 @@ class Names(NamedTuple):
 class Side:
     """The row numbers of users, or of items: the ground truth's, and behind them those of ids that it does not know."""
 
-    def __init__(self, name: str, ids: Vocabulary | None, size: int) -> None:
+    def __init__(self, name: str, ids: Vocabulary | None, size: int, written: bool = False) -> None:
         self.name = name
+        self.written = written
+        """Whether the ground truth's ids are known by how they are written in a file."""
         self.size = size
         """How many rows the ground truth has."""
         self.ids = ids
         """What the rows stand for, those behind the ground truth's included; None = row numbers are all there is."""
 
-    def rows(self, named: str, column: Any, table: Table | None = None) -> Tensor:
+    def rows(self, named: str, column: Any, table: Table | None = None, written: bool = False) -> Tensor:
         """Return the row of each entry of a column, int64 [E]; new ids get new rows.
 
         Args:
             named: the column, for messages.
             column: ids, or row numbers where there are no ids.
             table: what names its rows in messages; None = by their number.
+            written: whether these are known by how they are written in a file: "7" is text where others are.
 
         Raises:
             TypeError: for ids of another kind than the ground truth's.
             ValueError: for missing ids; says in which row.
         """
+        if written and self.ids is not None:
+            here, places = Vocabulary.number(column, named, "row {}".format if table is None else table.row)
+            if {here.kind, self.ids.kind} == {"text", "whole numbers"} and (here.kind != "text" or self.written):
+                self.ids, here = self.ids.as_text(), here.as_text()
+                return self._renumbered(here)[places]
         if self.ids is None:
             return row_numbers(named, column, f", as target has no {self.name}_ids (target.with_ids names its rows)")
         rows = self.ids.rows_of(named, column, f"target's {self.name}_ids")
@@ -245,14 +253,15 @@ def _long(lists: Any, names: Names, users: Side, items: Side, what: str) -> Iter
                 f"target.with_ids({side.name}_ids=torch.arange({side.size}))"
             )
     order = names.score if names.rank is None else names.rank
+    written = isinstance(lists, (str, Path)) and is_text(lists)
     roles = Roles(names.user, names.item, None, order)
     for table in (
         parts_of(lists, roles)
         if isinstance(lists, (str, Path))
         else [Table(columns_of(lists, (names.user, names.item, order), what), what)]
     ):
-        rows = users.rows(table.name(names.user), table.columns[names.user], table)
-        columns = items.rows(table.name(names.item), table.columns[names.item], table)
+        rows = users.rows(table.name(names.user), table.columns[names.user], table, written)
+        columns = items.rows(table.name(names.item), table.columns[names.item], table, written)
         lengths = {names.user: len(rows), names.item: len(columns)}
         values = None
         if order is not None:

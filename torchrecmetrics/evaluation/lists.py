@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import check_choice, nearest
+from torchrecmetrics.checks import check_choice, describe, nearest
 from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.data.events import Events
-from torchrecmetrics.data.files import is_qrels, read_file
+from torchrecmetrics.data.files import is_qrels, is_text, read_file
 from torchrecmetrics.data.frames import Roles, Table, columns_of, names_in
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
@@ -52,17 +53,17 @@ def evaluate_lists(
         lists: a frame of pandas, polars or pyarrow, a dict of columns or a structured array, a row per listed item; a
             path (csv, tsv, parquet, jsonl, TREC run, ...); a dict {user: [items]}, best first; a tuple (item ids
             [B, K], users [B]), best first, lists that end early filled up with -1; or what `recommend` returned.
-        target: ground truth: `Interactions`, a `Log`, a frame or a path. Values of interactions and logs, and the
-            relevance in TREC's qrels, are gains; a frame's, or another file's, rows are all alike.
+        target: ground truth: `Interactions`, a `Log`, a frame, a dict {user: items} or a path. Values of interactions
+            and logs, and the relevance in TREC's qrels, are gains; a frame's, or another file's, rows are all alike.
         exclude: what leaves the lists, those behind it move up: of the kinds that `target` may be (bool [I] too), or a
             tuple of these.
         k: cut-offs, where `metrics` are names.
         user: name of the column of users, in all frames and files.
         item: name of the column of items, in all frames and files.
         rank: name of the column of ranks, which must run 1, 2, 3, ... (or 0, 1, 2, ... throughout) in each list.
-        score: name of the column of scores, highest first; equal scores stay in the order of the rows. TREC's runs
-            are ordered by score, as trec_eval does, unless `rank` is given. Without either rows are in order, users
-            in any; a column that is called rank or score must then not be there.
+        score: name of the column of scores, highest first; equal scores stay in the order of the rows (trec_eval puts
+            them in order of their ids). TREC's runs are ordered by score unless `rank` is given. Without either rows
+            are in order, users in any; a column that is called rank or score must then not be there.
         complete: the lists are all that is recommended; an item that is not listed is a miss at every k. Otherwise
             a list that excluded or repeated items leave shorter than the metrics look is an error, and so are lists
             that all end before; one that was shorter than others from the start had no more items to recommend.
@@ -105,12 +106,14 @@ def evaluate_lists(
     if not len(truth):
         raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
     known_items, graded = truth.num_items, truth.values is not None
-    parts = [_history(part, names) for part in histories(exclude)]
+    given = [target, *histories(exclude)]
+    truth, *parts = _written_alike(given, [truth, *(_history(part, names) for part in given[1:])])
     truth, parts = _in_one_numbering(truth, parts)
     if member.padding_idx is not None and truth.item_ids is not None:
         raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
-    users = Side("user", truth.user_ids, truth.num_users)
-    items = Side("item", truth.item_ids, truth.num_items)
+    written = isinstance(target, (str, Path)) and is_text(target)
+    users = Side("user", truth.user_ids, truth.num_users, written)
+    items = Side("item", truth.item_ids, truth.num_items, written)
     degree = truth.host_degree
     listed = Listed.read(lists, names, users, items, degree > 0)
     history = History(tuple(parts), truth.num_items, Place.of(None, None, truth))
@@ -179,10 +182,31 @@ def _interactions(name: str, given: Any, names: Names) -> Interactions:
         roles = Roles(names.user, names.item, None, "relevance" if judged else None)
         events = Events.of_table(read_file(given, roles), roles, None, None)
         return Interactions.of_events(events, duplicates="error" if judged else "merge")
+    if isinstance(given, Mapping) and not {names.user, names.item} & {*given}:
+        given = _columns_of_dict(name, given, names)
     if not names_in(given):
         check_target(given)
     roles = Roles(names.user, names.item)
+    missing = [column for column in roles[:2] if column not in names_in(given)]
+    if missing:
+        raise ValueError(
+            f"{name} has no column {missing[0]!r}{nearest(missing[0], names_in(given))}; user= and item= name the "
+            f"columns of all tables: where they differ, {name}=trm.Log.from_frame({name}, user=..., item=...)"
+        )
     return Interactions.of_events(Events.of_table(Table(columns_of(given, roles, name), name), roles, None, None))
+
+
+def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[str, list[Any]]:
+    """Return {user: items} as columns."""
+    for user, items in given.items():
+        if isinstance(items, (str, bytes)) or not hasattr(items, "__iter__"):
+            raise TypeError(
+                f"{name} must be a dict {{user: items}} or of columns {names.user!r} and {names.item!r}, got "
+                f"{describe(items)} for {user!r}"
+            )
+    several = {user: [*items] for user, items in given.items()}
+    users = chain.from_iterable(repeat(user, len(items)) for user, items in several.items())
+    return {names.user: [*users], names.item: [*chain.from_iterable(several.values())]}
 
 
 def _history(given: Any, names: Names) -> Any:
@@ -190,6 +214,17 @@ def _history(given: Any, names: Names) -> Any:
     if isinstance(given, Tensor):
         return given.cpu()
     return _interactions("exclude", given, names)
+
+
+def _written_alike(given: list[Any], read: list[Any]) -> list[Any]:
+    """Return what was read, ids of files of text as text in all of them if one holds text that is no number."""
+    found = list(read)
+    files = [at for at, one in enumerate(given) if isinstance(one, (str, Path)) and is_text(one)]
+    for name in ("user_ids", "item_ids"):
+        kinds = {getattr(one, name).kind for one in read if isinstance(one, Interactions) and getattr(one, name)}
+        for at in files if "text" in kinds else ():
+            found[at] = found[at].with_ids(**{name: getattr(found[at], name).as_text()})
+    return found
 
 
 def _in_one_numbering(truth: Interactions, parts: list[Any]) -> tuple[Interactions, list[Any]]:
