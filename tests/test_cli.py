@@ -326,3 +326,15 @@ def test_results_go_to_devices_and_through_links(folder, capsys):
     assert not Path(os.devnull).is_file()
     assert main([*EVALUATE, "--json", "nowhere/out.json"]) == 2
     assert "there is no folder" in capsys.readouterr().err
+
+
+def test_times_are_looked_at_beside_the_history(folder, capsys):
+    """A history that goes on behind the ground truth is told and changes no number; without one it is an error."""
+    TRUTH.assign(time=[5, 6]).to_csv("truth.csv", index=False)
+    pd.DataFrame({"user": ["al", "bo"], "item": ["q", "z2"], "time": [9, 1]}).to_csv("seen.csv", index=False)
+    assert main([*EVALUATE, "--history", "seen.csv", "--time", "time"]) == 0
+    said = capsys.readouterr()
+    assert "before_train_ends: 2 of 2 (100.0%) test events are older than the last train event" in said.err
+    assert "HR@1" in said.out
+    assert main([*EVALUATE, "--time", "time"]) == 2
+    assert "pass --history" in capsys.readouterr().err

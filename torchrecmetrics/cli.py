@@ -131,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     order = one.add_mutually_exclusive_group()
     order.add_argument("--rank", metavar="COLUMN", help="column of ranks: 1, 2, 3, ... in each list")
     order.add_argument("--score", metavar="COLUMN", help="column of scores: the highest is best")
+    one.add_argument("--time", metavar="COLUMN", help="column of times in TRUTH and history: what audit finds is told")
     one.add_argument("--truth-user", metavar="COLUMN", help="column of users in TRUTH and history, if it is another")
     one.add_argument("--truth-item", metavar="COLUMN", help="column of items in TRUTH and history, if it is another")
     one.add_argument("--value", metavar="COLUMN", help="column of gains in TRUTH; default: all rows are alike")
@@ -186,6 +187,8 @@ def _evaluate(given: argparse.Namespace) -> int:
         truth = Log.from_file(given.truth, user, item, value=given.value)
     if (user, item) != (given.user, given.item):
         history = [Log.from_file(path, user, item) for path in history]
+    if given.time is not None:
+        _look_at_times([Log.from_file(path, user, item, given.time) for path in (*given.history, given.truth)])
     on_terminal = sys.stderr.isatty()
     if on_terminal:
         print(f"reading {given.lists} ...", end="", file=sys.stderr, flush=True)
@@ -210,6 +213,20 @@ def _evaluate(given: argparse.Namespace) -> int:
         write_text(given.json, found.to_json() + "\n")
     print(found.to_markdown() if given.markdown else found)
     return _compared(found, [Threshold(labels[label.lower()], least) for label, least in given.fail_under])
+
+
+def _look_at_times(logs: Sequence[Log]) -> None:
+    """Say on the error stream what is wrong between history and ground truth, the last of the logs."""
+    truth = logs[-1]
+    nothing = truth.take(torch.zeros(len(truth), dtype=torch.bool, device="cpu"))
+    for log in logs[:-1]:
+        report = audit(LogSplit(log, nothing, truth))
+        for name in report.faults:
+            print(f"{name}: {report[name]}", file=sys.stderr)
+    if len(logs) == 1:
+        raise ValueError(
+            "--time looks at the ground truth beside a history: pass --history, or use torchrecmetrics audit"
+        )
 
 
 def _compared(found: Evaluation, thresholds: Sequence[Threshold]) -> int:
