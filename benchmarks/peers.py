@@ -7,7 +7,10 @@ not know (`MAP-found`) stands for another definition and is not compared.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,17 +93,28 @@ def ours_from_lists(lists: Tensor, target: Tensor, names: Sequence[str], cutoffs
     return run
 
 
+class Folder:
+    """A folder that is there as long as somebody holds it."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="benchmarks-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
 class Files(NamedTuple):
     """Where lists and ground truth are."""
 
     lists: Path
     truth: Path
+    folder: Folder
 
 
-def parquet_files(folder: Path, lists: Tensor, relevant: Tensor, few: int) -> tuple[Files, Files]:
+def parquet_files(lists: Tensor, relevant: Tensor, few: int) -> tuple[Files, Files]:
     """Write lists [U, K] and relevant items [U, T] of users called 7_000_000, ...: for all, and for a few of them."""
+    folder = Folder()
     all_of_them, some = (
-        Files(folder / f"lists-{rows}.parquet", folder / f"truth-{rows}.parquet") for rows in (len(lists), few)
+        Files(folder.path / f"lists-{rows}.parquet", folder.path / f"truth-{rows}.parquet", folder)
+        for rows in (len(lists), few)
     )
     try:
         import pyarrow as pa
@@ -108,7 +122,7 @@ def parquet_files(folder: Path, lists: Tensor, relevant: Tensor, few: int) -> tu
     except ImportError:  # nobody can take part
         return all_of_them, some
     for rows, files in ((len(lists), all_of_them), (few, some)):
-        for path, items in zip(files, (lists[:rows], relevant[:rows]), strict=True):
+        for path, items in ((files.lists, lists[:rows]), (files.truth, relevant[:rows])):
             users = (7_000_000 + torch.arange(rows)).repeat_interleave(items.shape[1])
             columns = {"user": users.numpy(), "item": items.flatten().numpy()}
             if path == files.lists:
@@ -480,7 +494,7 @@ def ranx_from_files(files: Files, names: Sequence[str], cutoffs: Sequence[int]) 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             text, objects = ({"user": kind, "item": kind} for kind in (str, object))
-            listed, judged = (pd.read_parquet(path).astype(text).astype(objects) for path in files)
+            listed, judged = (pd.read_parquet(path).astype(text).astype(objects) for path in files[:2])
             listed, judged = listed.assign(score=1 / listed["rank"]), judged.assign(score=1)
             qrels = package.Qrels.from_df(judged, "user", "item", "score")
             made = package.Run.from_df(listed, "user", "item", "score")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -309,17 +308,16 @@ def c9(tiny: bool, data: Path) -> Iterator[Case]:
     # 40 different items a user: a step that has no divisor with the number of items
     ranked = (torch.randint(size, (rows, 1)) + 7_919 * torch.arange(2 * depth)) % size
     place = _two_of(rows, 2 * depth)
-    with tempfile.TemporaryDirectory() as folder:
-        ours, theirs = peers.parquet_files(Path(folder), ranked[:, :depth], ranked.gather(1, place), few)
-        entrants = [
-            contender("ours", partial(peers.ours_from_files, ours, NAMES, CUTOFFS)),
-            contender("ranx", partial(peers.ranx_from_files, theirs, NAMES, CUTOFFS), few, 3),
-        ]
-        places = (place + 1).double().masked_fill(place >= depth, torch.inf).sort(1).values.numpy()
-        answer = partial(formulas, places, np.full(rows, 2), CUTOFFS)
-        text = f"parquet: {rows:,} users with lists of {depth}, 2 relevant items each; {METRICS}"
-        goals = [Goal("ours", 10_000), Goal("ranx", 1 / 0.3, "ours", at_least=True), Goal("ours", 600, memory=True)]
-        yield Case("C9", "lists in files", text, rows, entrants, answer, goals)
+    ours, theirs = peers.parquet_files(ranked[:, :depth], ranked.gather(1, place), few)
+    entrants = [
+        contender("ours", partial(peers.ours_from_files, ours, NAMES, CUTOFFS)),
+        contender("ranx", partial(peers.ranx_from_files, theirs, NAMES, CUTOFFS), few, 3),
+    ]
+    places = (place + 1).double().masked_fill(place >= depth, torch.inf).sort(1).values.numpy()
+    answer = partial(formulas, places, np.full(rows, 2), CUTOFFS)
+    text = f"parquet: {rows:,} users with lists of {depth}, 2 relevant items each; {METRICS}"
+    goals = [Goal("ours", 10_000), Goal("ranx", 1 / 0.3, "ours", at_least=True), Goal("ours", 600, memory=True)]
+    yield Case("C9", "lists in files", text, rows, entrants, answer, goals)
     number = 1_000 if tiny else 1_000_000
     entrants = [
         contender("ours", partial(peers.ours_vocabulary, number)),
