@@ -51,7 +51,7 @@ class HitRate(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.hit_rate)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined = True
+    always_defined: bool = True
     many_cutoffs = True
     _name = "HR"
 
@@ -85,7 +85,7 @@ class Precision(_OfRecommended):
 
     formula: ClassVar[Formula] = staticmethod(functional.precision)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined = True
+    always_defined: bool = True
     many_cutoffs = True
 
     def __init__(
@@ -127,7 +127,7 @@ class Recall(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.recall)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined = True
+    always_defined: bool = True
     many_cutoffs = True
 
     def __init__(
@@ -163,7 +163,7 @@ class F1(_OfRecommended):
 
     formula: ClassVar[Formula] = staticmethod(functional.f1)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined = True
+    always_defined: bool = True
     many_cutoffs = True
 
     def __init__(
@@ -198,7 +198,7 @@ class RPrecision(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.r_precision)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined = True
+    always_defined: bool = True
 
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
         super().__init__(**options)
@@ -232,7 +232,7 @@ class MAP(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.average_precision)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined = True
+    always_defined: bool = True
     many_cutoffs = True
 
     def __init__(
@@ -266,7 +266,7 @@ class NDCG(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.ndcg)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined = True
+    always_defined: bool = True
     many_cutoffs = True
 
     def __init__(self, k: int | None = None, *, gain: Gain = "linear", **options: Unpack[MetricOptions]) -> None:
@@ -294,7 +294,7 @@ class MRR(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.reciprocal_rank)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined = True
+    always_defined: bool = True
     many_cutoffs = True
 
     def __init__(self, k: int | None = None, **options: Unpack[MetricOptions]) -> None:
