@@ -61,7 +61,8 @@ class Checks:
         self.device: torch.device = device
         self._num_rows = num_rows
         self._found: list[tuple[str, Tensor]] = []
-        self._rejected: Tensor | None = None
+        self.rejected: Tensor | None = None
+        """Rows rejected so far, bool [B]; None where values were checked at once, not at all, or never."""
 
     def clear(self, look: Callable[[], bool]) -> bool:
         """Whether a quick look at the values, where those may be waited for, rules a violation out."""
@@ -77,12 +78,7 @@ class Checks:
         else:
             rows = any_of_row(rows)
             self._found.append((kind, rows))
-            self._rejected = rows if self._rejected is None else self._rejected | rows
-
-    @property
-    def rejected(self) -> Tensor | None:
-        """Rows rejected so far, bool [B]; None where values were checked at once, not at all, or never."""
-        return self._rejected
+            self.rejected = rows if self.rejected is None else self.rejected | rows
 
     @property
     def faults(self) -> Faults:
@@ -90,17 +86,17 @@ class Checks:
         if self.at_once or not self.enabled:
             return Faults()
         none = no_violations(self.device)
-        if self._rejected is None:
+        if self.rejected is None:
             return Faults(torch.zeros(self._num_rows, dtype=torch.bool, device=self.device), none)
         kinds = tuple(kind for kind, _ in self._found)
-        numbers = (torch.stack([rows for _, rows in self._found]) if len(kinds) > 1 else self._rejected[None]).sum(1)
-        return Faults(self._rejected, none.index_add(0, _kinds(kinds, self.device), numbers))
+        numbers = (torch.stack([rows for _, rows in self._found]) if len(kinds) > 1 else self.rejected[None]).sum(1)
+        return Faults(self.rejected, none.index_add(0, _kinds(kinds, self.device), numbers))
 
     def without_rejected(self, mask: Tensor) -> Tensor:
         """Return a mask of rows, bool [B] or [B, n], that leaves out those rejected so far."""
-        if self._rejected is None:
+        if self.rejected is None:
             return mask
-        return mask > (self._rejected if mask.dim() == 1 else self._rejected[:, None])  # mask and not rejected
+        return mask > (self.rejected if mask.dim() == 1 else self.rejected[:, None])  # mask and not rejected
 
 
 def any_of_row(mask: Tensor) -> Tensor:

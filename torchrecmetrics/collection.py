@@ -221,8 +221,7 @@ class RecMetricCollection(MetricCollection):
         add_together(metrics, tallies)
         for metric, summary in zip(metrics, summaries, strict=True):
             metric._forward_cache = summary.value
-        value_of = dict(zip(map(id, metrics), (summary.value for summary in summaries), strict=True))
-        return {key: value_of[id(metric)] for key, metric in zip(self.keys(), self.members, strict=True)}
+        return {key: metric.__dict__["_forward_cache"] for key, metric in zip(self.keys(), self.members, strict=True)}
 
     def rank(self, form: Form) -> Ranking:
         """Bring what `update` was given to a ranking, as deep as the members need."""

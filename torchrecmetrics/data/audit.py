@@ -375,10 +375,6 @@ def _range(count: Tensor, ids: Vocabulary | None) -> str:
     used = count.nonzero()[:, 0]
     if ids is None:
         return f"rows {int(used.min())} to {int(used.max())}"
-    listed = _extremes(ids.take(used))
+    ascending = ids.take(used).ascending()
+    listed = ascending.ids([0, len(ascending) - 1])
     return f"{ids.kind}, {listed[0]!r} to {listed[1]!r}"
-
-
-def _extremes(ids: Vocabulary) -> list[Any]:
-    ascending, _ = Vocabulary.number(list(ids))
-    return ascending.ids([0, len(ascending) - 1])

@@ -92,7 +92,8 @@ def names_of(path: str | Path) -> list[str]:
     path = Path(path)
     kind = path.suffix.lower()
     if kind in (".parquet", ".pq"):
-        return [*map(str, _open_parquet(path, ()).schema_arrow.names)]
+        with _open_parquet(path) as file:
+            return [*map(str, file.schema_arrow.names)]
     first = _first_line(path)
     if kind in (".csv", ".tsv"):
         return next(csv.reader([first], delimiter="," if kind == ".csv" else "\t"))
@@ -140,8 +141,7 @@ def parts_of(path: str | Path, roles: Roles) -> Iterator[Table]:
         return
     pa, wanted, done = needed("pyarrow", f"reading {path}"), distinct(roles), 0
     try:
-        with _open_parquet(path, (roles.user, roles.item)) as file:
-            check_names(wanted, file.schema_arrow.names, str(path))
+        with _open_parquet(path, roles) as file:
             for part in file.iter_batches(_ROWS_AT_ONCE, columns=wanted, use_threads=False):
                 yield Table({name: part.column(name) for name in wanted}, str(path), first_row=done)
                 done += part.num_rows
@@ -186,9 +186,7 @@ def read_parquet(path: str | Path, roles: Roles) -> Table:
     """
     pa, wanted = needed("pyarrow", f"reading {path}"), distinct(roles)
     try:
-        # text is kept as numbers and the distinct words: a repeated id costs four bytes
-        with _open_parquet(Path(path), (roles.user, roles.item)) as file:
-            check_names(wanted, file.schema_arrow.names, str(path))
+        with _open_parquet(Path(path), roles) as file:
             groups = [
                 file.read_row_group(group, columns=wanted, use_threads=False) for group in range(file.num_row_groups)
             ]
@@ -201,17 +199,16 @@ def read_parquet(path: str | Path, roles: Roles) -> Table:
     return Table({name: table[name] for name in wanted}, str(path))
 
 
-def _open_parquet(path: Path, words: tuple[str, ...]) -> Any:
-    """Open a parquet file whose columns of these names are read as numbers and distinct words."""
+def _open_parquet(path: Path, roles: Roles | None = None) -> Any:
+    """Open a parquet file, which must have the columns of these roles."""
     pa, parquet = needed("pyarrow", f"reading {path}"), needed("pyarrow.parquet", f"reading {path}")
     _check_size(path)
     try:
-        file = parquet.ParquetFile(path)
-        if words:
-            check_names(words, file.schema_arrow.names, str(path))
-            file.close()
-            file = parquet.ParquetFile(path, read_dictionary=[*words])
-        return file
+        if roles is None:
+            return parquet.ParquetFile(path)
+        check_names(distinct(roles), parquet.read_schema(path).names, str(path))
+        # ids of text are kept as numbers and the distinct words: a repeated one costs four bytes
+        return parquet.ParquetFile(path, read_dictionary=[roles.user, roles.item])
     except (pa.ArrowException, OSError) as error:
         raise _cut_short(path, error) from error
 

@@ -190,12 +190,16 @@ def frame_of(library: str, columns: dict[str, list[Any]], gaps: Mapping[str, str
     return frame.cast({name: getattr(made, type_) for name, type_ in types.items()})
 
 
-def check_names(wanted: Iterable[str], known: list[str], what: str) -> None:
+def check_names(
+    wanted: Iterable[str],
+    known: list[str],
+    what: str,
+    cure: str = "say which is which: user=..., item=... and so on",
+) -> None:
     """Refuse names of columns that are not there, or there more than once."""
     for name in wanted:
         if name not in known:
-            roles = "; say which is which: user=..., item=... and so on"
-            raise ValueError(f"{what} has no column {name!r}{nearest(name, known)}{roles}")
+            raise ValueError(f"{what} has no column {name!r}{nearest(name, known)}; {cure}")
         if known.count(name) > 1:
             raise ValueError(f"{what} has {known.count(name)} columns named {name!r}: rename them")
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 
@@ -35,22 +34,14 @@ def _whole(path: str | Path) -> Iterator[Path]:
         return
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be written: there is no folder {path.parent}")
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
-    part = Path(name)
+    part = path.with_name(f".{path.name}.{uuid4().hex}.part")
     try:
         yield part
-        part.chmod(path.stat().st_mode if path.exists() else 0o666 & ~_mask())
+        if path.exists():
+            part.chmod(path.stat().st_mode)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-
-
-def _mask() -> int:
-    """Return what the process takes from the rights of new files."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def read(path: str | Path, type_name: str) -> dict[str, Any]:

@@ -147,6 +147,10 @@ class Vocabulary:
         theirs, mine = alike(other._ids, self._ids)
         return theirs.find(mine)
 
+    def ascending(self) -> Vocabulary:
+        """Return the same ids in their own order."""
+        return Vocabulary._of(self._ids.numbered()[0])
+
     def as_text(self) -> Vocabulary:
         """Return whole numbers as they are written, "7" for 7, in the same rows; text stays what it is."""
         return self if self.kind != "whole numbers" else Vocabulary([*map(str, self)])

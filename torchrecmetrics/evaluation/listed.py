@@ -56,16 +56,21 @@ class Side:
             TypeError: for ids of another kind than the ground truth's.
             ValueError: for missing ids; says in which row.
         """
-        if written and self.ids is not None:
-            here, places = Vocabulary.number(column, named, "row {}".format if table is None else table.row)
-            if {here.kind, self.ids.kind} == {"text", "whole numbers"} and (here.kind != "text" or self.written):
-                self.ids, here = self.ids.as_text(), here.as_text()
-                return self._renumbered(here)[places]
         if self.ids is None:
             return row_numbers(named, column, f", as target has no {self.name}_ids (target.with_ids names its rows)")
-        rows = self.ids.rows_of(named, column, f"target's {self.name}_ids")
+        row_name = "row {}".format if table is None else table.row
+        try:
+            rows = self.ids.rows_of(named, column, f"target's {self.name}_ids")
+        except TypeError:  # ids of another kind
+            if not written or not (self.written or self.ids.kind == "text"):
+                raise
+            here, places = Vocabulary.number(column, named, row_name)
+            if {here.kind, self.ids.kind} != {"text", "whole numbers"}:
+                raise
+            self.ids = self.ids.as_text()
+            return self._renumbered(here.as_text())[places]
         if bool((rows < 0).any()):
-            here, places = Vocabulary.number(column, named, "row {}".format if table is None else table.row)
+            here, places = Vocabulary.number(column, named, row_name)
             rows = self._renumbered(here)[places]
         return rows
 

@@ -14,7 +14,7 @@ from torchrecmetrics.checks import check_choice, describe, nearest
 from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import is_qrels, is_text, read_file
-from torchrecmetrics.data.frames import Roles, Table, columns_of, names_in
+from torchrecmetrics.data.frames import Roles, Table, check_names, columns_of, distinct, names_in
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.evaluation.catalogue import Evaluation, Progress, ProgressBar, check_target
@@ -187,12 +187,8 @@ def _interactions(name: str, given: Any, names: Names) -> Interactions:
     if not names_in(given):
         check_target(given)
     roles = Roles(names.user, names.item)
-    missing = [column for column in roles[:2] if column not in names_in(given)]
-    if missing:
-        raise ValueError(
-            f"{name} has no column {missing[0]!r}{nearest(missing[0], names_in(given))}; user= and item= name the "
-            f"columns of all tables: where they differ, {name}=trm.Log.from_frame({name}, user=..., item=...)"
-        )
+    elsewhere = f"where they differ, {name}=trm.Log.from_frame({name}, user=..., item=...)"
+    check_names(distinct(roles), names_in(given), name, f"user= and item= name the columns of all tables: {elsewhere}")
     return Interactions.of_events(Events.of_table(Table(columns_of(given, roles, name), name), roles, None, None))
 
 

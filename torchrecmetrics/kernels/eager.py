@@ -172,8 +172,8 @@ def _look_again(
                 columns = asked.shape[1]
                 row = cell if columns == 1 else cell.div(columns, rounding_mode="floor")
                 at, place = row, cell
-                if near is not None or slot is not None:
-                    at = row if near is None else near[row]
+                if near is not None:  # else there was but one level, which moved nothing
+                    at = near[row]
                     place = at * width + (cell % columns if slot is None else slot.view(-1)[cell])
                 taken = None if removed is None else removed[row]
                 found = _compare_rows(scores, at, asked.reshape(-1)[cell], masks, taken)

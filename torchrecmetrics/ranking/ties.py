@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import constant, counting, float_dtype, keep, scalar, search
+from torchrecmetrics.arrays import counting, float_dtype, keep, scalar, search
 from torchrecmetrics.checks import Checks, any_of_row
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.ranking.places import Graded, Places, Reach, cut
@@ -68,7 +68,7 @@ def place(located: Located, member: Tensor, ties: Ties, secondary: Tensor | None
         return Placed(order, cut((better + 1).to(dtype), last), None, None)
     tied = size > 1
     if alone:
-        order = _first_slot(member.device).expand(member.shape)
+        order = scalar(0, torch.int64, member.device).expand(member.shape)
     else:
         if secondary is None:
             better, order = better.sort(dim=1)  # which of two equals stands first changes no rank
@@ -98,11 +98,6 @@ def _untied(member: Tensor, size: Tensor) -> bool:
     if member.device.type != "cpu" or not member.numel():
         return False
     return int(size.amax()) <= 1 or not (member & (size > 1)).count_nonzero()
-
-
-@constant
-def _first_slot(device: torch.device) -> Tensor:
-    return torch.zeros((1, 1), dtype=torch.int64, device=device)
 
 
 class FromLocated(Places):

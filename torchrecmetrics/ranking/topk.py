@@ -97,7 +97,7 @@ class FromTopk(Places):
 
         relevant = checks.without_rejected(targets.relevant)
         width = targets.ids.shape[1]
-        found, penalties = None, None
+        penalties = None
         if targets.gains is None:
             hit = stays & checks.without_rejected(_among(item_ids, targets.ascending))
             found = Graded(_first_hits(places, hit, width))
