@@ -1,0 +1,142 @@
+"""README and docs run as written, in the order of each page; what they print is what they show."""
+
+import contextlib
+import importlib
+import re
+
+import pytest
+from pages import PAGES, ROOT, Reader, blocks
+
+import torchrecmetrics as trm
+
+BLOCKS = [(block, str(block)) for page in PAGES for block in blocks(page)]
+READERS = {}  # page: who reads it
+
+
+@pytest.mark.parametrize("block", [block for block, _ in BLOCKS], ids=[name for _, name in BLOCKS])
+def test_block(block, tmp_path_factory):
+    """A block does what its page shows, after all blocks above it."""
+    if block.page not in READERS:
+        READERS[block.page] = Reader(tmp_path_factory.mktemp("page"))
+    reader = READERS[block.page]
+    if reader.failed:
+        pytest.fail(f"{reader.failed}, above this one, failed", pytrace=False)
+    for each in blocks(block.page)[reader.done :]:
+        reader.done += 1
+        try:
+            if str(each) == str(block):
+                reader.run(each)
+                return
+            with contextlib.suppress(pytest.skip.Exception):  # this test was asked for alone: those above come first
+                reader.run(each)
+        except BaseException as error:
+            if not isinstance(error, pytest.skip.Exception):
+                reader.failed = str(each)
+            raise
+
+
+INSTALLS = re.compile(r"pip install|git clone")
+
+
+def test_what_does_not_run_installs():
+    """Nothing is left out but what changes the machine: `.ci/run` does that."""
+    left = [str(block) for block, _ in BLOCKS if block.not_run and not INSTALLS.search(block.text)]
+    assert not left
+
+
+DOTTED = re.compile(r"\b(?:torchrecmetrics|trm)((?:\.[A-Za-z_]\w*)+)")
+
+
+def resolve(path):
+    """Return what a dotted path behind `torchrecmetrics` names."""
+    found = trm
+    for name in path.strip(".").split("."):
+        if not hasattr(found, name) and hasattr(found, "__path__"):
+            importlib.import_module(f"{found.__name__}.{name}")
+        found = getattr(found, name)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_names_exist(page):
+    """Every public thing that a page names is there."""
+    unknown = set()
+    for path in DOTTED.findall(page.read_text(encoding="utf-8")):
+        try:
+            resolve(path)
+        except (AttributeError, ImportError):
+            unknown.add(path)
+    assert not unknown
+
+
+PUBLIC = [
+    f"{module}.{name}"
+    for module in ("torchrecmetrics", "torchrecmetrics.functional", "torchrecmetrics.lightning", "torchrecmetrics.pyg")
+    for name in importlib.import_module(module).__all__
+]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names(name):
+    """Every public name has a docstring and a place in the reference."""
+    assert resolve(name.partition(".")[2]).__doc__
+    reference = "".join(page.read_text(encoding="utf-8") for page in PAGES if "reference" in page.parts)
+    assert re.search(rf"^::: {re.escape(name)}$|`{re.escape(name)}`", reference, re.M)
+
+
+def shown(text):
+    """Return a page of one's own, and what running it says."""
+    page = ROOT / "docs" / "none.md"
+    return blocks(page, text)
+
+
+class TestPages:
+    """What the collector itself must notice."""
+
+    def test_drift_is_named(self, tmp_path):
+        """A block whose output has changed fails with page, line, expected and got."""
+        (block,) = shown("# A\n\n```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n")
+        with pytest.raises(pytest.fail.Exception, match=r"docs/none.md:8: expected\n3\n\ngot\n2"):
+            Reader(tmp_path).run(block)
+
+    def test_prompts_drift(self, tmp_path):
+        (block,) = shown("```python\n>>> 1 + 1\n3\n```\n")
+        with pytest.raises(pytest.fail.Exception, match=r"(?s)none.md.*line 2.*Expected:\n    3\nGot:\n    2"):
+            Reader(tmp_path).run(block)
+
+    def test_output_is_shown(self, tmp_path):
+        (block,) = shown("```python\nprint(2)\n```\n")
+        with pytest.raises(pytest.fail.Exception, match=r"docs/none.md:2: expected\n\(no output is shown\)\ngot\n2"):
+            Reader(tmp_path).run(block)
+
+    def test_scripts_fail(self, tmp_path):
+        (block,) = shown("```bash\nfalse\n```\n")
+        with pytest.raises(pytest.fail.Exception, match="exit status 1"):
+            Reader(tmp_path).run(block)
+
+    def test_blocks_share(self, tmp_path):
+        """A namespace and a folder; a titled block is a file; indented blocks are blocks."""
+        page = (
+            'Write\n\n```yaml title="x/y.yaml"\na: 1\n```\n\n- and\n\n    ```python\n    from pathlib import Path; a = Path("x/y.yaml").read_text()\n'
+            '    ```\n\n```python\n>>> a\n"a: 1\\n"\n```\n\n```bash\ncat x/y.yaml\n```\n\n```text\na: 1\n```\n'
+        )
+        page = page.replace('"a: 1\\n"', "'a: 1\\n'")
+        reader = Reader(tmp_path)
+        found = shown(page)
+        assert [block.line for block in found] == [4, 10, 14, 19]
+        for block in found:
+            reader.run(block)
+
+    def test_missing_package_is_said(self, tmp_path):
+        (block,) = shown("<!-- needs: nosuchpackage -->\n```python\nx\n```\n")
+        with pytest.raises(pytest.skip.Exception, match=r"docs/none\.md:3: needs nosuchpackage"):
+            Reader(tmp_path).run(block)
+
+    def test_output_of_nothing(self):
+        with pytest.raises(ValueError, match=r"none\.md:2: output of no block"):
+            shown("```text\n3\n```\n")
+
+    def test_unknown_kind(self, tmp_path):
+        (block,) = shown("```rust\nx\n```\n")
+        with pytest.raises(pytest.fail.Exception, match="'rust' is nothing that runs"):
+            Reader(tmp_path).run(block)
