@@ -2,8 +2,6 @@
 
 import json
 import os
-import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -254,10 +252,10 @@ def test_help_has_examples(capsys):
         assert f"examples:\n  torchrecmetrics {command} " in capsys.readouterr().out
 
 
-def test_the_gate_of_the_readme(folder, capsys):
-    """Its command is understood as it stands, and stops a job below the threshold."""
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
-    words = shlex.split(re.search(r"<!-- gate -->\n```bash\ntorchrecmetrics (.*)\n```", readme)[1])
+def test_gate(folder, capsys):
+    """A job stops below the threshold."""
+    words = "evaluate lists.parquet test.parquet --rank rank -m NDCG@10 -m HR@10 --complete --fail-under NDCG@10=0.07"
+    words = [*words.split(), "--json", "out.json"]
     TRUTH.to_parquet("test.parquet")
     assert main(words) == 0
     assert "NDCG@10" in capsys.readouterr().out
@@ -338,3 +336,13 @@ def test_times_are_looked_at_beside_the_history(folder, capsys):
     assert "HR@1" in said.out
     assert main([*EVALUATE, "--time", "time"]) == 2
     assert "pass --history" in capsys.readouterr().err
+
+
+def test_columns_of_the_truth_have_their_own_options(folder, capsys):
+    """Where only the ground truth names its columns otherwise, the error says how."""
+    TRUTH.rename(columns={"user": "uid"}).to_csv("other.csv", index=False)
+    asked = ["other.csv" if word == "truth.csv" else word for word in EVALUATE]
+    assert main(asked) == 2
+    assert "other.csv has no column 'user'" in (said := capsys.readouterr().err)
+    assert "--truth-user" in said
+    assert main([*asked, "--truth-user", "uid"]) == 0

@@ -307,6 +307,13 @@ def test_lists_that_are_all_too_short(metric):
     assert evaluate_lists(metric, lists, target=TRUTH, complete=True).num_users == 3
 
 
+@pytest.mark.parametrize("complete", [False, True])
+def test_metrics_of_all_items(complete):
+    """Lists cannot be enough, whatever is said of them."""
+    with pytest.raises(ValueError, match=r"AUROC compares all items.*: pass scores, or embeddings$"):
+        evaluate_lists("AUROC", {"al": ["y"]}, target=TRUTH, complete=complete)
+
+
 def test_equal_scores_stand_as_their_rows():
     """A stated rule, whatever other users' rows stand between."""
     frame = {"user": ["al", "bo", "al", "bo", "al"], "item": ["w", "v", "x", "z", "y"], "score": [1.0, 0, 1, 0, 2]}

@@ -1,4 +1,4 @@
-"""Recommender-system metrics for PyTorch: exact, on the GPU, one kernel call for all of them."""
+"""Recommender-system metrics for PyTorch: exact, over whole catalogues, one ranking for all of them."""
 
 from torchrecmetrics import metrics
 from torchrecmetrics.collection import RecMetricCollection
@@ -13,7 +13,7 @@ from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.ranking import Ranking, get_topk_ranks
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 
 __all__ = [
     "Audit",

@@ -80,7 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(given)
     except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"{parser.prog} {given.command}: error: {_as_options(str(error))}", file=sys.stderr)
+        message = _as_options(str(error))
+        if given.command == "evaluate" and " has no column " in message:
+            message += "; where TRUTH and history name them otherwise: --truth-user ..., --truth-item ..."
+        print(f"{parser.prog} {given.command}: error: {message}", file=sys.stderr)
         return BAD_INPUT
     except Exception:  # a mistake of ours must not look like a metric that has dropped
         traceback.print_exc()

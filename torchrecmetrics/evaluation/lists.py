@@ -123,8 +123,7 @@ def evaluate_lists(
         history.check_overlap(truth, ids, member.padding_idx)
     lengths = listed.lengths
     longest = int(lengths.max())
-    if not complete:
-        _check_reach(collection, longest, listed.source.what)
+    _check_reach(collection, longest, complete, listed.source.what)
 
     empty = truth.num_users - len(ids)
     if empty:
@@ -257,10 +256,12 @@ def _batches(ids: Tensor, sizes: Tensor, depth: int) -> Iterator[Tensor]:
 # ------------------------------------------------------------------------------------------------------- what is wrong
 
 
-def _check_reach(collection: RecMetricCollection, longest: int, what: str) -> None:
-    """Refuse lists all of which end before the metrics do."""
+def _check_reach(collection: RecMetricCollection, longest: int, complete: bool, what: str) -> None:
+    """Refuse metrics of more than lists say, and lists all of which end before the metrics do."""
     for label, metric in collection.items():
-        if metric.needs.depth is None or metric.needs.depth > longest:
+        if metric.needs.num_ranked and metric.needs.depth is None:
+            raise ValueError(f"{label} compares all items, also those that no list holds: pass scores, or embeddings")
+        if not complete and (metric.needs.depth is None or metric.needs.depth > longest):
             looks = "at the whole ranking" if metric.needs.depth is None else f"at {metric.needs.depth} places"
             raise ValueError(
                 f"{label} looks {looks}, but the longest list of {what} holds {longest} items: recommend more, or if "
