@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give one worker all that share processes, which are started once, and one all that share what is measured.
+    """Give one worker all that share processes, which are started once, what is measured, or a page.
 
     `--dist loadgroup` would do, but since pytest 9.2 it sends marked tests anywhere (pytest-xdist issue 1386).
     """
@@ -53,6 +53,8 @@ def pytest_xdist_make_scheduler(config, log):
             path, _, parameters = nodeid.partition("[")
             if "processes" in parameters.rstrip("]").split("-"):
                 return "processes"
+            if path.endswith("::test_block"):
+                return parameters.partition(":")[0]  # the page
             return "benchmarks" if "test_benchmarks.py" in path else nodeid
 
     return Scheduling(config, log)

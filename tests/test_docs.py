@@ -1,4 +1,4 @@
-"""The README runs as written and names everything public; docstring examples and programs run."""
+"""Docstring examples and programs run. (README and the pages of docs: test_pages.py.)"""
 
 import doctest
 import importlib
@@ -12,31 +12,8 @@ from pathlib import Path
 import pytest
 
 import torchrecmetrics as trm
-from torchrecmetrics import functional
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
-BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-
-
-def test_readme():
-    """Every Python block runs, in order, in one namespace; prompts show what is printed."""
-    namespace = {}
-    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-    for match in BLOCK.finditer(README):
-        indent, text = len(match[1]), match[2]
-        text = "\n".join(line[indent:] for line in text.splitlines())
-        if ">>>" in text:
-            test = parser.get_doctest(
-                text, namespace, "README.md", "README.md", README[: match.start()].count("\n") + 1
-            )
-            runner.run(test, clear_globs=False)
-            namespace.update(test.globs)
-        else:
-            pytest.importorskip("pytorch_lightning")
-            exec(compile(text, "README.md", "exec"), namespace)
-    assert runner.summarize(verbose=False) == (0, runner.tries)
-    assert runner.tries > 20
 
 
 def test_docstrings():
@@ -68,25 +45,6 @@ def test_docstrings():
         "ranking.topk",
     }
     assert sum(tried.values()) >= 100
-
-
-@pytest.mark.parametrize("name", trm.__all__)
-def test_public_names(name):
-    """Every public name has a docstring and stands in the README."""
-    assert getattr(trm, name).__doc__
-    assert f"`{name}" in README
-
-
-@pytest.mark.parametrize("name", functional.__all__)
-def test_public_functions(name):
-    assert getattr(functional, name).__doc__
-
-
-def test_ci_runs_the_readme():
-    """CI takes the test command from the README, so that there is one text."""
-    command = re.search(r"<!-- test command -->\n```bash\n(.*)\n```", README)[1]
-    assert command.endswith("python -m pytest")
-    assert "<!-- test command -->" in (ROOT / ".ci" / "run").read_text()
 
 
 EXAMPLES = {  # arguments for a short run, and what must be printed

@@ -116,14 +116,36 @@ class TestPages:
 
     def test_blocks_share(self, tmp_path):
         """A namespace and a folder; a titled block is a file; indented blocks are blocks."""
-        page = (
-            'Write\n\n```yaml title="x/y.yaml"\na: 1\n```\n\n- and\n\n    ```python\n    from pathlib import Path; a = Path("x/y.yaml").read_text()\n'
-            '    ```\n\n```python\n>>> a\n"a: 1\\n"\n```\n\n```bash\ncat x/y.yaml\n```\n\n```text\na: 1\n```\n'
+        found = shown(
+            """Write
+
+```yaml title="x/y.yaml"
+a: 1
+```
+
+- and
+
+    ```python
+    from pathlib import Path
+    text = Path("x/y.yaml").read_text()
+    ```
+
+```python
+>>> text.strip()
+'a: 1'
+```
+
+```bash
+cat x/y.yaml
+```
+
+```text
+a: 1
+```
+"""
         )
-        page = page.replace('"a: 1\\n"', "'a: 1\\n'")
+        assert [block.line for block in found] == [4, 10, 15, 20]
         reader = Reader(tmp_path)
-        found = shown(page)
-        assert [block.line for block in found] == [4, 10, 14, 19]
         for block in found:
             reader.run(block)
 

@@ -1,0 +1,116 @@
+"""The site builds without a warning, and every page is whole in a browser, on a desk and on a phone."""
+
+import functools
+import http.server
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site; strict: pages, links, anchors and public names that are not there are errors."""
+    pytest.importorskip("mkdocs", reason="the site is not built: mkdocs is not installed (extra docs)")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_every_formula_is_drawn(site):
+    """No formula is left as LaTeX, and nothing is fetched from elsewhere."""
+    pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
+    assert sum("<math" in text for text in pages.values()) >= 1
+    assert not [page for page, text in pages.items() if re.search(r'class="arithmatex">\\[(\[]', text)]
+    assert not [
+        page
+        for page, text in pages.items()
+        if re.search(r'<(?:script|link|img)[^>]* (?:src|href)="https?://', text.replace('<link rel="canonical"', ""))
+    ]
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def address(site):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium without a window, where it and its driver are."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="NO PAGE WAS LOOKED AT: selenium is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("NO PAGE WAS LOOKED AT: no chromium with chromedriver on this machine")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    flags = "headless no-sandbox disable-gpu disable-quic no-first-run disable-dev-shm-usage hide-scrollbars"
+    for argument in [*flags.split(), "disable-background-networking", "disable-component-update", "disable-sync"]:
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield driver
+    driver.quit()
+
+
+WHOLE = """
+const wide = document.documentElement.scrollWidth - window.innerWidth;
+const shown = [...document.images].filter(image => getComputedStyle(image).display !== "none");
+const missing = shown.filter(image => !(image.complete && image.naturalWidth > 0)).map(image => image.src);
+return [wide, missing, shown.length];
+"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pages_in_a_browser(site, address, browser, width, tmp_path):
+    """No page says anything on the console, is wider than the window, or misses an image."""
+    browser.set_window_size(*WIDTHS[width])
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": WIDTHS[width][0], "height": WIDTHS[width][1], "deviceScaleFactor": 1, "mobile": width == "phone"},
+    )
+    faults, images = [], 0
+    keep = os.environ.get("SCREENSHOTS")  # a folder, for those who want to look themselves
+    for page in sorted(site.rglob("index.html")):
+        name = page.parent.relative_to(site).as_posix().removeprefix(".")
+        browser.get(address + (f"{name}/" if name else ""))
+        browser.execute_async_script(
+            "const done = arguments[0]; document.fonts.ready.then(() => requestAnimationFrame(done));"
+        )
+        wide, missing, shown = browser.execute_script(WHOLE)
+        said = [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+        images += shown
+        if wide > 0 or missing or said:
+            faults.append((name, f"{wide} pixels too wide" if wide > 0 else "", missing, said))
+        if keep:
+            Path(keep).mkdir(parents=True, exist_ok=True)
+            browser.save_screenshot(str(Path(keep, f"{name.replace('/', '_') or 'home'}-{width}.png")))
+    assert not faults
+    assert images > 0
