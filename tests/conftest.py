@@ -37,7 +37,7 @@ def processes(request):
 
 def pytest_collection_modifyitems(items):
     """Begin with what takes long."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(optionalhook=True)

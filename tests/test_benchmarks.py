@@ -167,6 +167,7 @@ def test_rows_of_a_card(small):
     check_rows_of_a_card(small, ours)
 
 
+@pytest.mark.slow
 def test_rows_of_a_card_in_the_interpreter(tmp_path):
     """The same with the Triton kernels, beside eager; a process of its own, which reads the variable."""
     pytest.importorskip("triton")

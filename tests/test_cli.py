@@ -264,6 +264,7 @@ def test_gate(folder, capsys):
     assert "NDCG@10 is 0, below 0.07" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_as_a_program(folder):
     """`python -m torchrecmetrics` hands its status to the shell, without a traceback."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -69,6 +69,7 @@ def run_example(name, arguments, folder):
     return subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=200, env=environment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples(name, tmp_path):
     """Each example runs without data, prints its table, draws no bar into a file and leaves nothing behind."""
@@ -82,6 +83,7 @@ def test_examples(name, tmp_path):
     assert not list(work.iterdir())
 
 
+@pytest.mark.slow
 def test_lightgcn_reads_a_folder(tmp_path):
     """train.txt and test.txt of "user item item ..." lines; the learning curve is drawn where asked."""
     pytest.importorskip("torch_geometric")
@@ -92,6 +94,7 @@ def test_lightgcn_reads_a_folder(tmp_path):
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["u.data", "sequences", "neither"])
 def test_sasrec_reads_both_formats(form, tmp_path):
     """MovieLens' u.data, equal times in the file's order, and lines of "user item item ..."; else a clear error."""
@@ -112,6 +115,7 @@ def test_sasrec_reads_both_formats(form, tmp_path):
         assert "Test, 8 users" in done.stdout
 
 
+@pytest.mark.slow
 def test_sasrec_tests_a_checkpoint_on_two_processes(tmp_path):
     """The checkpoint that one process trained gets the same table from two, whose sampler repeats a user."""
     walks = [[user, *((user + step * 7) % 30 + 1 for step in range(5 + user % 3))] for user in range(1, 48)]

@@ -656,6 +656,7 @@ def test_bad_input(call, error, message):
 GOWALLA = Path(__file__).parents[2] / "shared" / "data" / "gowalla"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not GOWALLA.exists(), reason="the Gowalla data set is not here")
 def test_memory_on_gowalla():
     """29,858 x 40,981 at d = 64: at most 512 MB beside embeddings and edges (600 users)."""
@@ -672,6 +673,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     assert int(done.stdout) < 512
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not GOWALLA.exists(), reason="the Gowalla data set is not here")
 def test_gowalla_equals_numpy_and_pyg():
     """500 users of Gowalla, fixed embeddings: each as sorted with numpy, the mean as PyG's own collection has it."""

@@ -147,6 +147,7 @@ def test_keys_that_mlflow_refuses(pl, tmp_path):
     assert "val/HR_at_1" in run.logged_metrics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_one_package_is_enough(package):
     """Only the package that is imported is used; importing torchrecmetrics imports neither."""

@@ -104,6 +104,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_values_do_not_depend_on_the_number_of_processes(world_size, processes):
     """Data sets of every remainder, smaller than the number of processes too: the values, counts and errors of one."""

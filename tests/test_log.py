@@ -245,6 +245,7 @@ def test_bad_input(make, error, message):
 DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
 def test_movielens_from_file_to_baseline():
     """The split and the popularity baseline of MovieLens 100K, counted by hand."""

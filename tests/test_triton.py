@@ -21,7 +21,7 @@ CARDS = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
 KINDS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["interpreted.py", "gpu"])
 def test_in_the_interpreter(what):
     """What is only for it, and of what is for a card all that can run there: a card should not find mistakes first.
