@@ -2,7 +2,9 @@
 
 import contextlib
 import importlib
+import io
 import re
+import shutil
 
 import pytest
 from pages import PAGES, ROOT, Reader, blocks
@@ -162,3 +164,20 @@ a: 1
         (block,) = shown("```rust\nx\n```\n")
         with pytest.raises(pytest.fail.Exception, match="'rust' is nothing that runs"):
             Reader(tmp_path).run(block)
+
+
+DATA = ROOT.parent / "shared" / "data"
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
+def test_first_evaluation_on_movielens(tmp_path, monkeypatch):
+    """With u.data in the folder the page's lines give the numbers that it tells of."""
+    shutil.copy(DATA / "ml-100k" / "u.data", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "start" / "first-evaluation.md"
+    told = re.search(r"NDCG@10 ([\d.]+) for popularity and ([\d.]+) for", page.read_text(encoding="utf-8"))
+    namespace = {}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        for block in blocks(page):
+            exec(block.text, namespace)
+    assert re.findall(r"^NDCG@10  ([\d.]+) ±", printed.getvalue(), re.M) == list(told.groups())
