@@ -439,6 +439,14 @@ def test_gains_are_those_of_the_truth():
     assert (float(found["NDCG@2"]), found.num_users, found.num_skipped) == (pytest.approx((al + 1) / 2), 2, 1)
 
 
+@pytest.mark.parametrize("role", ["target", "exclude"])
+def test_gains_in_a_dict_are_not_dropped(role):
+    """A dict {user: {item: gain}}, as ranx and pytrec_eval take it, is refused with the cure."""
+    given = {"target": {"al": ["x"]}, role: {"al": {"x": 0, "y": 2}}}
+    with pytest.raises(TypeError, match=rf"{role} holds a dict for 'al', .* trm.Log.from_frame\(\.\.\., value="):
+        evaluate_lists("NDCG", {"al": ["y", "x"]}, **given, k=1)
+
+
 def test_batches_change_nothing(monkeypatch):
     """However few users stand in one, whose lists may be shorter than the longest."""
     generator = torch.Generator().manual_seed(4)

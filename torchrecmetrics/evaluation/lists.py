@@ -194,6 +194,11 @@ def _interactions(name: str, given: Any, names: Names) -> Interactions:
 def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[str, list[Any]]:
     """Return {user: items} as columns."""
     for user, items in given.items():
+        if isinstance(items, Mapping):
+            raise TypeError(
+                f"{name} holds a dict for {user!r}, and {{user: items}} no values: pass lists of items, or a column of "
+                "gains, trm.Log.from_frame(..., value=...)"
+            )
         if isinstance(items, (str, bytes)) or not hasattr(items, "__iter__"):
             raise TypeError(
                 f"{name} must be a dict {{user: items}} or of columns {names.user!r} and {names.item!r}, got "
