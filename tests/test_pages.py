@@ -15,6 +15,10 @@ BLOCKS = [(block, str(block)) for page in PAGES for block in blocks(page)]
 READERS = {}  # page: who reads it
 
 
+# Lightning's own, of runs as small as a page's
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")
+@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.`")
+@pytest.mark.filterwarnings("ignore:.*is smaller than the logging interval")
 @pytest.mark.parametrize("block", [block for block, _ in BLOCKS], ids=[name for _, name in BLOCKS])
 def test_block(block, tmp_path_factory):
     """A block does what its page shows, after all blocks above it."""

@@ -1,4 +1,4 @@
-"""The README's forms for Accelerate and transformers.Trainer, against values made in one update."""
+"""The documentation's forms for Accelerate and transformers.Trainer, against values made in one update."""
 
 import os
 import re
@@ -13,12 +13,12 @@ import torchrecmetrics as trm
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # the frameworks' own
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs/how-to/accelerate.md").read_text()
 
 
 def block(start):
-    """Return the README's Python block that begins with `start`."""
-    return re.search(rf"```python\n({re.escape(start)}.*?)```", README, re.DOTALL)[1]
+    """Return the page's Python block that begins with `start`."""
+    return re.search(rf"```python\n({re.escape(start)}.*?)```", PAGE, re.DOTALL)[1]
 
 
 class Model(nn.Module):
@@ -46,7 +46,7 @@ def by_hand(n, names, k, history=False):
 
 
 def accelerate_loop(n):
-    """Run the README's loop over n samples; return values and num_users."""
+    """Run the page's loop over n samples; return values and num_users."""
     from torch.utils.data import DataLoader, TensorDataset
 
     scores, target = data(n)
