@@ -122,7 +122,7 @@ def test_repeats_and_gains(folder, capsys):
     assert "1 listed item for the second time" in capsys.readouterr().out
     TRUTH.assign(stars=[0, 2]).to_csv("graded.csv", index=False)
     assert main(["evaluate", "lists.csv", "graded.csv", "--rank", "rank", "-m", "HR@1", "--value", "stars"]) == 0
-    assert "1 users, 1 without a relevant item" in capsys.readouterr().out
+    assert "1 user, 1 without a relevant item" in capsys.readouterr().out
 
 
 def test_metrics_of_yaml(folder):

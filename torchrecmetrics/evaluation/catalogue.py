@@ -97,7 +97,7 @@ class Evaluation(dict[str, Tensor], Exported):
     def __str__(self) -> str:
         width = max(map(len, self))
         lines = [f"{key:{width}}  {value:.4f} ± {self.standard_errors[key]:.4f}" for key, value in self.items()]
-        counts = f"{self.num_users} users"
+        counts = f"{self.num_users} {'user' if self.num_users == 1 else 'users'}"
         for number, text in (
             (self.num_skipped, "without a relevant item"),
             (self.num_unreachable, "with one that is no candidate"),

@@ -320,10 +320,10 @@ def _one_edit(one: str, two: str) -> bool:
 
 def _check_loggers(loggers: Iterable[Any], keys: Iterable[str]) -> None:
     """Refuse keys that a logger would refuse only when the first epoch has ended."""
-    refused = [key for key in keys if not re.fullmatch(r"[\w\-./ ]+", key, re.ASCII)]
+    refused = [key for key in keys if not re.fullmatch(r"[\w\-./: ]+", key, re.ASCII)]
     for logger in loggers:
         if refused and any(kind.__name__ == "MLFlowLogger" for kind in type(logger).__mro__):
             raise ValueError(
-                f"MLflow takes letters, digits, '_', '-', '.', '/' and space in keys, not {refused[0]!r}: pass "
+                f"MLflow takes letters, digits, '_', '-', '.', '/', ':' and space in keys, not {refused[0]!r}: pass "
                 "key_format='{name}_at_{k}'"
             )
