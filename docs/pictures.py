@@ -1,0 +1,697 @@
+"""The pictures of the documentation, drawn from the library's own answers: `python docs/pictures.py [--out FOLDER]`.
+
+A picture is a function of a `Canvas` in the table `PICTURES`; its numbers come from a function beside it, which the
+tests hold against arithmetic. Each is written as NAME-light.svg and NAME-dark.svg, the same bytes in every run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
+
+import torchrecmetrics as trm
+from torchrecmetrics.kernels import Question, eager
+
+ROOT = Path(__file__).parents[1]
+WIDTH = 9.0  # inches
+SMALL, TEXT, TITLE = 13, 14, 16  # points
+SETTINGS = {
+    "font.size": SMALL,
+    "font.family": "DejaVu Sans",
+    "svg.fonttype": "path",
+    "svg.hashsalt": "torchrecmetrics",
+    "axes.unicode_minus": False,
+}
+
+
+class Style(NamedTuple):
+    """Colours on one background; blue, orange and green are told apart by the colour-blind, too."""
+
+    ink: str
+    muted: str
+    faint: str
+    paper: str
+    blue: str
+    orange: str
+    green: str
+
+
+STYLES = {
+    "light": Style("#1f2328", "#59636e", "#d1d9e0", "#ffffff", "#0072b2", "#c8500a", "#00805c"),
+    "dark": Style("#e6e8eb", "#a3adba", "#444b58", "#1e2129", "#5cb3ee", "#f2935c", "#3fc79a"),
+}
+
+
+class Canvas:
+    """A sheet measured in inches from its lower left corner."""
+
+    def __init__(self, style: Style, height: float) -> None:
+        self.style, self.height = style, height
+        self.figure: Figure = plt.figure(figsize=(WIDTH, height))
+        self.sheet = self.figure.add_axes((0, 0, 1, 1))
+        self.sheet.set(xlim=(0, WIDTH), ylim=(0, height))
+        self.sheet.axis("off")
+
+    def text(self, x: float, y: float, what: str, colour: str = "ink", size: int = SMALL, **how: Any) -> None:
+        """Write; left-aligned and centred vertically unless told otherwise."""
+        how = {"ha": "left", "va": "center"} | how
+        self.sheet.text(x, y, what, color=getattr(self.style, colour), fontsize=size, **how)
+
+    def box(self, x: float, y: float, width: float, height: float, colour: str = "faint", fill: float = 0.0) -> None:
+        """Draw a box with round corners, its lower left one at (x, y)."""
+        shape = f"round,pad=0,rounding_size={min(0.1, height / 4)}"
+        hue = getattr(self.style, colour)
+        if fill:
+            self.sheet.add_patch(FancyBboxPatch((x, y), width, height, shape, fc=hue, ec="none", alpha=fill))
+        self.sheet.add_patch(FancyBboxPatch((x, y), width, height, shape, fc="none", ec=hue, lw=1.4))
+
+    def cells(
+        self, x: float, y: float, words: Sequence[str], width: float, height: float, marked: Iterable[int] = ()
+    ) -> None:
+        """Draw a row of cells; `marked` ones hold relevant items."""
+        style, marked = self.style, set(marked)
+        for place, word in enumerate(words):
+            at = x + place * width
+            if place in marked:
+                self.sheet.add_patch(Rectangle((at, y), width, height, fc=style.orange, ec="none", alpha=0.25))
+            self.sheet.add_patch(Rectangle((at, y), width, height, fc="none", ec=style.muted, lw=1))
+            weight = "bold" if place in marked else "normal"
+            self.text(at + width / 2, y + height / 2 - 0.01, word, ha="center", weight=weight)
+
+    def arrow(self, start: tuple[float, float], end: tuple[float, float], colour: str = "muted") -> None:
+        """Draw an arrow."""
+        hue = getattr(self.style, colour)
+        self.sheet.add_patch(
+            FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=14, lw=1.6, color=hue, shrinkA=0, shrinkB=0)
+        )
+
+    def dot(self, x: float, y: float, colour: str, radius: float = 0.1, filled: bool = True) -> None:
+        """Draw a dot."""
+        hue = getattr(self.style, colour)
+        self.sheet.add_patch(Circle((x, y), radius, fc=hue if filled else "none", ec=hue, lw=1.6, zorder=3))
+
+    def line(self, xs: Sequence[float], ys: Sequence[float], colour: str, width: float = 1.2, **how: Any) -> None:
+        """Draw a line."""
+        self.sheet.plot(xs, ys, color=getattr(self.style, colour), lw=width, **how)
+
+    def axes(self, x: float, y: float, width: float, height: float) -> Any:
+        """Return axes for a plot, in the sheet's style."""
+        axes = self.figure.add_axes((x / WIDTH, y / self.height, width / WIDTH, height / self.height))
+        style = self.style
+        axes.patch.set_alpha(0)
+        axes.tick_params(colors=style.ink, labelsize=SMALL, length=4)
+        for side, spine in axes.spines.items():
+            spine.set(visible=side in ("left", "bottom"), color=style.muted)
+        return axes
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Write a number without needless zeros."""
+    return f"{value:.{digits}f}".rstrip("0").rstrip(".")
+
+
+# ---------------------------------------------------------------------------------------------------------------- doors
+
+DOORS = {
+    "scores": [0.1, 0.9, 0.5, 0.3, 0.7],
+    "list": [1, 4, 2, 3, 0],
+    "user": [1.0, 1.0],
+    "items": [[0.0, 0.1], [0.6, 0.3], [0.1, 0.4], [0.2, 0.1], [0.4, 0.3]],
+    "relevant": [4, 3],
+}
+
+
+def doors_numbers() -> dict[str, Any]:
+    """Ranks from scores and from a list, and the values that all three doors lead to."""
+    target = torch.tensor([DOORS["relevant"]])
+    names = ["HR@3", "Recall@3", "NDCG@3", "MRR@3"]
+    values, ranks = {}, {}
+    for door, ranking in {
+        "scores": trm.Ranking.from_scores(torch.tensor([DOORS["scores"]]), target),
+        "list": trm.Ranking.from_topk(torch.tensor([DOORS["list"]]), target),
+    }.items():
+        collection = trm.RecMetricCollection(names)
+        collection.update(ranking)
+        values[door] = {label: float(value) for label, value in collection.compute().items()}
+        ranks[door] = ranking.ranks[0].tolist()
+    truth = trm.Interactions.from_padded(target, num_items=5)
+    users, items = torch.tensor([DOORS["user"]]), torch.tensor(DOORS["items"])
+    found = trm.evaluate(names, users, items, target=truth)
+    values["embeddings"] = {label: float(value) for label, value in found.items()}
+    return {"ranks": ranks, "values": values}
+
+
+def doors(style: Style) -> Canvas:
+    """Scores, lists and embeddings become a ranking; metrics read nothing else."""
+    sheet = Canvas(style, 5.1)
+    numbers = doors_numbers()
+    tall, wide, left = 1.5, 4.0, 0.1
+    relevant = DOORS["relevant"]
+    bottoms = {"scores": 3.5, "list": 1.8, "embeddings": 0.1}
+    for door, bottom in bottoms.items():
+        sheet.box(left, bottom, wide, tall, "blue", 0.06)
+        title = {"scores": "Scores", "list": "Lists", "embeddings": "Embeddings"}[door]
+        sheet.text(left + 0.2, bottom + tall - 0.26, title, "blue", TITLE, weight="bold")
+        end = bottom + tall / 2
+        sheet.arrow((left + wide + 0.08, end), (4.84, 2.55 + 0.55 * (end - 2.55) / 1.7))
+    top = bottoms["scores"] + 0.62
+    sheet.text(left + 0.2, top + 0.15, "item", "muted")
+    for item in range(5):
+        sheet.text(1.0 + 0.6 * item + 0.3, top + 0.15, str(item), "muted", ha="center")
+    sheet.text(left + 0.2, top - 0.24, "score", "muted")
+    sheet.cells(1.0, top - 0.42, [f"{score:.1f}" for score in DOORS["scores"]], 0.6, 0.36, relevant)
+    top = bottoms["list"] + 0.62
+    for place in range(5):
+        sheet.text(1.0 + 0.6 * place + 0.3, top + 0.15, str(place + 1), "muted", ha="center")
+    sheet.text(left + 0.2, top + 0.15, "place", "muted")
+    sheet.text(left + 0.2, top - 0.24, "item", "muted")
+    hits = [DOORS["list"].index(item) for item in relevant]
+    sheet.cells(1.0, top - 0.42, [str(item) for item in DOORS["list"]], 0.6, 0.36, hits)
+    top = bottoms["embeddings"] + 0.42
+    sheet.text(left + 0.12, top + 0.18, "user", "muted")
+    for row in range(2):
+        sheet.cells(0.72, top + 0.18 - 0.34 * row, [number(DOORS["user"][row], 1)], 0.42, 0.34)
+        values = [f"{item[row]:.1f}"[1:] for item in DOORS["items"]]
+        sheet.cells(2.05, top + 0.18 - 0.34 * row, values, 0.38, 0.34, relevant)
+    sheet.text(1.22, top + 0.17, "\u00d7 items", "muted")
+
+    sheet.box(4.9, 1.35, 1.85, 2.4, "orange", 0.1)
+    middle = 4.9 + 1.85 / 2
+    sheet.text(middle, 3.43, "Ranking", "orange", TITLE, ha="center", weight="bold")
+    sheet.text(middle, 2.98, "relevant items", ha="center")
+    sheet.text(middle, 2.72, "stand at", ha="center")
+    ranks = numbers["ranks"]["scores"]
+    for place in range(1, 6):
+        x, hit = 4.9 + 0.925 + 0.32 * (place - 3), place in ranks
+        sheet.dot(x, 2.25, "orange" if hit else "muted", 0.12, hit)
+        sheet.text(x, 1.92, str(place), "ink" if hit else "muted", ha="center", weight="bold" if hit else "normal")
+    sheet.text(middle, 1.58, "ranks " + ", ".join(number(rank) for rank in ranks), ha="center")
+    sheet.arrow((6.82, 2.55), (7.13, 2.55))
+    sheet.box(7.2, 1.35, 1.7, 2.4, "green", 0.1)
+    sheet.text(8.05, 3.43, "Metrics", "green", TITLE, ha="center", weight="bold")
+    for row, (label, value) in enumerate(numbers["values"]["scores"].items()):
+        y = 2.95 - 0.4 * row
+        sheet.text(7.3, y, label)
+        sheet.text(8.8, y, f"{value:.2f}", ha="right")
+    sheet.dot(5.1, 0.42, "orange", 0.09)
+    sheet.text(5.3, 0.41, "relevant: items " + " and ".join(str(item) for item in sorted(relevant)), "muted")
+    return sheet
+
+
+# ----------------------------------------------------------------------------------------------------------------- ties
+
+POLICIES = ("optimistic", "realistic", "pessimistic")
+TIES_SCORES, TIES_TARGET = [0.9, 0.6, 0.6, 0.6, 0.6, 0.3, 0.1], 3
+
+
+def ties_numbers() -> dict[str, dict[str, float]]:
+    """Place of the relevant item under each policy, and what HR@3 and MRR make of it."""
+    scores, target = torch.tensor([TIES_SCORES]), torch.tensor([TIES_TARGET])
+    found = {}
+    for policy in POLICIES:
+        ranking = trm.Ranking.from_scores(scores, target, ties=policy)
+        found[policy] = {
+            "place": float(ranking.ranks),
+            "HR@3": float(trm.functional.hit_rate(ranking, 3)),
+            "MRR": float(trm.functional.reciprocal_rank(ranking)),
+        }
+    return found
+
+
+def ties(style: Style) -> Canvas:
+    """One row with a group of equal scores under the three policies."""
+    sheet = Canvas(style, 4.2)
+    left, wide, tall = 1.75, 0.62, 0.42
+    group = [place for place, score in enumerate(TIES_SCORES) if score == TIES_SCORES[TIES_TARGET]]
+    sheet.text(0.1, 3.42, "score")
+    sheet.cells(left, 3.21, [f"{score:.1f}" for score in TIES_SCORES], wide, tall)
+    first, last = left + wide * group[0], left + wide * (group[-1] + 1)
+    sheet.line([first, first, last, last], [3.72, 3.8, 3.8, 3.72], "muted")
+    sheet.text((first + last) / 2, 4.0, "equal scores, one of them relevant", "muted", ha="center")
+    for column, head in enumerate(("place", "HR@3", "MRR")):
+        sheet.text(6.6 + 0.85 * column + 0.35, 2.78, head, "muted", ha="center")
+    for place in range(len(TIES_SCORES)):
+        sheet.text(left + wide * (place + 0.5), 2.78, str(place + 1), "muted", ha="center")
+    sheet.text(0.1, 2.78, "place", "muted")
+    for row, (policy, values) in enumerate(ties_numbers().items()):
+        y = 2.02 - 0.85 * row
+        sheet.text(0.1, y + tall / 2, policy, size=TEXT, weight="bold" if policy == "realistic" else "normal")
+        sheet.sheet.add_patch(Rectangle((first, y), last - first, tall, fc=style.blue, ec="none", alpha=0.16))
+        sheet.cells(left, y, [""] * len(TIES_SCORES), wide, tall)
+        sheet.dot(left + wide * (values["place"] - 0.5), y + tall / 2, "orange", 0.15)
+        for column, (head, value) in enumerate(values.items()):
+            shown = number(value, 1) if head == "place" else number(value, 2)
+            sheet.text(6.6 + 0.85 * column + 0.35, y + tall / 2, shown, size=TEXT, ha="center")
+    return sheet
+
+
+# -------------------------------------------------------------------------------------------------------------- history
+
+HISTORY_SCORES = [0.9, 0.8, 0.7, 0.5, 0.4, 0.2]
+HISTORY, HISTORY_TARGETS = [0, 2], [2, 4]
+
+
+def history_numbers() -> dict[str, dict[int, float]]:
+    """Places of all candidates under each way to take an excluded relevant item; `inf` for relevant ones without."""
+    scores, history = torch.tensor([HISTORY_SCORES]), torch.tensor([HISTORY])
+    ways = {
+        "nothing excluded": {},
+        'overlap="keep"': {"exclude": history, "overlap": "keep"},
+        'overlap="miss"': {"exclude": history, "overlap": "miss"},
+    }
+    found = {}
+    for way, options in ways.items():
+        gone = set(HISTORY) if options else set()
+        if options.get("overlap") == "keep":
+            gone -= set(HISTORY_TARGETS)
+        items = [item for item in range(len(HISTORY_SCORES)) if item not in gone]
+        places = trm.get_topk_ranks(scores, torch.tensor([items]), len(HISTORY_SCORES), **options)[0].tolist()
+        found[way] = dict(zip(items, places, strict=True))
+        ranking = trm.Ranking.from_scores(scores, torch.tensor([HISTORY_TARGETS]), **options)
+        own = sorted(found[way].get(item, float("inf")) for item in HISTORY_TARGETS)
+        assert ranking.ranks[0].tolist() == own
+        found[way] |= {item: float("inf") for item in HISTORY_TARGETS if item not in found[way]}
+    return found
+
+
+def history(style: Style) -> Canvas:
+    """One row with history, one relevant item among it."""
+    sheet = Canvas(style, 4.55)
+    left, wide, tall = 2.65, 0.75, 0.44
+    sheet.text(0.1, 4.22, "item", "muted")
+    sheet.text(0.1, 3.72, "score")
+    for item, score in enumerate(HISTORY_SCORES):
+        sheet.text(left + wide * (item + 0.5), 4.22, str(item), "muted", ha="center")
+        sheet.text(left + wide * (item + 0.5), 3.72, f"{score:.1f}", ha="center")
+    for column, item in enumerate(HISTORY_TARGETS):
+        sheet.text(7.25 + 0.9 * column + 0.42, 3.72, f"item {item}", "muted", ha="center")
+    sheet.text(8.12, 4.22, "relevant at rank", "muted", ha="center")
+    for row, (way, places) in enumerate(history_numbers().items()):
+        y = 2.78 - 0.95 * row
+        sheet.text(0.1, y + tall / 2, way, size=TEXT)
+        words = [number(places[item]) if places.get(item, float("inf")) < float("inf") else "" for item in range(6)]
+        sheet.cells(left, y, words, wide, tall, HISTORY_TARGETS)
+        for item, word in enumerate(words):
+            if not word:
+                x = left + wide * item
+                sheet.line([x + 0.08, x + wide - 0.08], [y + 0.08, y + tall - 0.08], "muted", 1.8)
+                sheet.line([x + 0.08, x + wide - 0.08], [y + tall - 0.08, y + 0.08], "muted", 1.8)
+        for column, item in enumerate(HISTORY_TARGETS):
+            rank = places[item]
+            shown = "missed" if rank == float("inf") else number(rank)
+            sheet.text(7.25 + 0.9 * column + 0.42, y + tall / 2, shown, size=TEXT, ha="center")
+    y = 0.28
+    sheet.sheet.add_patch(Rectangle((left, y - 0.12), 0.24, 0.24, fc=style.orange, ec="none", alpha=0.25))
+    sheet.text(left + 0.34, y, "relevant", "muted")
+    sheet.line([left + 1.55, left + 1.75], [y - 0.1, y + 0.1], "muted", 1.8)
+    sheet.line([left + 1.55, left + 1.75], [y + 0.1, y - 0.1], "muted", 1.8)
+    sheet.text(left + 1.88, y, f"left out; history: items {' and '.join(map(str, HISTORY))}", "muted")
+    return sheet
+
+
+# --------------------------------------------------------------------------------------------------------------- splits
+
+EVENTS = {  # user: days on which something happened
+    "al": [2, 5, 9, 14, 17],
+    "bo": [1, 3, 4, 6],
+    "cy": [12, 16, 19, 21, 23, 24],
+    "di": [8, 10, 13, 20, 22],
+    "ed": [3, 7, 11],
+    "fy": [5, 15, 18, 19, 22],
+}
+VALID_FROM, TEST_FROM = 16, 20
+
+
+def splits_numbers() -> dict[str, dict[str, Any]]:
+    """Events of each part as (user, day), the end of train, and test events that are older."""
+    frame: dict[str, list[Any]] = {"user": [], "item": [], "day": []}
+    for user, days in EVENTS.items():
+        for day in days:
+            frame["user"].append(user)
+            frame["item"].append((7 * day + len(user)) % 11)
+            frame["day"].append(day)
+    log = trm.Log.from_frame(frame, time="day")
+    found = {}
+    for way, split in {
+        "leave_last_out": log.leave_last_out(),
+        "split_by_time": log.split_by_time(VALID_FROM, TEST_FROM),
+    }.items():
+        parts = {
+            name: list(zip(part.user_ids.ids(part.users), part.times.tolist(), strict=True))
+            for name, part in zip(split._fields, split, strict=True)
+        }
+        older = trm.audit(split)["before_train_ends"]
+        found[way] = {**parts, "train_ends": max(day for _, day in parts["train"]), "older": (older.number, older.of)}
+    return found
+
+
+def splits(style: Style) -> Canvas:
+    """Leave-last-out and a split by time, on a line of days."""
+    sheet = Canvas(style, 6.3)
+    colours = {"train": "blue", "valid": "green", "test": "orange"}
+    left, wide = 0.75, 8.0
+    last = max(day for days in EVENTS.values() for day in days) + 1
+
+    def at(day: float) -> float:
+        return left + wide * day / last
+
+    for panel, (way, found) in enumerate(splits_numbers().items()):
+        top = 5.55 - 3.0 * panel
+        older, tests = found["older"]
+        sheet.text(0.1, top + 0.45, way, size=TITLE, weight="bold")
+        says = f"{older} of {tests} test events are older than train's last"
+        sheet.text(WIDTH - 0.1, top + 0.45, says, ha="right")
+        for row, user in enumerate(EVENTS):
+            y = top - 0.05 - 0.36 * row
+            sheet.text(0.1, y, user, "muted")
+            sheet.line([at(0), at(last)], [y, y], "faint", 1)
+        bottom = top - 0.05 - 0.36 * 5
+        ends = at(found["train_ends"])
+        sheet.line([ends, ends], [bottom - 0.2, top + 0.15], "blue", 1.6, ls="--")
+        for part, colour in colours.items():
+            for user, day in found[part]:
+                y = top - 0.05 - 0.36 * list(EVENTS).index(user)
+                sheet.dot(at(day), y, colour, 0.11)
+                if part == "test" and day < found["train_ends"]:
+                    sheet.dot(at(day), y, "orange", 0.17, filled=False)
+    y = 0.22
+    for x, (part, colour) in zip((0.75, 1.85, 3.5), colours.items(), strict=True):
+        sheet.dot(x, y, colour, 0.11)
+        sheet.text(x + 0.2, y, {"valid": "validation"}.get(part, part), "muted")
+    sheet.dot(4.55, y, "orange", 0.11)
+    sheet.dot(4.55, y, "orange", 0.17, filled=False)
+    sheet.text(4.8, y, "older than train's last", "muted")
+    sheet.line([7.35, 7.35], [y - 0.16, y + 0.16], "blue", 1.6, ls="--")
+    sheet.text(7.5, y, "train's last", "muted")
+    return sheet
+
+
+# ----------------------------------------------------------------------------------------------------------------- cost
+
+COST_AXES = {
+    "items": "items",
+    "rows": "rows of a batch",
+    "relevant": "relevant items of a row",
+    "metrics": "metrics",
+}
+COST_LINES = {
+    "torchrecmetrics": ("orange", "-", "o"),
+    "hand-written loop": ("green", "-", "s"),
+    "PyG": ("blue", "-", "^"),
+    "RecBole-style": ("ink", "-", "D"),
+    "torch.topk alone": ("muted", "--", None),
+}
+
+
+def cost_numbers() -> list[dict[str, Any]]:
+    """Read what `python -m benchmarks scaling` has measured: panels of microseconds a row."""
+    panels: list[dict[str, Any]] = json.loads((ROOT / "benchmarks/results/scaling.json").read_text())["panels"]
+    return panels
+
+
+def _short(value: float, _: object = None) -> str:
+    for size, letter in ((10**6, "M"), (10**3, "k")):
+        if value >= size and value % size == 0:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def cost(style: Style) -> Canvas:
+    """Cost of a row against the size of what is varied, four panels with one scale."""
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    sheet = Canvas(style, 7.05)
+    for place, panel in enumerate(cost_numbers()):
+        axes = sheet.axes(0.85 + 4.2 * (place % 2), 4.35 - 2.95 * (place // 2), 3.75, 2.2)
+        for who, values in panel["us_per_row"].items():
+            colour, dashes, marker = COST_LINES[who]
+            axes.plot(
+                panel["sizes"],
+                values,
+                color=getattr(style, colour),
+                ls=dashes,
+                marker=marker,
+                lw=2,
+                ms=5,
+                clip_on=False,
+            )
+        axes.set(xscale="log", yscale="log", ylim=(3, 6000))
+        axes.set_xlabel(COST_AXES[panel["varied"]], color=style.ink, fontsize=TEXT)
+        axes.grid(axis="y", color=style.faint, lw=0.8)
+        axes.set_axisbelow(True)
+        axes.set_xticks(panel["sizes"][:: 2 if panel["varied"] == "items" else 1])
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(_short))
+            axis.set_minor_locator(NullLocator())
+        axes.set_yticks([10, 100, 1000], ["10", "100", "1000"] if place % 2 == 0 else [""] * 3)
+    sheet.text(0.1, 6.85, "µs per row")
+    for at, (who, (colour, dashes, marker)) in enumerate(COST_LINES.items()):
+        x, y = 0.85 + 2.6 * (at % 3), 0.52 - 0.34 * (at // 3)
+        sheet.line([x, x + 0.5], [y, y], colour, 2, ls=dashes)
+        sheet.line([x + 0.25], [y], colour, marker=marker, ms=5)
+        sheet.text(x + 0.62, y, who)
+    return sheet
+
+
+# --------------------------------------------------------------------------------------------------------------- blocks
+
+BLOCKS_ITEMS, BLOCKS_DEPTH = 256, 5
+
+
+def blocks_scores() -> torch.Tensor:
+    """Return one row of scores, a few blocks of which hold the best."""
+    generator = torch.Generator().manual_seed(4)
+    noise = torch.rand(BLOCKS_ITEMS, generator=generator, dtype=torch.float64)
+    level = torch.tensor([0.62, 0.94, 0.55, 0.70, 0.99, 0.60, 0.74, 0.66], dtype=torch.float64)
+    return (noise**2 * level.repeat_interleave(BLOCKS_ITEMS // len(level)))[None]
+
+
+def blocks_numbers() -> dict[str, Any]:
+    """Maxima of the blocks, and for a far and a near relevant item: maxima above, blocks looked into, its rank."""
+    scores = blocks_scores()
+    size = eager._block_size(BLOCKS_ITEMS, BLOCKS_DEPTH)
+    maxima = eager._block_maxima(scores, (), size)[0][0]
+    order = scores[0].argsort(descending=True)
+    found: dict[str, Any] = {"size": size, "maxima": maxima.tolist(), "items": {}}
+    for name, place in (("far", 21), ("near", 4)):
+        item = int(order[place - 1])
+        own = scores[:, item : item + 1]
+        counts = eager.by_blocks(scores, Question(own, BLOCKS_DEPTH))
+        above = int((maxima > own).sum())
+        is_open = above < BLOCKS_DEPTH
+        found["items"][name] = {
+            "item": item,
+            "score": float(own),
+            "above": above,
+            "looked_into": [block for block, best in enumerate(maxima) if is_open and best >= float(own)],
+            "better": int(counts.better),
+            "rank": int(trm.get_topk_ranks(scores, torch.tensor([item]), BLOCKS_DEPTH)),
+        }
+    return found
+
+
+def blocks(style: Style) -> Canvas:
+    """Scores of one row in blocks: what is settled by maxima, and what is looked into."""
+    sheet = Canvas(style, 6.3)
+    numbers, scores = blocks_numbers(), blocks_scores()[0].tolist()
+    size, maxima = numbers["size"], numbers["maxima"]
+    left, wide, tall = 0.3, 8.4, 1.75
+    step = wide / len(maxima)
+    for panel, (name, found) in enumerate(numbers["items"].items()):
+        base = 3.55 - 3.1 * panel
+        title = {"far": "A relevant item far down", "near": "A relevant item near the top"}[name]
+        sheet.text(0.1, base + tall + 0.75, title, size=TITLE, weight="bold")
+        says = f"{found['above']} maxima are higher: "
+        if found["looked_into"]:
+            says += f"look into {len(found['looked_into'])} blocks; its rank is {found['rank']}"
+        else:
+            says += f"not in the top {BLOCKS_DEPTH}, no block is looked into"
+        sheet.text(0.1, base + tall + 0.4, says)
+        for block, best in enumerate(maxima):
+            x, looked = left + step * block, block in found["looked_into"]
+            hue = style.blue if looked else style.muted
+            heights = [tall * score for score in scores[block * size : (block + 1) * size]]
+            xs = [x + step * (0.06 + 0.88 * (item + 0.5) / size) for item in range(size)]
+            tops = [base + high for high in heights]
+            sheet.sheet.vlines(xs, base, tops, color=hue, lw=1.5, alpha=0.9 if looked else 0.45)
+            if looked:
+                area = Rectangle((x + 0.02, base), step - 0.04, tall, fc=style.blue, ec="none", alpha=0.13)
+                sheet.sheet.add_patch(area)
+            above = best > found["score"]
+            sheet.line(
+                [x + 0.05, x + step - 0.05], [base + tall * best] * 2, "ink" if above else "muted", 3 if above else 2
+            )
+        sheet.line([left, left + wide], [base, base], "muted", 1)
+        y = base + tall * found["score"]
+        sheet.line([left - 0.2, left + wide + 0.2], [y, y], "orange", 1.8, ls=(0, (5, 2)))
+        block, item = divmod(found["item"], size)
+        sheet.dot(left + step * (block + 0.06 + 0.88 * (item + 0.5) / size), y, "orange", 0.09)
+    y = 0.2
+    sheet.line([0.3, 0.7], [y, y], "ink", 3)
+    sheet.text(0.8, y, f"maximum of {size} items", "muted")
+    sheet.line([3.45, 3.95], [y, y], "orange", 1.8, ls=(0, (5, 2)))
+    sheet.dot(3.7, y, "orange", 0.09)
+    sheet.text(4.05, y, "score of the relevant item", "muted")
+    sheet.sheet.add_patch(Rectangle((6.95, y - 0.12), 0.28, 0.24, fc=style.blue, ec="none", alpha=0.4))
+    sheet.text(7.33, y, "looked into", "muted")
+    return sheet
+
+
+# -------------------------------------------------------------------------------------------------------------- sampled
+
+SAMPLED_USERS, SAMPLED_ITEMS = 600, 10_000
+SAMPLED_SIZES = [10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
+
+
+@cache
+def sampled_numbers() -> dict[str, dict[str, list[float]]]:
+    """HR@10 of two planted models over the whole catalogue, and among so many sampled negatives.
+
+    Model A puts every third user's item first and knows nothing of the others; model B puts everybody's among the best
+    two per cent.
+    """
+    generator = torch.Generator().manual_seed(0)
+    users, items = SAMPLED_USERS, SAMPLED_ITEMS
+    others = torch.rand(users, items - 1, generator=generator)  # in random order: the first of them are a sample
+    chance = torch.rand(users, 1, generator=generator)
+    bold = chance.clone()
+    bold[::3] = 2
+    target = torch.zeros(users, dtype=torch.int64)
+    found: dict[str, dict[str, list[float]]] = {}
+    for model, own in {"model A": bold, "model B": 1 - 0.02 * chance}.items():
+        values = []
+        for size in (*SAMPLED_SIZES, items - 1):
+            metric = trm.HitRate(10)
+            metric.update(torch.cat([own, others[:, :size]], 1), target)
+            values.append(float(metric.compute()))
+        found[model] = {"sampled": values[:-1], "full": values[-1:]}
+    return found
+
+
+def sampled(style: Style) -> Canvas:
+    """HR@10 of two models against the number of negatives that are sampled."""
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    sheet = Canvas(style, 4.9)
+    axes = sheet.axes(0.85, 0.9, 6.5, 3.5)
+    sizes = [*SAMPLED_SIZES, SAMPLED_ITEMS - 1]
+    for (model, found), colour, marker in zip(sampled_numbers().items(), ("blue", "orange"), "os", strict=True):
+        hue = getattr(style, colour)
+        values = [*found["sampled"], *found["full"]]
+        axes.plot(sizes, values, color=hue, lw=2.2, marker=marker, ms=6, clip_on=False)
+        sheet.text(7.5, 0.9 + 3.5 * values[-1], f"{model}: {values[-1]:.2f}", colour, TEXT, weight="bold")
+        hundred = found["sampled"][SAMPLED_SIZES.index(100)]
+        axes.annotate(
+            f"{hundred:.2f}", (100, hundred), (0, 11), textcoords="offset points", color=hue, ha="center", fontsize=TEXT
+        )
+    axes.axvline(100, color=style.muted, lw=1, ls=":")
+    axes.set(xscale="log", ylim=(0, 1), xlim=(10, SAMPLED_ITEMS))
+    axes.set_xticks([10, 100, 1000, SAMPLED_ITEMS])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: "all" if value == SAMPLED_ITEMS else f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    axes.grid(axis="y", color=style.faint, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.set_xlabel(f"negatives beside the relevant item, of {SAMPLED_ITEMS:,} items", color=style.ink, fontsize=TEXT)
+    sheet.text(0.1, 4.68, "HR@10")
+    return sheet
+
+
+# --------------------------------------------------------------------------------------------------------------- floors
+
+FLOORS = [  # what stands on one floor; the names are those of CONTRIBUTING.md's table
+    ("frameworks, command line", ["pyg/", "lightning/", "cli.py"]),
+    ("evaluation of models and lists", ["evaluation/"]),
+    ("metrics", ["collection.py", "metrics.py", "metric.py"]),
+    ("what a batch adds, options, state", ["panel.py", "options.py", "state.py"]),
+    ("formulas", ["functional.py"]),
+    ("where relevant items stand", ["ranking/"]),
+    ("logs, interactions, ids", ["data/"]),
+    ("counting over scores", ["kernels/"]),
+    ("the ground", ["checks.py", "arrays.py", "processes.py"]),
+]
+
+
+def floors_numbers() -> list[str]:
+    """Rooms of CONTRIBUTING.md's table, from its top."""
+    rows = re.findall(r"^\| (`.*?`) \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M)
+    return [name for row in rows for name in re.findall(r"`([^`]*)`", row)]
+
+
+def floors(style: Style) -> Canvas:
+    """Rooms of the package, a floor on the other."""
+    tall = 0.5
+    sheet = Canvas(style, 0.45 + (tall + 0.1) * len(FLOORS))
+    colours = ["muted", "muted", "green", "green", "green", "orange", "blue", "blue", "muted"]
+    for floor, (idea, rooms) in enumerate(FLOORS):
+        y = sheet.height - 0.1 - (tall + 0.1) * (floor + 1)
+        sheet.text(0.5, y + tall / 2, idea, "muted")
+        wide = (5.1 - 0.1 * (len(rooms) - 1)) / len(rooms)
+        for place, room in enumerate(rooms):
+            x = 3.8 + (wide + 0.1) * place
+            sheet.box(x, y, wide, tall, colours[floor], 0.12)
+            sheet.text(x + wide / 2, y + tall / 2 - 0.01, room, size=TEXT, ha="center")
+    sheet.arrow((0.22, sheet.height - 0.25), (0.22, 0.3))
+    sheet.text(0.5, 0.15, "imports run downwards only", "muted", style="italic")
+    return sheet
+
+
+# -------------------------------------------------------------------------------------------------------------- files
+
+PICTURES: dict[str, Callable[[Style], Canvas]] = {
+    "doors": doors,
+    "ties": ties,
+    "history": history,
+    "splits": splits,
+    "cost": cost,
+    "blocks": blocks,
+    "sampled": sampled,
+    "floors": floors,
+}
+
+
+def draw(folder: Path, names: Iterable[str] = PICTURES) -> list[Path]:
+    """Write the pictures into a folder and return their files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    with matplotlib.rc_context(SETTINGS):
+        for name in names:
+            for kind, style in STYLES.items():
+                figure = PICTURES[name](style).figure
+                path = folder / f"{name}-{kind}.svg"
+                figure.savefig(path, transparent=True, metadata={"Date": None})
+                written.append(path)
+                if name == "doors" and kind == "light":  # for where SVG is not shown
+                    path = folder / f"{name}.png"
+                    figure.savefig(path, dpi=200, facecolor=style.paper)
+                    written.append(path)
+                plt.close(figure)
+    return written
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Draw all pictures, or some."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/pictures", metavar="FOLDER")
+    parser.add_argument("--only", nargs="+", choices=list(PICTURES), default=list(PICTURES), metavar="NAME")
+    given = parser.parse_args(arguments)
+    for path in draw(given.out, given.only):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""The pictures of the documentation: what they say is right, and the files are those that the script draws."""
+
+import ast
+import importlib.util
+import math
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import matplotlib
+import pytest
+from pages import PAGES, ROOT
+
+HOME = ROOT / "docs/pictures"
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    spec = importlib.util.spec_from_file_location("pictures", ROOT / "docs/pictures.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def drawn(pictures, tmp_path_factory):
+    """All pictures, drawn anew."""
+    return pictures.draw(tmp_path_factory.mktemp("pictures"))
+
+
+def drawn_by(path):
+    """The matplotlib that a committed picture says it is from."""
+    return re.search(r"Matplotlib v([\w.]+)", path.read_text(encoding="utf-8"))[1]
+
+
+class TestFiles:
+    def test_names(self, drawn):
+        assert {path.name for path in drawn} == {path.name for path in HOME.iterdir()}
+
+    def test_same_bytes(self, drawn, pictures, tmp_path):
+        """As committed, and the same when drawn again alone; another matplotlib sets letters a little differently."""
+        for path in pictures.draw(tmp_path, ["ties"]):
+            assert path.read_bytes() == (drawn[0].parent / path.name).read_bytes()
+        svgs = [path for path in drawn if path.suffix == ".svg"]
+        if matplotlib.__version__ != (by := drawn_by(HOME / svgs[0].name)):
+            pytest.skip(f"the committed pictures are from matplotlib {by}")
+        stale = [path.name for path in svgs if path.read_bytes() != (HOME / path.name).read_bytes()]
+        assert not stale, "python docs/pictures.py draws them anew"
+
+    def test_well_formed(self, drawn):
+        for path in drawn:
+            if path.suffix == ".svg":
+                root = ElementTree.parse(path).getroot()
+                assert root.tag.endswith("svg")
+                assert not list(root.iter("{http://www.w3.org/2000/svg}text"))  # letters are paths: no font is needed
+                assert "<dc:date>" not in path.read_text(encoding="utf-8")
+
+    def test_used(self, pictures):
+        """Every picture stands on a page, in both kinds, each with a text for those who cannot see it."""
+        text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+        for name in pictures.PICTURES:
+            for kind in pictures.STYLES:
+                assert re.search(rf"!\[[^\]]{{20,}}\]\([./]*pictures/{name}-{kind}\.svg#only-{kind}\)", text), name
+
+
+class TestNumbers:
+    """What the library says, against arithmetic."""
+
+    def test_doors(self, pictures):
+        numbers = pictures.doors_numbers()
+        # items in order of their scores: 1, 4, 2, 3, 0
+        assert numbers["ranks"] == {"scores": [2, 4], "list": [2, 4]}
+        ndcg = (1 / math.log2(3)) / (1 + 1 / math.log2(3))
+        for values in numbers["values"].values():
+            assert values == pytest.approx({"HR@3": 1, "Recall@3": 1 / 2, "NDCG@3": ndcg, "MRR@3": 1 / 2})
+        assert set(numbers["values"]) == {"scores", "list", "embeddings"}
+
+    def test_ties(self, pictures):
+        # one item is better, four are equal: places 2 to 5, whose middle is 3.5
+        assert pictures.ties_numbers() == {
+            "optimistic": {"place": 2, "HR@3": 1, "MRR": 1 / 2},
+            "realistic": {"place": 3.5, "HR@3": 0, "MRR": 1 / 3.5},
+            "pessimistic": {"place": 5, "HR@3": 0, "MRR": 1 / 5},
+        }
+
+    def test_history(self, pictures):
+        # scores fall with the id; 0 and 2 are history, 2 and 4 relevant
+        assert pictures.history_numbers() == {
+            "nothing excluded": {0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 5: 6},
+            'overlap="keep"': {1: 1, 2: 2, 3: 3, 4: 4, 5: 5},
+            'overlap="miss"': {1: 1, 3: 2, 4: 3, 5: 4, 2: math.inf},
+        }
+
+    def test_splits(self, pictures):
+        numbers = pictures.splits_numbers()
+        last = {user: days[-3:] for user, days in pictures.EVENTS.items()}
+        found = numbers["leave_last_out"]
+        assert dict(found["test"]) == {user: days[-1] for user, days in last.items()}
+        assert dict(found["valid"]) == {user: days[-2] for user, days in last.items()}
+        assert found["train_ends"] == max(days[-3] for days in last.values()) == 21
+        assert found["older"] == (sum(days[-1] < 21 for days in last.values()), 6) == (3, 6)
+        found = numbers["split_by_time"]
+        assert found["train_ends"] < pictures.VALID_FROM <= min(day for _, day in found["valid"])
+        assert min(day for _, day in found["test"]) >= pictures.TEST_FROM
+        assert found["older"] == (0, len(found["test"]))
+
+    def test_blocks(self, pictures):
+        numbers, scores = pictures.blocks_numbers(), pictures.blocks_scores()[0].tolist()
+        size = numbers["size"]
+        assert size == 32
+        maxima = [max(scores[start : start + size]) for start in range(0, len(scores), size)]
+        assert numbers["maxima"] == maxima
+        for found in numbers["items"].values():
+            own = scores[found["item"]]
+            better = sum(score > own for score in scores)
+            assert found["above"] == sum(best > own for best in maxima)
+            assert (found["above"] < 5) == bool(found["looked_into"])
+            if found["looked_into"]:
+                assert [best >= own for best in maxima] == [block in found["looked_into"] for block in range(8)]
+                assert found["better"] == better == found["rank"] - 1
+            else:
+                assert better >= 5
+                assert found["better"] >= 5
+                assert found["rank"] == 6
+
+    def test_sampled(self, pictures):
+        """With few negatives everybody is found, and the model that is better over all items looks worse at 100."""
+        numbers = pictures.sampled_numbers()
+        at = pictures.SAMPLED_SIZES.index(100)
+        a, b = numbers["model A"], numbers["model B"]
+        assert a["full"][0] == pytest.approx(1 / 3, abs=0.01)  # every third user's, and one in 1,000 of the others
+        assert a["sampled"][at] == pytest.approx(1 / 3 + 2 / 3 * 10 / 101, abs=0.03)
+        assert a["full"] > b["full"]
+        assert a["sampled"][at] < b["sampled"][at]
+
+    def test_cost(self, pictures):
+        assert [panel["varied"] for panel in pictures.cost_numbers()] == list(pictures.COST_AXES)
+        assert all(panel["us_per_row"].keys() == pictures.COST_LINES.keys() for panel in pictures.cost_numbers())
+
+
+class TestFloors:
+    def test_all_rooms(self, pictures):
+        """Those of CONTRIBUTING.md, in its order, and those there are."""
+        drawn = [room for _, rooms in pictures.FLOORS for room in rooms]
+        told = [room for room in pictures.floors_numbers() if room != "__main__.py"]
+        assert sorted(drawn) == sorted(told)
+        package = ROOT / "torchrecmetrics"
+        there = {
+            path.name + "/" * path.is_dir() for path in package.iterdir() if path.suffix == ".py" or path.is_dir()
+        } - {"__init__.py", "__main__.py", "__pycache__/"}
+        assert there == set(drawn)
+
+    def test_imports_run_downwards(self, pictures):
+        floor = {
+            room.removesuffix("/").removesuffix(".py"): at
+            for at, (_, rooms) in enumerate(pictures.FLOORS)
+            for room in rooms
+        }
+        package = ROOT / "torchrecmetrics"
+        upwards = []
+        for path in package.rglob("*.py"):
+            room = Path(path.relative_to(package).parts[0]).stem
+            if room in floor:
+                for name in imported(path):
+                    if floor.get(name, len(floor)) < floor[room]:
+                        upwards.append(f"{path.relative_to(package)} imports {name}")
+        assert not upwards
+
+
+def imported(path):
+    """Rooms that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torchrecmetrics"):
+            inner = node.module.split(".")[1:]
+            yield from inner[:1] if inner else [alias.name for alias in node.names]
