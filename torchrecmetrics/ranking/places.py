@@ -266,8 +266,8 @@ class Places:
         if self.depth is not None and (furthest is None or furthest > self.depth):
             needed = "the whole ranking" if furthest is None else f"the first {furthest} places"
             raise ValueError(
-                f"the metric needs {needed}, but the ranks are known to depth {self.depth} only (if nothing else was "
-                "recommended: Ranking.from_topk(..., complete=True))"
+                f"the metric needs {needed}, but the ranks are known to depth {self.depth} only: rank deeper (or, if "
+                "nothing but these lists was recommended, Ranking.from_topk(..., complete=True))"
             )
         if k is not None:
             self.cut_short(k)
