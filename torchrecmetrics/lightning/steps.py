@@ -68,7 +68,7 @@ class RecMetricsCallback(Reporting):
 
     After an epoch `collections` holds each loader's collection by name, for `standard_error()` and counts.
 
-    Example:
+    Examples:
         >>> from torchrecmetrics.lightning import RecMetricsCallback
         >>> callback = RecMetricsCallback(["HR", "NDCG"], k=[5, 10], prog_bar=["HR@5"])
         >>> # Trainer(callbacks=[callback, ModelCheckpoint(monitor="val/NDCG@10", mode="max")])

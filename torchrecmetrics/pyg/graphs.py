@@ -55,7 +55,7 @@ def evaluate(
             says it; not needed if there is one type only.
         options: as in `torchrecmetrics.evaluate` (`k`, `user_ids`, `batch_size`, `item_bias`, `progress`, ...).
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torch_geometric.nn import LightGCN
         >>> from torchrecmetrics import Interactions, pyg

@@ -158,7 +158,7 @@ def get_topk_ranks(
         TypeError: for a dtype that is not accepted.
         ValueError: for `k` < 1, shapes or devices that do not fit and, on the CPU, for bad values.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> scores = torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]])
