@@ -9,7 +9,7 @@ import torchrecmetrics as trm
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 NAMES = "|".join(sorted(trm.__all__, key=len, reverse=True))
 TAKEN = r"(<(?:a|autoref|h\d|label)\b[^>]*>(?:[^<]* )?)?"
-NAMED = re.compile(rf"{TAKEN}<code>(?:torchrecmetrics\.)?((?:{NAMES})(?:\.\w+)?)</code>")
+NAMED = re.compile(rf"{TAKEN}<code>(torchrecmetrics\.)?((?:{NAMES})(?:\.\w+)?)</code>")
 
 
 def on_page_content(html, page, **_):
@@ -21,10 +21,10 @@ def on_page_content(html, page, **_):
         return f'<{tag} class="arithmatex">{convert(latex, display="block" if opening == "[" else "inline")}</{tag}>'
 
     def link(match):
-        inside, name = match.groups()
+        inside, package, name = match.groups()
         if inside is not None or name == "HR":
             return match[0]
-        return f'<autoref identifier="torchrecmetrics.{name}" optional><code>{name}</code></autoref>'
+        return f'<autoref identifier="torchrecmetrics.{name}" optional><code>{package or ""}{name}</code></autoref>'
 
     html = FORMULA.sub(mathml, html)
     return NAMED.sub(link, html) if page.url.startswith("reference/") else html

@@ -151,8 +151,8 @@ def get_topk_ranks(
         kernels: as in `Ranking.from_scores`.
 
     Returns:
-        int64 [B, T] beside `target` ([B, 1] for [B]): 1 = first, `k + 1` = not in the top k, 0 = padding. Off the CPU
-        an invalid row holds the smallest int64, which `metric.update` counts. The tensor carries `.depth = k`.
+        Ranks int64 [B, T] beside `target` ([B, 1] for [B]); 1 = first, `k + 1` = not in the top k, 0 = padding. Off the
+        CPU an invalid row holds the smallest int64, which `metric.update` counts. The tensor carries `.depth = k`.
 
     Raises:
         TypeError: for a dtype that is not accepted.
