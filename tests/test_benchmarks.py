@@ -95,13 +95,13 @@ def test_memory_is_measured():
 
 def test_table(kept, tmp_path):
     """A line for each case, ours in milliseconds, the others as multiples; nothing outside the marks changes."""
-    file, readme = tmp_path / "here.json", tmp_path / "README.md"
+    file, page = tmp_path / "here.json", tmp_path / "page.md"
     file.write_text(json.dumps(kept))
-    readme.write_text("\n".join(["before", report.MARKS[0], "old", report.MARKS[1], "after"]))
+    page.write_text("\n".join(["before", report.MARKS[0], "old", report.MARKS[1], "after"]))
     for _ in range(2):
-        report.write_readme([file], readme)
-    text = readme.read_text()
-    assert text.startswith(f"before\n{report.MARKS[0]}\n\n|  | torchrecmetrics | memory added | ")
+        report.write_page([file], page)
+    text = page.read_text()
+    assert text.startswith(f"before\n{report.MARKS[0]}\n\n## On a CPU\n\n|  | torchrecmetrics | memory added | ")
     assert text.endswith(f"\n\n{report.MARKS[1]}\nafter")
     assert "old" not in text
     table = [line for line in text.splitlines() if line.startswith("|")]
@@ -110,11 +110,12 @@ def test_table(kept, tmp_path):
     assert table[2].startswith("| C1 far, T = 1 | **")
 
 
-def test_readme_shows_what_is_kept():
-    """README's table is the one that the committed results give."""
-    text = (report.ROOT / "README.md").read_text()
+def test_page_shows_what_is_kept():
+    """The page's tables are those that the committed results give; without a card's it says so."""
+    text = report.PAGE.read_text()
     begin, end = (text.index(mark) for mark in report.MARKS)
     assert text[begin + len(report.MARKS[0]) : end] == report.section()
+    assert ("No run is on record yet" in text) == ("## On a card" not in text)
 
 
 def test_command_line(tmp_path, capsys):
