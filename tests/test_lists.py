@@ -535,6 +535,7 @@ BAD = {
     "no rows": ({"user": [], "item": []}, {}, "lists holds no rows"),
     "nobody": ({"user": ["zoe"], "item": ["x"]}, {}, "no user of lists has ground truth; such as user 'zoe', while"),
     "AUROC": (ROWS, {"metrics": "AUROC", "complete": True}, "AUROC"),
+    "AUROC, cut": (ROWS, {"metrics": "AUROC"}, "holds 1 items: it needs scores of the whole catalogue"),
     "a lazy frame": (pl.DataFrame(ROWS).lazy(), {}, r"not computed yet, LazyFrame: pass lists.collect\(\)"),
     "a column twice": (ROWS, {"item": "user"}, "column 'user' cannot be user and item at once"),
     "scores in a log": (Log.from_frame(ROWS), {}, "lists must be a frame, got Log"),

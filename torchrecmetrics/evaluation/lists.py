@@ -262,10 +262,10 @@ def _check_reach(collection: RecMetricCollection, longest: int, what: str) -> No
     for label, metric in collection.items():
         if metric.needs.depth is None or metric.needs.depth > longest:
             looks = "at the whole ranking" if metric.needs.depth is None else f"at {metric.needs.depth} places"
-            raise ValueError(
-                f"{label} looks {looks}, but the longest list of {what} holds {longest} items: recommend more, or if "
-                "the lists are all that is recommended, complete=True"
-            )
+            cure = "recommend more, or if the lists are all that is recommended, complete=True"
+            if metric.needs.depth is None and metric.needs.num_ranked:
+                cure = "it needs scores of the whole catalogue, see evaluate"
+            raise ValueError(f"{label} looks {looks}, but the longest list of {what} holds {longest} items: {cure}")
 
 
 def _check_shortened(ranking: Ranking, before: Tensor, depth: int | None, batch: Tensor, users: Side) -> None:
