@@ -194,8 +194,8 @@ def test_rows_of_a_card_without_one(monkeypatch, capsys, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["g.json"]
 
 
-def test_a_second_machine_in_the_readme(kept, small, tmp_path):
-    """A card's results stand in a table of their own behind the CPU's; without any there is none."""
+def test_a_second_machine_on_the_page(kept, small, tmp_path):
+    """A card's results stand in a table of their own behind the CPU's; without any it says so."""
     card = {"device": "NVIDIA H200", "capability": "9.0", "memory_gb": 150.1, "driver": "580.1", "cuda": "13.0"}
     other = {"machine": kept["machine"] | card, "cases": small}
     assert report.file_for(other["machine"]).name == "nvidia-h200.json"
@@ -205,7 +205,9 @@ def test_a_second_machine_in_the_readme(kept, small, tmp_path):
         file.write_text(json.dumps(results))
     text = report.section(files)
     assert text.index("C4 from ranks") < text.index("| G1 float32, T = 1 |") < text.index("NVIDIA H200 (compute")
-    assert report.section([]).strip() == ""
+    assert "## On a card: NVIDIA H200" in text
+    assert "No run is on record yet" not in text
+    assert report.section([]).strip().startswith("## On a GPU\n\nNo run is on record yet")
     nothing = other | {"cases": [{"id": "G1", "skipped": "no CUDA device"}]}
     assert report.markdown(nothing).startswith("No row was run on NVIDIA H200")
 
