@@ -4,7 +4,7 @@ python -m benchmarks                       all rows, C on the CPU and, where the
                                            printed, and written to benchmarks/results (cpu.json, nvidia-h200.json)
 python -m benchmarks --device cuda         the rows of one device, likewise
 python -m benchmarks --only C1 G4          some rows: printed, and written where --out says
-python -m benchmarks table [FILE ...]      write README's table from results (default: all in benchmarks/results)
+python -m benchmarks table [FILE ...]      write the tables of docs/benchmarks.md (default: all in benchmarks/results)
 python -m benchmarks scaling               cost against size: benchmarks/results/scaling.json and scaling.png
 """
 
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
     run.add_argument("--rounds", type=int, help="default: 5 to 30, as long as they are cheap")
     run.add_argument("--out", type=Path, help="results file for all of them; default as above, none with --only")
     run.add_argument("--no-memory", action="store_true", help="do not measure memory")
-    table = commands.add_parser("table", help="write README's table")
+    table = commands.add_parser("table", help="write the tables of docs/benchmarks.md")
     table.add_argument("files", nargs="*", type=Path)
     scale = commands.add_parser("scaling", help="cost against the size of the problem")
     scale.add_argument("--out", type=Path, default=report.RESULTS, help="folder")
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
             elif not chosen.only and not chosen.tiny and (device == "cuda" or rows is workloads.ROWS):
                 write(report.file_for(machine), machine, cases)
     elif chosen.command == "table":
-        report.write_readme(chosen.files or None)
+        report.write_page(chosen.files or None)
     elif chosen.command == "scaling":
         scaling.main(chosen.out, chosen.plot)
     else:

@@ -1,4 +1,4 @@
-"""Run cases, print them, and write README's table from what was kept."""
+"""Run cases, print them, and write the tables of docs/benchmarks.md from what was kept."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ ROWS = workloads.ROWS | gpu.ROWS
 
 ROOT = Path(benchmarks.__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "benchmarks.md"
 MARKS = "<!-- benchmarks: written by `python -m benchmarks table` -->", "<!-- end of benchmarks -->"
 
 
@@ -283,7 +284,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-# ----------------------------------------------------------------------------------------------------------- README
+# ------------------------------------------------------------------------------------------------------------- page
 
 
 def markdown(kept: dict[str, Any]) -> str:
@@ -315,15 +316,22 @@ def markdown(kept: dict[str, Any]) -> str:
     return "\n".join([*("| " + " | ".join(row) + " |" for row in table), "", *listing, "", where])
 
 
-def write_readme(files: list[Path] | None = None, readme: Path = ROOT / "README.md") -> None:
-    """Replace what stands between README's marks by the tables of these files (all that are kept, by default)."""
-    text = readme.read_text()
+def write_page(files: list[Path] | None = None, page: Path = PAGE) -> None:
+    """Replace what stands between the page's marks by the tables of these files (all that are kept, by default)."""
+    text = page.read_text()
     begin, end = (text.index(mark) for mark in MARKS)
-    readme.write_text(text[: begin + len(MARKS[0])] + section(files) + text[end:])
+    page.write_text(text[: begin + len(MARKS[0])] + section(files) + text[end:])
 
 
 def section(files: list[Path] | None = None) -> str:
-    """Return what stands between README's marks."""
+    """Return what stands between the page's marks: a table a machine, CPUs first."""
     if files is None:
-        files = sorted(path for path in RESULTS.glob("*.json") if path.stem != "scaling")
-    return "".join(f"\n\n{markdown(json.loads(path.read_text()))}" for path in files) + "\n\n"
+        files = [path for path in RESULTS.glob("*.json") if path.stem != "scaling"]
+    runs = [json.loads(path.read_text()) for path in sorted(files)]
+    cpus = [kept for kept in runs if card_of(kept["machine"]) is None]
+    cards = [kept for kept in runs if card_of(kept["machine"]) is not None]
+    parts = [f"## On a CPU\n\n{markdown(kept)}" for kept in cpus]
+    parts += [f"## On a card: {kept['machine']['device']}\n\n{markdown(kept)}" for kept in cards]
+    if not cards:
+        parts.append("## On a GPU\n\nNo run is on record yet: the kernels for cards have not run on one.")
+    return "".join(f"\n\n{part}" for part in parts) + "\n\n"

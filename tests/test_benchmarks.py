@@ -95,13 +95,13 @@ def test_memory_is_measured():
 
 def test_table(kept, tmp_path):
     """A line for each case, ours in milliseconds, the others as multiples; nothing outside the marks changes."""
-    file, readme = tmp_path / "here.json", tmp_path / "README.md"
+    file, page = tmp_path / "here.json", tmp_path / "page.md"
     file.write_text(json.dumps(kept))
-    readme.write_text("\n".join(["before", report.MARKS[0], "old", report.MARKS[1], "after"]))
+    page.write_text("\n".join(["before", report.MARKS[0], "old", report.MARKS[1], "after"]))
     for _ in range(2):
-        report.write_readme([file], readme)
-    text = readme.read_text()
-    assert text.startswith(f"before\n{report.MARKS[0]}\n\n|  | torchrecmetrics | memory added | ")
+        report.write_page([file], page)
+    text = page.read_text()
+    assert text.startswith(f"before\n{report.MARKS[0]}\n\n## On a CPU\n\n|  | torchrecmetrics | memory added | ")
     assert text.endswith(f"\n\n{report.MARKS[1]}\nafter")
     assert "old" not in text
     table = [line for line in text.splitlines() if line.startswith("|")]
@@ -110,11 +110,12 @@ def test_table(kept, tmp_path):
     assert table[2].startswith("| C1 far, T = 1 | **")
 
 
-def test_readme_shows_what_is_kept():
-    """README's table is the one that the committed results give."""
-    text = (report.ROOT / "README.md").read_text()
+def test_page_shows_what_is_kept():
+    """The page's tables are those that the committed results give; without a card's it says so."""
+    text = report.PAGE.read_text()
     begin, end = (text.index(mark) for mark in report.MARKS)
     assert text[begin + len(report.MARKS[0]) : end] == report.section()
+    assert ("No run is on record yet" in text) == ("## On a card" not in text)
 
 
 def test_command_line(tmp_path, capsys):
@@ -194,8 +195,8 @@ def test_rows_of_a_card_without_one(monkeypatch, capsys, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["g.json"]
 
 
-def test_a_second_machine_in_the_readme(kept, small, tmp_path):
-    """A card's results stand in a table of their own behind the CPU's; without any there is none."""
+def test_a_second_machine_on_the_page(kept, small, tmp_path):
+    """A card's results stand in a table of their own behind the CPU's; without any it says so."""
     card = {"device": "NVIDIA H200", "capability": "9.0", "memory_gb": 150.1, "driver": "580.1", "cuda": "13.0"}
     other = {"machine": kept["machine"] | card, "cases": small}
     assert report.file_for(other["machine"]).name == "nvidia-h200.json"
@@ -205,7 +206,9 @@ def test_a_second_machine_in_the_readme(kept, small, tmp_path):
         file.write_text(json.dumps(results))
     text = report.section(files)
     assert text.index("C4 from ranks") < text.index("| G1 float32, T = 1 |") < text.index("NVIDIA H200 (compute")
-    assert report.section([]).strip() == ""
+    assert "## On a card: NVIDIA H200" in text
+    assert "No run is on record yet" not in text
+    assert report.section([]).strip().startswith("## On a GPU\n\nNo run is on record yet")
     nothing = other | {"cases": [{"id": "G1", "skipped": "no CUDA device"}]}
     assert report.markdown(nothing).startswith("No row was run on NVIDIA H200")
 

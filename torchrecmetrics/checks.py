@@ -14,6 +14,7 @@ from torch import Tensor
 from torchrecmetrics.arrays import constant
 
 Validation: TypeAlias = bool | Literal["deferred"]
+"""Bad values raise at once on the CPU (True), in `compute` everywhere ("deferred"), or nobody looks (False)."""
 
 #: What a value can do wrong. `Ranking.invalid` counts the offending rows in this order.
 VIOLATIONS = {

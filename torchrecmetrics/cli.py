@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         "evaluate",
         parents=[columns],
         help="metrics of lists against the ground truth",
-        description=f"Metrics of recommended lists, a row per listed item, against the ground truth. {_FILES}",
+        description=f"Metrics of recommended lists, a row per listed item, against the ground truth.\n{_FILES}",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -156,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         "audit",
         parents=[columns],
         help="what is wrong with a log, or with train and test",
-        description=f"What is wrong with a log, or with a split of one, counted, with an example each. {_FILES}",
+        description=f"What is wrong with a log, or with a split of one, counted, with an example each.\n{_FILES}",
         epilog=_AUDIT_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

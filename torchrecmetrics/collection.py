@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 KeyFormat: TypeAlias = str | Callable[[str, int | None], str]
+"""A format string of {name} and {k}, or a function of both, that makes a key."""
 Metrics: TypeAlias = Sequence[str | RankingMetric] | Mapping[str, RankingMetric] | str | RankingMetric
+"""Names such as "NDCG" or "MAP@100" and instances, alone or in a list; or a dict of instances by key."""
 
 _CLASSES: dict[str, type[RankingMetric]] = {
     cls._name: cls for cls in (getattr(_metrics, name) for name in _metrics.__all__)
@@ -72,7 +74,7 @@ class RecMetricCollection(MetricCollection):
         TypeError: for something that is no metric of this package.
         ValueError: for an unknown name, a name that lacks a cut-off, a key that occurs twice, or options that disagree.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torchrecmetrics import RecMetricCollection
         >>> collection = RecMetricCollection(["HR", "MRR"], k=[1, 2])

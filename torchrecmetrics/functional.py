@@ -21,9 +21,13 @@ from torchrecmetrics.checks import check_choice, check_cutoffs, describe
 from torchrecmetrics.ranking import DEPTH_UNKNOWN, Ranking, derived
 
 Denominator: TypeAlias = Literal["k", "min", "recommended"]
+"""What hits are divided by: k, min(k, R), or min(k, n') with n' the number of items that were recommended."""
 Normalization: TypeAlias = Literal["relevant", "min"]
+"""What average precision is divided by: R or min(k, R)."""
 Gain: TypeAlias = Literal["linear", "exponential"]
+"""What a relevant item of grade g adds to DCG: g or 2^g - 1."""
 Cutoffs: TypeAlias = int | Sequence[int]
+"""One cut-off, with a result [B], or a list or tuple of K, with a result [K, B]."""
 
 __all__ = [
     "auroc",

@@ -78,7 +78,7 @@ class RankingMetric(SummedMetric):
     left out of the mean. It must not write into the ranking's tensors. It then works in collections, `evaluate` and
     callbacks like any other.
 
-    Class attributes:
+    Attributes:
         formula: the function.
         many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B], and the ranking known further down;
             else it is called for each.
@@ -86,7 +86,7 @@ class RankingMetric(SummedMetric):
         bounds: lowest and highest value, None where unknown.
         always_defined: True if no row with a relevant item has the value NaN (without gains): nobody looks for them.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> def rank_biased_precision(ranking, k, *, p=0.8):
@@ -282,7 +282,22 @@ class RankingMetric(SummedMetric):
         ranking: Ranking | None = None,
         depth: int | None = None,
     ) -> None:
-        """Add a batch: `(scores, target)`, `(ranks)` or `(ranking)`; see the class."""
+        """Add a batch: `(scores, target)`, `(ranks)` or `(ranking)`.
+
+        Args:
+            scores: float [B, I], higher is better; as the first argument, ranks or a `Ranking` will do too.
+            target: relevant items: ids [B] or [B, T], negative = padding; bool [B, I]; or graded floats [B, I].
+            gains: gains [B, T] beside target ids.
+            exclude: items that leave the candidates: ids [B, H] or [B], bool [B, I], bool [I], or a tuple of these.
+            weights: what each row counts, [B], >= 0.
+            ranks: integers [B], [B, 1] or [B, T], 1 = best, `<= 0` = padding.
+            ranking: a `Ranking`.
+            depth: places that were looked at to make `ranks`.
+
+        Raises:
+            TypeError: for a dtype that is not accepted.
+            ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
+        """
         form = Form(scores, target, gains, exclude, ranks, ranking, depth)
         self.add(self.tally(read(form, self.needs, self.rules), weights))
 

@@ -33,14 +33,17 @@ class HitRate(RankingMetric):
     """Hit rate at k: share of rows with a relevant item in the first `k` places.
 
     1 if h(k) > 0, else 0, with h(k) the number of relevant items in the first k places. Range 0 to 1; fewer than `k`
-    items are no exception. `score_threshold=t`: only items with score >= t are recommended.
+    items are no exception.
 
     Also called hit ratio, Hit@k, Success@k, accuracy@k. Source: Deshpande & Karypis, Item-based top-N recommendation
     algorithms, 2004.
 
-    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
+    Args:
+        k: cut-off, >= 1.
+        score_threshold: only items with score >= this are recommended.
+        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torchrecmetrics import HitRate
         >>> metric = HitRate(2)
@@ -65,16 +68,20 @@ HR = HitRate
 class Precision(_OfRecommended):
     """Precision at k: mean of h(k) / k, the share of the first `k` places that is relevant.
 
-    Range 0 to 1; with fewer than `k` items the denominator stays `k`. `denominator="min"`: h / min(k, R) (TP@k of
-    recometrics, r_precision of RecTools); `"recommended"`: h / min(k, n') with n' the length of the list handed in, the
-    number of candidates, or with `score_threshold=t` the candidates with score >= t (relison, Surprise). A denominator
-    of 0 gives `zero_division`: 0.0, 1.0 or nan (the row is left out).
+    Range 0 to 1; with fewer than `k` items the denominator stays `k`.
 
     Also called P@k. Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, chapter 8.
 
-    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
+    Args:
+        k: cut-off, >= 1.
+        denominator: "k"; "min", h / min(k, R) (TP@k of recometrics, r_precision of RecTools); or "recommended",
+            h / min(k, n') with n' the length of the list handed in, the number of candidates, or with
+            `score_threshold=t` the candidates with score >= t (relison, Surprise).
+        score_threshold: only items with score >= this are recommended.
+        zero_division: value of a row whose denominator is 0: 0.0, 1.0 or nan (the row is left out).
+        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torchrecmetrics import Precision
         >>> metric = Precision(2)
@@ -107,16 +114,19 @@ class Precision(_OfRecommended):
 class Recall(RankingMetric):
     """Recall at k: mean of h(k) / R, the share of the relevant items that stands in the first `k` places.
 
-    Range 0 to 1; below 1 where R > k. `truncated=True`: h / min(k, R) (LensKit's Recall, recpack's CalibratedRecallK).
-    `weighted=True`: gains found / all gains (PyG weighted). `score_threshold=t`: only items with score >= t are
-    recommended.
+    Range 0 to 1; below 1 where R > k.
 
     Also called R@k, sensitivity@k. Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008,
     chapter 8.
 
-    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
+    Args:
+        k: cut-off, >= 1.
+        truncated: h / min(k, R) (LensKit's Recall, recpack's CalibratedRecallK).
+        weighted: gains found / all gains (PyG weighted).
+        score_threshold: only items with score >= this are recommended.
+        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torchrecmetrics import Recall
         >>> metric = Recall(1)
@@ -145,14 +155,18 @@ class Recall(RankingMetric):
 class F1(_OfRecommended):
     """F1 at k: mean of 2 h(k) / (k + R), the harmonic mean of the row's precision and recall.
 
-    Range 0 to 1; with fewer than `k` items k stays what it is. `denominator` and `score_threshold` as in `Precision`.
+    Range 0 to 1; with fewer than `k` items k stays what it is.
 
     Also called F-measure@k; others take the harmonic mean of the mean precision and the mean recall, which is another
     number. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
 
-    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
+    Args:
+        k: cut-off, >= 1.
+        denominator: as in `Precision`.
+        score_threshold: only items with score >= this are recommended.
+        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torchrecmetrics import F1
         >>> metric = F1(2)
@@ -185,9 +199,10 @@ class RPrecision(RankingMetric):
     Also called precision@R, recall@R. Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008,
     section 8.4.
 
-    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
+    Args:
+        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torchrecmetrics import RPrecision
         >>> metric = RPrecision()
@@ -212,16 +227,18 @@ class RPrecision(RankingMetric):
 class MAP(RankingMetric):
     """Mean average precision: mean of (1/R) sum over hits in the first `k` places of i / r_i.
 
-    Range 0 to 1; below 1 where R > k. `k=None`: the whole ranking (area under the precision-recall curve).
-    `normalize="min"` divides by min(k, R) instead of R (RecBole, PyG, RePlay, Spark; recometrics' TAP@k); without `k`
-    the two are equal.
+    Range 0 to 1; below 1 where R > k.
 
     Also called AP@k for one row; torchmetrics divides by the hits found, which is another number. Source: Manning,
     Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
 
-    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
+    Args:
+        k: cut-off, >= 1; None = the whole ranking (area under the precision-recall curve).
+        normalize: "relevant", divided by R; or "min", by min(k, R) (RecBole, PyG, RePlay, Spark; recometrics' TAP@k).
+            Without `k` the two are equal.
+        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torchrecmetrics import MAP
         >>> metric = MAP()
@@ -247,15 +264,17 @@ class NDCG(RankingMetric):
 
     The ideal orders *all* of the row's gains best first and cuts at `k`. Range 0 to 1 (below 0 with negative gains,
     which count in DCG only); fewer than `k` items make the ideal no smaller. Gain 1 for every relevant item unless
-    `gains` or a graded target say otherwise; `gain="exponential"` uses 2^gain - 1. `k=None`: the whole ranking. Tied
-    items share the mean of their gains.
+    `gains` or a graded target say otherwise. Tied items share the mean of their gains.
 
     Also called nDCG@k. Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002;
     exponential gains: Burges et al., Learning to rank using gradient descent, 2005.
 
-    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
+    Args:
+        k: cut-off, >= 1; None = the whole ranking.
+        gain: "linear", or "exponential" for 2^gain - 1.
+        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torchrecmetrics import NDCG
         >>> metric = NDCG(10)
@@ -276,14 +295,16 @@ class NDCG(RankingMetric):
 class MRR(RankingMetric):
     """Mean reciprocal rank: mean of 1 / r_1, the place of the best relevant item, or 0 if it is not in the first `k`.
 
-    Range 0 to 1; fewer than `k` items are no exception. `k=None`: the whole ranking.
+    Range 0 to 1; fewer than `k` items are no exception.
 
     Also called RR@k for one row, ARHR where there is one relevant item. Source: Voorhees, The TREC-8 question answering
     track report, 1999.
 
-    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
+    Args:
+        k: cut-off, >= 1; None = the whole ranking.
+        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torchrecmetrics import MRR
         >>> metric = MRR()
@@ -306,15 +327,16 @@ class AUROC(RankingMetric):
 
     Range 0 to 1; a tie counts half under `ties="realistic"`. Needs the whole ranking and the number of candidates. Rows
     in which every candidate is relevant are left out; a relevant item that is no candidate loses to every other one.
-    `weight="relevant"` weighs each row by its number of relevant items.
 
     Also called AUC, and as a mean over users GAUC. Sources: Hanley & McNeil, The meaning and use of the area under a
     receiver operating characteristic curve, 1982; over users: Zhu et al., Optimized cost per click in Taobao display
     advertising, 2017.
 
-    Other keywords (`ties`, `padding_idx`, ...): see `RankingMetric`.
+    Args:
+        weight: "relevant" weighs each row by its number of relevant items.
+        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torchrecmetrics import AUROC
         >>> metric = AUROC()

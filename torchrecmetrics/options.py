@@ -15,6 +15,7 @@ from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.ranking import Overlap, Ties
 
 EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
+"""Rows without a relevant item: left out, 0, 1, or an error."""
 Formula: TypeAlias = Callable[..., Tensor]
 
 
@@ -22,12 +23,19 @@ class MetricOptions(TypedDict, total=False):
     """Keyword options of every metric, see `RankingMetric`; collections, callbacks and `evaluate` take them, too."""
 
     ties: Ties | None
+    """Where an item among equal scores stands."""
     padding_idx: int | None
+    """Item id that is padding in target and history, and never a candidate."""
     overlap: Overlap | None
+    """What a relevant item that is also excluded means."""
     empty_target_action: EmptyTargetAction
+    """What rows without a relevant item count as."""
     max_relevant: int | None
+    """Width for dense targets, which then cost no host sync."""
     validate_args: Validation
+    """When values are checked."""
     kernels: KernelChoice
+    """What counts over scores."""
     # torchmetrics' own
     compute_on_cpu: bool
     compute_with_cache: bool

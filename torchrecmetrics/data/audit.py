@@ -113,7 +113,7 @@ def audit(what: Log | LogSplit | UserSplit | Interactions | Split) -> Audit:
         TypeError: for anything else.
         ValueError: if there are no events at all, and for parts of which one has vocabularies and another none.
 
-    Example:
+    Examples:
         >>> import torchrecmetrics as trm
         >>> frame = {"user": ["al"] * 3 + ["bo"] * 3, "item": list("xyzxyx"), "time": [1, 2, 3, 4, 5, 6]}
         >>> report = trm.audit(trm.Log.from_frame(frame, time="time").leave_last_out())

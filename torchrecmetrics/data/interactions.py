@@ -37,16 +37,21 @@ Unknown: TypeAlias = Literal["error", "drop"]
 class Batch(NamedTuple):
     """Rows of some users, side by side."""
 
-    items: Tensor  # int64 [B, T], ascending, -1 = padding; T >= 1
-    values: Tensor | None  # [B, T] beside them, 0 = padding
+    items: Tensor
+    """Int64 [B, T], ascending, -1 = padding; T >= 1."""
+    values: Tensor | None
+    """[B, T] beside them, 0 = padding; None where the interactions have no values."""
 
 
 class Split(NamedTuple):
     """A data set split in three; all parts have one shape."""
 
     train: Interactions
+    """What a model learns from."""
     valid: Interactions
+    """What it is chosen by."""
     test: Interactions
+    """What it is measured by."""
     num_unseen_users: int
     """Users of the validation or test part without an event in train."""
     num_unseen_items: int
@@ -60,7 +65,7 @@ class Interactions:
     what the row numbers stand for, where that is known. Make one with `from_frame`, `from_edge_index`, `from_columns`,
     `from_text`, `from_scipy`, `from_padded` or `from_dense`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torchrecmetrics import Interactions
         >>> train = Interactions.from_edge_index(torch.tensor([[0, 1, 0], [4, 2, 1]]), num_users=3, num_items=5)
@@ -286,7 +291,7 @@ class Interactions:
             ValueError: if there is no such column (names the nearest), for missing entries (names column and row), and
                 ids that a given vocabulary does not hold.
 
-        Example:
+        Examples:
             >>> import torchrecmetrics as trm
             >>> train = trm.Interactions.from_frame({"user": ["bo", "al"], "item": [7, 9]})
             >>> train.user_ids, train.items

@@ -24,8 +24,11 @@ class LogSplit(NamedTuple):
     """A log divided in three, which share their vocabularies."""
 
     train: Log
+    """What a model learns from."""
     valid: Log
+    """What it is chosen by."""
     test: Log
+    """What it is measured by."""
 
 
 class UserSplit(NamedTuple):
@@ -46,7 +49,7 @@ class Log:
     `split_by_time`, `split_random` or `split_users`, whose parts are logs of the same vocabularies; look for faults
     with `audit`; evaluate on what `to_interactions` makes of it.
 
-    Example:
+    Examples:
         >>> import torchrecmetrics as trm
         >>> frame = {"user": ["al", "bo", "al", "al"], "item": ["x", "x", "y", "z"], "day": [1, 2, 3, 4]}
         >>> log = trm.Log.from_frame(frame, time="day")

@@ -30,7 +30,7 @@ class Vocabulary:
 
     Two vocabularies are equal if they hold the same ids in the same order.
 
-    Example:
+    Examples:
         >>> import torchrecmetrics as trm
         >>> users = trm.Vocabulary(["al", "bo", "eve"])
         >>> users.rows(["eve", "al"]), users[1], "zoe" in users, len(users)
@@ -67,7 +67,7 @@ class Vocabulary:
             TypeError: as the constructor does.
             ValueError: for a missing id; says in which row.
 
-        Example:
+        Examples:
             >>> import torchrecmetrics as trm
             >>> vocabulary, rows = trm.Vocabulary.number(["b", "a", "b"])
             >>> list(vocabulary), rows

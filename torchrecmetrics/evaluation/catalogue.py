@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Progress: TypeAlias = Callable[[int, int], None]
+"""A function of (users done, users in all)."""
 
 
 class EvaluateOptions(MetricOptions, total=False):
@@ -200,7 +201,7 @@ def evaluate(
         ValueError: for shapes, devices, ids or values that do not fit, kernels that cannot run there, and where one of
             `target` and `exclude` has a vocabulary and the other has none.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> users, items = torch.eye(2, 3), torch.eye(4, 3)
@@ -329,7 +330,7 @@ def recommend(
         know the vocabularies of the history, which several histories must have in common or are matched by; their
         `to_frame()` has a row per recommended item, and `evaluate_lists` takes them as they are.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> had = trm.Interactions.from_frame({"user": ["al", "bo"], "item": ["x", "y"]})

@@ -50,7 +50,7 @@ class Exported:
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the columns, {name: a value per row}: what pandas, polars and pyarrow make frames of.
 
-        Example:
+        Examples:
             >>> import torchrecmetrics as trm
             >>> found = trm.evaluate_lists("MRR", {7: [1, 2]}, target={"user": [7], "item": [2]}, k=2)
             >>> found.to_dict()["metric"], found.to_dict()["value"], found.to_dict()["low"]

@@ -83,7 +83,7 @@ def evaluate_lists(
         ValueError: for columns that are not there, missing ids, ranks that leave places out, two lists of one user,
             lists shorter than the metrics look, and as in `evaluate`; names file, row and column.
 
-    Example:
+    Examples:
         >>> import torchrecmetrics as trm
         >>> truth = {"user": ["al", "bo", "eve"], "item": ["x", "y", "z"]}
         >>> print(trm.evaluate_lists(["HR", "MRR"], {"al": ["y", "x"], "bo": ["z", "w"]}, target=truth, k=2))

@@ -61,7 +61,7 @@ class CatalogueEvaluationCallback(Reporting):
 
     After an epoch `results` holds each target's `Evaluation` by name.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torchrecmetrics import Interactions
         >>> from torchrecmetrics.lightning import CatalogueEvaluationCallback

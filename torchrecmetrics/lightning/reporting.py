@@ -23,6 +23,7 @@ from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection, 
 from torchrecmetrics.options import OPTIONS, MetricOptions
 
 Stage: TypeAlias = Literal["validate", "test"]
+"""When a callback evaluates; "validate" in `fit`, too."""
 
 SHORT: dict[str, str] = {"validate": "val", "test": "test"}
 _PROG_BAR = ("NDCG@10",)

@@ -52,7 +52,7 @@ class RecMetricsCallback(Reporting):
         outputs: a function of (what the step returned, batch) that makes the mapping.
         prefix: put in front of every key; {name} stands for the loader's name, or `val` or `test` where it has none,
             {stage} always for `val` or `test`.
-        key_format: as in `RecMetricCollection`; MLflow refuses `@`: "{name}_at_{k}".
+        key_format: as in `RecMetricCollection`; MLflow refuses `@`: `"{name}_at_{k}"`.
         dataloaders: names of the loaders in their order, such as ["valid", "test"], or a dict with these keys. Not
             needed where the Trainer is given a dict of loaders. A single loader goes by `val` or `test` without one,
             several by Lightning's `/dataloader_idx_0`.
@@ -68,7 +68,7 @@ class RecMetricsCallback(Reporting):
 
     After an epoch `collections` holds each loader's collection by name, for `standard_error()` and counts.
 
-    Example:
+    Examples:
         >>> from torchrecmetrics.lightning import RecMetricsCallback
         >>> callback = RecMetricsCallback(["HR", "NDCG"], k=[5, 10], prog_bar=["HR@5"])
         >>> # Trainer(callbacks=[callback, ModelCheckpoint(monitor="val/NDCG@10", mode="max")])

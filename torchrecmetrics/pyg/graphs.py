@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Embed: TypeAlias = Callable[[nn.Module], Tensor | tuple[Tensor, Tensor] | dict[str, Tensor]]
+"""A function of the model: users and items, both in one, or embeddings by node type."""
 EdgeType: TypeAlias = tuple[str, str, str] | tuple[str, str]
+"""(user type, relation, item type), or without the relation."""
 
 
 @torch.no_grad()
@@ -55,7 +57,7 @@ def evaluate(
             says it; not needed if there is one type only.
         options: as in `torchrecmetrics.evaluate` (`k`, `user_ids`, `batch_size`, `item_bias`, `progress`, ...).
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torch_geometric.nn import LightGCN
         >>> from torchrecmetrics import Interactions, pyg

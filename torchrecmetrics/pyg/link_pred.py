@@ -55,7 +55,7 @@ class LinkPredCollection(RecMetricCollection):
         duplicates: an item listed twice is an "error", or its "first" place stands alone and those behind move up.
         duplicate_labels: a label given twice is an "error", or the "first" counts, with its weight.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from torchrecmetrics.pyg import LinkPredCollection
         >>> collection = LinkPredCollection(["Precision", "Recall"], k=2)

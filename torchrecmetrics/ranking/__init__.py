@@ -35,7 +35,7 @@ class Ranking(FromScores, FromTopk, FromRanks, FromFlat):
 
     Make one with `from_scores`, `from_topk`, `from_ranks` or `from_flat`; the fields are for reading.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> scores = torch.tensor([[0.1, 0.9, 0.5, 0.3]])

@@ -51,7 +51,7 @@ class FromFlat(FromLocated):
             ties: as in `from_scores`.
             validate_args: as in `from_scores`.
 
-        Example:
+        Examples:
             >>> import torch
             >>> import torchrecmetrics as trm
             >>> scores, target = torch.tensor([0.2, 0.3, 0.5]), torch.tensor([0, 1, 0])

@@ -13,7 +13,9 @@ from torchrecmetrics.checks import Validation, check_choice, check_k, check_padd
 from torchrecmetrics.kernels import KernelChoice
 
 Ties: TypeAlias = Literal["optimistic", "realistic", "pessimistic"]
+"""Where an item among equal scores stands: first, at its expected place, or last."""
 Overlap: TypeAlias = Literal["error", "keep", "miss"]
+"""A relevant item that is also excluded: an error, a candidate all the same, or a miss."""
 
 
 @dataclass(frozen=True)

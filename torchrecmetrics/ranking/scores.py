@@ -151,14 +151,14 @@ def get_topk_ranks(
         kernels: as in `Ranking.from_scores`.
 
     Returns:
-        int64 [B, T] beside `target` ([B, 1] for [B]): 1 = first, `k + 1` = not in the top k, 0 = padding. Off the CPU
-        an invalid row holds the smallest int64, which `metric.update` counts. The tensor carries `.depth = k`.
+        Ranks int64 [B, T] beside `target` ([B, 1] for [B]); 1 = first, `k + 1` = not in the top k, 0 = padding. Off the
+        CPU an invalid row holds the smallest int64, which `metric.update` counts. The tensor carries `.depth = k`.
 
     Raises:
         TypeError: for a dtype that is not accepted.
         ValueError: for `k` < 1, shapes or devices that do not fit and, on the CPU, for bad values.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> scores = torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]])

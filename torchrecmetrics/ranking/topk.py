@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Duplicates: TypeAlias = Literal["error", "first"]
+"""An item that a list holds twice is an error, or its first place alone stands."""
 
 
 class FromTopk(Places):
@@ -56,7 +57,7 @@ class FromTopk(Places):
             overlap: as in `from_scores`.
             validate_args: as in `from_scores`.
 
-        Example:
+        Examples:
             >>> import torch
             >>> import torchrecmetrics as trm
             >>> lists = torch.tensor([[7, 3, 9], [4, 8, -1]])
