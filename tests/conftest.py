@@ -36,7 +36,10 @@ def processes(request):
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with what takes long."""
+    """Begin with what is slow, which all is that starts processes."""
+    for item in items:
+        if "processes" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

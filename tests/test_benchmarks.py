@@ -15,6 +15,8 @@ from benchmarks import gpu, peers, report, scaling, timing, workloads
 from benchmarks.problem import Problem, expected, expected_in_parts
 from torchrecmetrics import Interactions
 
+pytestmark = pytest.mark.slow
+
 MULTIPLES = {"hand-written loop", "PyG", "RecBole-style", "recometrics", "ranx", "torcheval", "torchmetrics"}
 
 
@@ -168,7 +170,6 @@ def test_rows_of_a_card(small):
     check_rows_of_a_card(small, ours)
 
 
-@pytest.mark.slow
 def test_rows_of_a_card_in_the_interpreter(tmp_path):
     """The same with the Triton kernels, beside eager; a process of its own, which reads the variable."""
     pytest.importorskip("triton")

@@ -47,6 +47,7 @@ def test_calls_share_processes_and_nothing_else(processes):
     assert [rest[2:] for rest in two] == [one[0][2:]] * 2
 
 
+@pytest.mark.slow
 def test_a_call_that_fails_ends_the_processes():
     """It is told where one failed, or hung, and the next call has new ones."""
     own = distributed.Processes()

@@ -94,6 +94,7 @@ def check(counts, scores, thresholds, depth, floors, masks, out):
     assert counts.better.shape == counts.equal.shape == thresholds.shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
 @pytest.mark.parametrize(("block", "at_once"), [(4, 2**21), (4, 24), (2, 8), (1, 1), (64, 2**21)])
 @settings(max_examples=150, deadline=None)
@@ -415,6 +416,7 @@ def test_members_keep_their_own_cutoffs(generator):
         one.update(scores, target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", functional.__all__)
 @pytest.mark.parametrize("kind", RANKINGS)
 @pytest.mark.parametrize("k", [10, (3, 10)])

@@ -11,7 +11,7 @@ from pages import PAGES, ROOT, Reader, blocks
 
 import torchrecmetrics as trm
 
-BLOCKS = [(block, str(block)) for page in PAGES for block in blocks(page)]
+BLOCKS = [block for page in PAGES for block in blocks(page)]
 READERS = {}  # page: who reads it
 
 
@@ -19,7 +19,9 @@ READERS = {}  # page: who reads it
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.`")
 @pytest.mark.filterwarnings("ignore:.*is smaller than the logging interval")
-@pytest.mark.parametrize("block", [block for block, _ in BLOCKS], ids=[name for _, name in BLOCKS])
+@pytest.mark.parametrize(
+    "block", [pytest.param(each, id=str(each), marks=[pytest.mark.slow] * (each.kind == "bash")) for each in BLOCKS]
+)
 def test_block(block, tmp_path_factory):
     """A block does what its page shows, after all blocks above it."""
     if block.page not in READERS:
@@ -46,7 +48,7 @@ INSTALLS = re.compile(r"pip install|git clone")
 
 def test_what_does_not_run_installs():
     """Nothing is left out but what changes the machine: `.ci/run` does that."""
-    left = [str(block) for block, _ in BLOCKS if block.not_run and not INSTALLS.search(block.text)]
+    left = [str(block) for block in BLOCKS if block.not_run and not INSTALLS.search(block.text)]
     assert not left
 
 

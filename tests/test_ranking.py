@@ -213,6 +213,7 @@ def test_more_items_than_int32(monkeypatch):
         trm.Ranking.from_scores(scores, torch.tensor([items]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 100])
 def test_memory_beside_the_scores(width):
     """Extra memory does not grow with B x I: under 256 MB for 600 MB of scores, few targets a row or many."""
