@@ -246,6 +246,14 @@ def test_a_metric_of_ones_own_may_use_such_a_word():
     assert Own(top_k=3).k == copy.deepcopy(Own(3)).k == 3
 
 
+def test_a_metric_of_ones_own_may_know_its_k():
+    class Ten(trm.HitRate):
+        def __init__(self):
+            super().__init__(10)
+
+    assert Ten().k == copy.deepcopy(Ten()).k == copy.copy(Ten()).k == 10
+
+
 @pytest.mark.parametrize(
     "duplicate", [copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c)), lambda c: c.clone(prefix="x/")]
 )

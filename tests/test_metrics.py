@@ -538,7 +538,11 @@ BAD_OPTIONS = [
     (lambda: trm.HR(0), ValueError, "k must be at least 1, got 0"),
     (lambda: trm.HR(True), TypeError, "k must be an integer >= 1, got True"),
     (lambda: trm.NDCG(2.5), TypeError, "k must be an integer >= 1, got 2.5"),
-    (lambda: trm.HR(None), TypeError, "k must be an integer >= 1, got None"),
+    *(
+        (make, TypeError, rf"'{name}' needs a cut-off: {cls.__name__}\(10\)")
+        for name, cls in {"HR": trm.HitRate, "Precision": trm.Precision, "Recall": trm.Recall, "F1": trm.F1}.items()
+        for make in (cls, *(functools.partial(cls, **more) for more in ({"k": None}, {"ties": "optimistic"})))
+    ),
     (lambda: trm.NDCG(5, gain="log"), ValueError, "gain must be one of 'linear', 'exponential', got 'log'"),
     (lambda: trm.MAP(5, normalize="hits"), ValueError, "normalize must be one of 'relevant', 'min', got 'hits'"),
     (lambda: trm.Precision(5, denominator="R"), ValueError, "denominator must be one of"),

@@ -345,7 +345,7 @@ MISTAKES = {
     "misspelt option": (lambda: RBP(3, tis="a"), ValueError, "no option 'tis'; did you mean 'ties'"),
     "another word for k": (lambda: formula_of(lambda ranking, top_k: 3), TypeError, "top_k= is called k here"),
     "missing option": (lambda: formula_of(lambda ranking, k, *, p: 3)(3), TypeError, "M needs p="),
-    "no k": (lambda: RBP(), TypeError, "k must be an integer >= 1, got None"),
+    "no k": (lambda: RBP(), TypeError, r"'RBP' needs a cut-off: RBP\(10\)"),
     "a bad k": (lambda: RBP(0), ValueError, "k must be at least 1, got 0"),
     "k for nothing": (lambda: Depth(3), ValueError, "Depth has no cut-off, got k=3"),
     "no label": (lambda: RBP(3, p=torch.tensor(0.5)), TypeError, "a label can show numbers, strings"),

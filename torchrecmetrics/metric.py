@@ -129,11 +129,22 @@ class RankingMetric(SummedMetric):
         cls.weighs_rows = cls.row_weights is not RankingMetric.row_weights
         cls.plot_lower_bound, cls.plot_upper_bound = cls.bounds or (None, None)
 
-    def __new__(cls, *_: Any, **options: Any) -> Self:
-        """Look at how options are spelt, before Python misses a k."""
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Look at how options are spelt, and for a k, before Python misses it."""
         if others := NOT_K & options.keys():
             check_spelling(others - inspect.signature(cls.__init__).parameters.keys())
+        if not args and "k" not in options and cls._signature is not None and cls._signature.needs_k:
+            k = inspect.signature(cls.__init__).parameters.get("k")
+            if k is not None and k.default is k.empty:
+                raise cls._without_k()
         return super().__new__(cls)
+
+    def __getnewargs__(self) -> tuple[int | None]:
+        return (self.k,)  # a copy is made by `__new__` alone
+
+    @classmethod
+    def _without_k(cls) -> TypeError:
+        return TypeError(f"{cls._name!r} needs a cut-off: {cls.__name__}(10)")
 
     def __init__(self, k: int | None = None, **options: Any) -> None:
         signature = self._signature
@@ -147,7 +158,9 @@ class RankingMetric(SummedMetric):
         super().__init__(**{name: value for name, value in options.items() if name not in ours})
         if k is not None and not signature.takes_k:
             raise ValueError(f"{self._name} has no cut-off, got k={k!r}")
-        self.k: int | None = check_k(k) if signature.needs_k or k is not None else None
+        if k is None and signature.needs_k:
+            raise self._without_k()
+        self.k: int | None = None if k is None else check_k(k)
         self.rules: Rules = Rules(**{name: options[name] for name in RULES if name in options})
         self.empty_target_action: EmptyTargetAction = options.get("empty_target_action", "skip")
         check_choice("empty_target_action", self.empty_target_action, get_args(EmptyTargetAction))
