@@ -559,6 +559,16 @@ BAD = [
         TypeError,
         r"exclude must be Interactions, .*, got csr_array: pass Interactions.from_scipy\(exclude\)",
     ),
+    (
+        lambda: trm.evaluate("HR", U, V, target=torch.ones(40, 60) > 0, k=5),
+        TypeError,
+        r"target must be Interactions, got a torch.bool .*: Interactions.from_dense\(target\)",
+    ),
+    (
+        lambda: trm.evaluate("HR", U, V, target=TEST, exclude=torch.ones(40, 60) > 0, k=5),
+        TypeError,
+        r"exclude must be .*, got torch.bool \[40, 60\]: pass Interactions.from_dense\(exclude\)",
+    ),
     (lambda: trm.evaluate("HR", U.to_sparse(), V, **BOTH), TypeError, r"users is sparse .*: pass users.to_dense\(\)"),
     (lambda: trm.evaluate("HR", lambda ids: U[ids].numpy(), **BOTH), ValueError, r"got ndarray: torch.as_tensor"),
     (lambda: trm.evaluate("HR", U, V, target=TEST.without(TEST), k=5), ValueError, "target holds no interactions"),

@@ -193,7 +193,7 @@ def check_scores(scores: Tensor, dims: int) -> None:
 
 def check_ids(name: str, ids: Any) -> None:
     """Refuse anything but a tensor of signed integers."""
-    whole = as_interactions(name, ids)
+    whole = None if isinstance(ids, Tensor) else as_interactions(name, ids)
     if whole is not None:
         raise TypeError(f"{name} must be a tensor, got {describe(ids)}: pass {whole}.select(user_ids).items")
     uneven = ", or for lists of uneven length torch.nn.utils.rnn.pad_sequence(..., batch_first=True, padding_value=-1)"
@@ -213,7 +213,9 @@ def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
 
 
 def as_interactions(name: str, value: Any) -> str | None:
-    """Return how users x items, held by something else than a tensor, become `Interactions`; None if it holds none."""
+    """Return how users x items, held by something else, become `Interactions`; None if it holds none."""
+    if isinstance(value, Tensor):
+        return f"Interactions.from_dense({name})" if value.dtype == torch.bool and value.dim() == 2 else None
     if hasattr(value, "to_edge_index"):
         return name
     if hasattr(value, "tocoo"):
