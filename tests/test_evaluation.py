@@ -569,6 +569,11 @@ BAD = [
         TypeError,
         r"exclude must be .*, got torch.bool \[40, 60\]: pass Interactions.from_dense\(exclude\)",
     ),
+    (
+        lambda: trm.evaluate("HR", U, V, weights=torch.ones(40), **BOTH),
+        ValueError,
+        r"evaluate has no option 'weights': rows are weighed in update\(..., weights=\) of a metric or a RecMetric",
+    ),
     (lambda: trm.evaluate("HR", U.to_sparse(), V, **BOTH), TypeError, r"users is sparse .*: pass users.to_dense\(\)"),
     (lambda: trm.evaluate("HR", lambda ids: U[ids].numpy(), **BOTH), ValueError, r"got ndarray: torch.as_tensor"),
     (lambda: trm.evaluate("HR", U, V, target=TEST.without(TEST), k=5), ValueError, "target holds no interactions"),

@@ -559,6 +559,8 @@ BAD_OPTIONS = [
     (lambda: trm.HR(5, score_threshold="3"), TypeError, "score_threshold must be a number, got '3'"),
     (lambda: trm.Recall(5, truncated="no"), TypeError, "True or False, got 'no'"),
     (lambda: trm.Precision(5, zero_division="x"), ValueError, "zero_division must be"),
+    (lambda: trm.HR(5, weights=3), ValueError, r"HR has no option 'weights': rows are weighed in update\("),
+    (lambda: trm.AUROC(weights="relevant"), ValueError, "AUROC has no option 'weights'; did you mean 'weight'"),
     (lambda: trm.HR(5, xyz=3), ValueError, "HR has no option 'xyz'. There are score_threshold, ties, "),
 ]
 

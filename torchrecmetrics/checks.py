@@ -264,6 +264,8 @@ def in_words(rows: int, of: int | None = None) -> str:
 def nearest(name: str, known: Sequence[str]) -> str:
     """End a message about a name that there is not: the one that may have been meant, and those there are."""
     close = difflib.get_close_matches(name, known, n=1)
+    if name == "weights" and not close:
+        return ": rows are weighed in update(..., weights=) of a metric or a RecMetricCollection, batch by batch"
     return f"{f'; did you mean {close[0]!r}?' if close else '.'} There are {', '.join(known)}"
 
 

@@ -186,6 +186,8 @@ class RankingMetric(SummedMetric):
         known = [*own, *OPTIONS]
         for name in options:
             if name not in known:
+                asked = inspect.signature(type(self).__init__).parameters.values()  # a class may ask for more
+                known = list(dict.fromkeys([*(each.name for each in asked if each.kind is each.KEYWORD_ONLY), *known]))
                 raise ValueError(f"{self._name} has no option {name!r}{nearest(name, known)}")
         missing = [f"{name}=" for name, default in own.items() if default is inspect.Parameter.empty]
         if missing := [name for name in missing if name[:-1] not in options]:
