@@ -29,7 +29,7 @@ def test_student_at_the_ends():
     assert (student.cdf(math.inf, 3), student.cdf(-math.inf, 3)) == (1, 0)
     assert math.isnan(student.cdf(math.nan, 3))
     assert (student.quantile(0, 3), student.quantile(1, 3)) == (-math.inf, math.inf)
-    with pytest.raises(ValueError, match="probability must be between 0 and 1, got 1.5"):
+    with pytest.raises(ValueError, match=r"probability must be between 0 and 1, got 1\.5"):
         student.quantile(1.5, 3)
 
 
