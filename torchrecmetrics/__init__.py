@@ -1,6 +1,7 @@
 """Recommender-system metrics for PyTorch: exact, over whole catalogues, one ranking for all of them."""
 
 from torchrecmetrics import metrics
+from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import Audit, audit
 from torchrecmetrics.data.interactions import Interactions
@@ -24,6 +25,7 @@ __all__ = [
     "RankingMetric",
     "RecMetricCollection",
     "Recommendations",
+    "Rows",
     "Vocabulary",
     "audit",
     "evaluate",
