@@ -176,6 +176,8 @@ class RecMetricCollection(MetricCollection):
         members = self.members
         if any(member is metric for member in members):
             raise ValueError(f"{key}: {metric.label} is in the collection already; add a clone")
+        if self._kept is not None and len(self._kept):
+            raise ValueError(f"{key}: rows of the other metrics are kept already; add it before the first batch")
         if members:
             _check_agreement(key, metric, {name: getattr(members[0], name) for name in _AGREED})
             Needs.union(member.needs for member in [*members, metric])
@@ -314,8 +316,8 @@ class RecMetricCollection(MetricCollection):
     def _empty(self) -> KeptRows:
         metrics = self.panel.metrics
         own = sum(metric.weighs_rows for metric in metrics)
-        heights = {"values": len(metrics), "used": len(metrics), **({"own": own} if own else {})}
-        return KeptRows(heights, {"ids": 1, "clusters": 1, "weights": 1})
+        heights = {"values": len(metrics), "used": len(metrics), "weights": 1, **({"own": own} if own else {})}
+        return KeptRows(heights, {"ids": 1, "clusters": 1})
 
     def _columns(self, rows: BatchRows, keys: RowKeys | None) -> dict[str, Tensor | None] | None:
         """Return what is kept of a batch, or refuse it; None where nothing is kept."""
@@ -325,11 +327,14 @@ class RecMetricCollection(MetricCollection):
                 raise ValueError("row_ids and clusters tell kept rows apart: make the collection with keep_rows=True")
             return None
         device, dtype = rows.values.device, rows.values.dtype
-        columns = {"ids": ids, "clusters": clusters, "weights": None if weights is None else weights.to(dtype)}
+        one = torch.ones((), dtype=dtype, device=device) if weights is None else weights.to(dtype)
         kept: dict[str, Tensor | None] = {
-            name: None if column is None else column.to(device)[None] for name, column in columns.items()
+            "values": rows.values,
+            "used": rows.used,
+            "weights": one.expand(1, rows.values.shape[1]),
+            "ids": None if ids is None else ids.to(device)[None],
+            "clusters": None if clusters is None else clusters.to(device)[None],
         }
-        kept |= {"values": rows.values, "used": rows.used}
         if own := [place for place, metric in enumerate(self.panel.metrics) if metric.weighs_rows]:
             assert rows.weights is not None  # they weigh rows themselves
             kept["own"] = rows.weights[own]
@@ -356,20 +361,18 @@ class RecMetricCollection(MetricCollection):
         else:
             columns = kept.here(device)
         columns = {name: column.cpu() for name, column in columns.items()}
-        if "weights" in columns:  # what weighs nothing is in no mean: repeats of a sampler, say
-            weighs = columns["weights"][0] > 0
-            columns = {name: column[:, weighs] for name, column in columns.items()}
-        values = columns["values"].double().where(columns["used"].bool(), torch.nan)
-        ids, clusters, weights = (
-            columns[name][0] if name in columns else None for name in ("ids", "clusters", "weights")
-        )
+        weighs = columns["weights"][0] > 0  # what weighs nothing is in no mean: repeats of a sampler, say
+        columns = {name: column[:, weighs] for name, column in columns.items()}
+        values, weights = columns["values"].double(), columns["weights"][0].double()
+        values = values.where(columns["used"].bool(), torch.nan)
+        ids, clusters = (columns[name][0] if name in columns else None for name in ("ids", "clusters"))
         labels = dict(zip(self.members, self.keys(keep_base=True), strict=True))
         by_label = {labels[metric]: row for metric, row in zip(metrics, values, strict=True)}
         weighing = [labels[metric] for metric in metrics if metric.weighs_rows]
         return Rows(
             {label: by_label[label] for label in labels.values()},
             torch.arange(values.shape[1]) if ids is None else ids,
-            weights,
+            None if bool((weights == 1).all()) else weights,
             clusters,
             dict(zip(weighing, columns["own"].double().unbind(), strict=True)) if weighing else {},
             {

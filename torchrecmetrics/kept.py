@@ -29,6 +29,7 @@ class RowKeys(NamedTuple):
             TypeError: for what is no tensor of whole numbers.
             ValueError: for another shape.
         """
+
         def read(name: str, keys: Any) -> Tensor | None:
             return None if keys is None else check_keys(name, keys, rows)
 
@@ -62,16 +63,22 @@ class KeptRows:
 
     def __len__(self) -> int:
         """How many rows are kept on this process."""
-        return sum(next(iter(batch.values())).shape[-1] for batch in self._batches)
+        return sum(map(_rows_of, self._batches))
 
     def check(self, columns: Mapping[str, Tensor | None]) -> None:
         """Refuse a batch that has a column which those before it have not, or the other way round."""
         here = {name for name in self._optional if columns.get(name) is not None}
-        if self._batches and (odd := here.symmetric_difference(set(self._optional) & self._batches[0].keys())):
+        if (
+            self._batches
+            and _rows_of(columns)
+            and (odd := here.symmetric_difference(set(self._optional) & self._batches[0].keys()))
+        ):
             raise ValueError(f"rows are kept with {', '.join(sorted(odd))} in all batches, or in none")
 
     def add(self, columns: Mapping[str, Tensor | None]) -> None:
         """Keep a batch that `check` lets pass; nothing is copied on the device."""
+        if not _rows_of(columns):
+            return
         batch = {name: column for name, column in columns.items() if column is not None}
         self._batches.append(batch)
         self._bytes += sum(column.nbytes for column in batch.values() if column.device.type != "cpu")
@@ -146,6 +153,10 @@ def all_gather(tensor: Tensor, group: Any = None) -> list[Tensor]:
     found = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size(group))]
     torch.distributed.all_gather(found, tensor.contiguous(), group=group)
     return found
+
+
+def _rows_of(columns: Mapping[str, Tensor | None]) -> int:
+    return next(column.shape[-1] for column in columns.values() if column is not None)
 
 
 def _bits(column: Tensor) -> Tensor:

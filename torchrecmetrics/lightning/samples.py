@@ -127,8 +127,8 @@ class SampleRows:
     def __init__(self, collection: RecMetricCollection) -> None:
         self._collection, self._panel = collection, collection.panel
         metrics = len(self._panel.metrics)
-        heights = {"ids": 1, "values": metrics, "weights": metrics, "used": metrics, "notes": 3 * metrics}
-        self._kept = KeptRows(heights, {"clusters": 1, "given": 1})
+        heights = {"ids": 1, "values": metrics, "weights": metrics, "used": metrics, "notes": 3 * metrics, "given": 1}
+        self._kept = KeptRows(heights, {"clusters": 1})
         self._invalid = torch.zeros((metrics, len(VIOLATIONS)), dtype=torch.int64)
 
     def add(
@@ -147,7 +147,7 @@ class SampleRows:
             "clusters": None
             if clusters is None
             else check_keys("user_ids", clusters, len(ranking)).to(ids.device)[None],
-            "given": None if weights is None else weights.to(dtype)[None],
+            "given": (rows.values.new_ones(()) if weights is None else weights.to(dtype)).expand(1, len(ids)),
         }
         self._kept.check(columns)
         self._kept.add(columns)
@@ -182,5 +182,8 @@ class SampleRows:
         rows = BatchRows(values, weights, columns["used"].bool(), notes, invalid)
         for metric in self._panel.metrics:
             metric.reset()
-        clusters, given = (columns[name][0] if name in columns else None for name in ("clusters", "given"))
-        self._collection.add(rows, RowKeys(ids[first], clusters, given))
+        keys = None
+        if self._collection.keep_rows:
+            clusters = columns["clusters"][0] if "clusters" in columns else None
+            keys = RowKeys(ids[first], clusters, columns["given"][0])
+        self._collection.add(rows, keys)
