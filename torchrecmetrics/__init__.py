@@ -1,6 +1,7 @@
 """Recommender-system metrics for PyTorch: exact, over whole catalogues, one ranking for all of them."""
 
 from torchrecmetrics import metrics
+from torchrecmetrics.analysis.comparison import Comparison, compare
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import Audit, audit
@@ -18,6 +19,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Audit",
+    "Comparison",
     "Evaluation",
     "Interactions",
     "Log",
@@ -28,6 +30,7 @@ __all__ = [
     "Rows",
     "Vocabulary",
     "audit",
+    "compare",
     "evaluate",
     "evaluate_lists",
     "get_topk_ranks",
