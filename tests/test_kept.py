@@ -314,6 +314,20 @@ def test_evaluate():
         trm.evaluate("HR@3", users, items, target=target).rows  # noqa: B018
 
 
+def sharded(rank, world_size):
+    users, items, _, target = world()
+    found = trm.evaluate("NDCG@3", users, items, target=target, keep_rows=True, shard="users")
+    return dict(zip(found.rows.ids, found.rows.values["NDCG@3"].tolist(), strict=True))
+
+
+def test_evaluate_over_processes(processes):
+    """Every process has the rows of all, under the users' ids."""
+    users, items, _, target = world()
+    rows = trm.evaluate("NDCG@3", users, items, target=target, keep_rows=True).rows
+    expected = dict(zip(rows.ids, rows.values["NDCG@3"].tolist(), strict=True))
+    assert processes.run(sharded, 2) == [expected, expected]
+
+
 def test_evaluate_lists():
     users, items, names, target = world()
     lists = dict(zip(names, trm.recommend(users, items, 3).ids.tolist(), strict=True))
