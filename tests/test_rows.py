@@ -226,6 +226,27 @@ def test_all_flips():
     assert sorted(resampling.all_flips(units)[:, 0].tolist()) == [-7, -5, -3, -1, 1, 3, 5]
 
 
+def test_threads_are_given_back():
+    """Resampling takes one thread, and leaves their number as it was: after errors, and where two overlap."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with resampling.one_thread(), resampling.one_thread():
+            assert torch.get_num_threads() == 1
+        with pytest.raises(ValueError, match="level"):
+            make().confidence_interval(level=2)
+        make().confidence_interval()
+        assert torch.get_num_threads() == 3
+        first, second = resampling.one_thread(), resampling.one_thread()
+        first.__enter__(), second.__enter__()
+        first.__exit__(None, None, None)
+        assert torch.get_num_threads() == 1
+        second.__exit__(None, None, None)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 # intervals
 
 
