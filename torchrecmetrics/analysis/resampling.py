@@ -7,6 +7,7 @@ product, [resamples, units] x [units, columns], made of bounded chunks and summe
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -72,7 +73,7 @@ def hashes(ids: Tensor | list[str]) -> Tensor:
     if isinstance(ids, Tensor):
         return mixed(ids + _GOLDEN)
     digests = b"".join(hashlib.blake2b(word.encode(), digest_size=8).digest() for word in ids)
-    return torch.tensor(memoryview(digests).cast("q").tolist(), dtype=torch.int64, device="cpu")
+    return torch.tensor(array("q", digests), dtype=torch.int64, device="cpu")
 
 
 def _words(keys: Tensor, seed: int, first: int, words: int) -> Tensor:
@@ -103,7 +104,7 @@ def signs(keys: Tensor, seed: int, first_word: int, words: int) -> Tensor:
 
 def poisson(keys: Tensor, seed: int, first_word: int, words: int) -> Tensor:
     """Return Poisson(1) weights of 4 resamples a word, float64 [c, 4 * words]."""
-    found = _words(keys, seed, first_word, words).view(torch.uint16).flatten().int()
+    found = _words(keys, seed, first_word, words).view(torch.int16).flatten().int().bitwise_and_(0xFFFF)
     return _poisson_of_16_bits(keys.device).index_select(0, found).view(len(keys), -1)
 
 
