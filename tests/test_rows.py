@@ -226,6 +226,27 @@ def test_all_flips():
     assert sorted(resampling.all_flips(units)[:, 0].tolist()) == [-7, -5, -3, -1, 1, 3, 5]
 
 
+def test_threads_are_given_back():
+    """Resampling takes one thread, and leaves their number as it was: after errors, and where two overlap."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with resampling.one_thread(), resampling.one_thread():
+            assert torch.get_num_threads() == 1
+        with pytest.raises(ValueError, match="level"):
+            make().confidence_interval(level=2)
+        make().confidence_interval()
+        assert torch.get_num_threads() == 3
+        first, second = resampling.one_thread(), resampling.one_thread()
+        first.__enter__(), second.__enter__()
+        first.__exit__(None, None, None)
+        assert torch.get_num_threads() == 1
+        second.__exit__(None, None, None)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 # intervals
 
 
@@ -259,6 +280,25 @@ def test_bca_by_hand():
     assert bootstrap_interval(means, 0.6, 0.1, 0.9, "percentile") == pytest.approx(
         tuple(np.quantile(means, [0.05, 0.95]))
     )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_acceleration_is_the_jackknifes(weighted, monkeypatch):
+    """Sum d^3 / (6 (sum d^2)^1.5), d = w (x - m): that of leaving out each row, which scipy takes for equal weights."""
+    from torchrecmetrics.analysis import rows as room
+
+    values = torch.rand(50, generator=torch.Generator().manual_seed(6)).double() ** 5
+    weights = torch.arange(1, 51).double() if weighted else torch.ones(50).double()
+    asked = []
+    monkeypatch.setattr(room, "bootstrap_interval", lambda *arguments: asked.append(arguments[1:3]))
+    trm.Rows({"a": values}, torch.arange(50), weights if weighted else None).confidence_interval(resamples=9)
+    mean = (weights * values).sum() / weights.sum()
+    d = weights * (values - mean)
+    if not weighted:
+        left = (values.sum() - values) / 49
+        d = left.mean() - left
+    expected = (d**3).sum() / (6 * (d**2).sum() ** 1.5)
+    assert asked == [pytest.approx((mean.item(), expected.item()))]
 
 
 @settings(max_examples=20, deadline=None)
@@ -316,7 +356,8 @@ def test_edges():
     assert all(map(math.isnan, found["b"]))
     one = trm.Rows({"a": torch.arange(4.0)}, torch.arange(4), clusters=["x"] * 4).confidence_interval()
     assert all(map(math.isnan, one["a"]))
-    assert all(map(math.isnan, trm.Rows({"a": torch.zeros(0)}, torch.arange(0)).confidence_interval()["a"]))
+    for ids in (torch.arange(0), []):
+        assert all(map(math.isnan, trm.Rows({"a": torch.zeros(0)}, ids).confidence_interval()["a"]))
 
 
 @pytest.mark.parametrize(

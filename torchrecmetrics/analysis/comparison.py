@@ -22,7 +22,7 @@ from torchrecmetrics.analysis.families import (
 )
 from torchrecmetrics.analysis.intervals import check_level
 from torchrecmetrics.analysis.pairing import Paired, Runs, Totals
-from torchrecmetrics.analysis.resampling import all_flips, flipped_sums
+from torchrecmetrics.analysis.resampling import all_flips, flipped_sums, one_thread
 from torchrecmetrics.analysis.rows import check_seed
 from torchrecmetrics.analysis.student import quantile
 from torchrecmetrics.checks import check_choice, check_k, nearest
@@ -221,6 +221,7 @@ class Comparison:
         ]
 
 
+@one_thread()
 def compare(
     runs: Runs,
     *,

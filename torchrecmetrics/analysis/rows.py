@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.intervals import check_level
-from torchrecmetrics.analysis.resampling import chunked, hashes, resampled_sums
+from torchrecmetrics.analysis.resampling import chunked, hashes, one_thread, resampled_sums
 from torchrecmetrics.checks import check_choice, check_k, describe, nearest
 from torchrecmetrics.data.frames import frame_of, needed
 from torchrecmetrics.data.ids import Ids, read_ids
@@ -142,6 +142,7 @@ class Rows:
                 means[label] = ((used * values.nan_to_num()).sum() / used.sum()).item()
         return means
 
+    @one_thread()
     def confidence_interval(
         self,
         level: float = 0.95,
