@@ -25,6 +25,9 @@ def test_docstrings():
         tried[info.name] = results.attempted
     shown = {name.removeprefix("torchrecmetrics.") for name, examples in tried.items() if examples}
     assert shown == {
+        "analysis.comparison",
+        "analysis.intervals",
+        "analysis.rows",
         "collection",
         "data.audit",
         "data.interactions",

@@ -263,12 +263,16 @@ def test_user_subset():
 
 
 def test_table():
-    """str() shows values, standard errors and counts."""
+    """str() shows values, standard errors, intervals and counts, and where two models are compared."""
     users, items, train, test = world()
     got = trm.evaluate(["HR", "NDCG"], users, items, target=test, exclude=train, k=10)
     lines = str(got).splitlines()
-    assert lines[0] == f"HR@10    {got['HR@10']:.4f} ± {got.standard_errors['HR@10']:.4f}"
-    assert lines[-1].startswith(f"{got.num_users} users, {got.num_skipped} without a relevant item")
+    low, high = got.confidence_intervals["HR@10"]
+    assert lines[0] == f"HR@10    {got['HR@10']:.4f} ± {got.standard_errors['HR@10']:.4f}  [{low:.4f}, {high:.4f}]"
+    assert 0 <= low < got["HR@10"] < high <= 1
+    assert lines[2].startswith(f"{got.num_users} users, {got.num_skipped} without a relevant item")
+    assert "trm.compare" in lines[3]
+    assert len(lines) == 4
 
 
 def test_batches_follow_the_budget():

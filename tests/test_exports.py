@@ -19,7 +19,7 @@ def made(metrics=None):
 
 
 def test_columns_are_those_of_every_result():
-    """A row per metric and cut-off; no group and no interval yet."""
+    """A row per metric and cut-off, with its interval; no group yet."""
     found = made()
     columns = found.to_dict()
     assert list(columns) == COLUMNS
@@ -28,7 +28,9 @@ def test_columns_are_those_of_every_result():
     assert columns["value"] == [value.item() for value in found.values()]
     assert columns["standard_error"] == [error.item() for error in found.standard_errors.values()]
     assert columns["num_users"] == [2] * 4
-    assert {*columns["group"], *columns["low"], *columns["high"]} == {None}
+    assert {*columns["group"]} == {None}
+    ends = [found.confidence_intervals[label] for label in found]
+    assert [*zip(columns["low"], columns["high"], strict=True)] == ends
 
 
 def test_results_of_embeddings_have_them_too():
@@ -73,11 +75,11 @@ def test_json_is_strict():
 def test_tables():
     """Markdown and LaTeX leave out columns that hold nothing, and escape what they would understand."""
     assert made(["HR", "RPrecision"]).to_markdown() == (
-        "| metric     |   k |  value | standard_error | num_users |\n"
-        "| ---------- | --: | -----: | -------------: | --------: |\n"
-        "| HR         |   1 | 0.0000 |         0.0000 |         2 |\n"
-        "| HR         |   2 | 0.5000 |         0.5000 |         2 |\n"
-        "| RPrecision |     | 0.0000 |         0.0000 |         2 |"
+        "| metric     |   k |  value | standard_error |    low |   high | num_users |\n"
+        "| ---------- | --: | -----: | -------------: | -----: | -----: | --------: |\n"
+        "| HR         |   1 | 0.0000 |         0.0000 | 0.0000 | 0.9878 |         2 |\n"
+        "| HR         |   2 | 0.5000 |         0.5000 | 0.0015 | 0.9985 |         2 |\n"
+        "| RPrecision |     | 0.0000 |         0.0000 | 0.0000 | 0.9878 |         2 |"
     )
 
     def hits(ranking, k, *, scale_by=1):
@@ -87,9 +89,9 @@ def test_tables():
         formula = staticmethod(hits)
 
     assert made([Hits(2, scale_by=3)]).to_latex() == (
-        "\\begin{tabular}{lrrrr}\n\\toprule\n"
-        "metric & k & value & standard\\_error & num\\_users \\\\\n\\midrule\n"
-        "Hits-scale\\_by3 & 2 & 1.5000 & 1.5000 & 2 \\\\\n\\bottomrule\n\\end{tabular}"
+        "\\begin{tabular}{lrrrrrr}\n\\toprule\n"
+        "metric & k & value & standard\\_error & low & high & num\\_users \\\\\n\\midrule\n"
+        "Hits-scale\\_by3 & 2 & 1.5000 & 1.5000 & -17.5593 & 20.5593 & 2 \\\\\n\\bottomrule\n\\end{tabular}"
     )
 
 

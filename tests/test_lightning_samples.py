@@ -126,6 +126,36 @@ def test_values_do_not_depend_on_the_number_of_processes(world_size, processes):
                 assert not told or (way == "own sampler" and "unless all are seeded alike" in told[0]), (n, way)
 
 
+def rows_of_a_loader(rank, world_size, by):
+    """Return the rows of seven samples, three users in all, told apart in one of two ways."""
+    options = {"sample_ids": "index"} if by == "sample_ids" else {}
+    callback = RecMetricsCallback("NDCG", k=10, keep_rows=True, **options)
+    pl, run = distributed_trainer(world_size, callback)
+    step = lambda scores, target, users: {  # noqa: E731
+        "scores": scores,
+        "target": target,
+        "index": users,
+        "user_ids": users // 3 if by == "sample_ids" else users,
+    }
+    run.validate(make_module(pl, step), loader(samples(7)), verbose=False)
+    rows = callback.collections["val"].rows
+    order = rows.ids.argsort()
+    clusters = None if rows.clusters is None else rows.clusters[order].tolist()
+    return rows.ids[order].tolist(), rows.values["NDCG@10"][order].tolist(), clusters, rows.weights
+
+
+@pytest.mark.parametrize("by", ["sample_ids", "user_ids"])
+def test_rows_do_not_depend_on_the_number_of_processes(by, processes):
+    """Each sample once, though the sampler repeats one; with both ids, users are the clusters."""
+    data = samples(7)
+    ranking = trm.Ranking.from_scores(torch.stack([s for s, _, _ in data]), torch.stack([t for _, t, _ in data]))
+    expected = trm.functional.ndcg(ranking, 10).tolist()
+    for world_size in (1, 2, 3):
+        for ids, values, clusters, weights in processes.run(rows_of_a_loader, world_size, by):
+            assert (ids, values, weights) == (list(range(7)), expected, None)
+            assert clusters == ([0, 0, 0, 1, 1, 1, 2] if by == "sample_ids" else None)
+
+
 def doubts(rank, world_size):
     """Return what is said where repeats cannot be known, by loader."""
     data, said = samples(5), {}

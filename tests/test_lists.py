@@ -265,7 +265,7 @@ def test_who_has_no_list_and_who_has_no_truth():
     found = evaluate_lists("HR", lists, target=TRUTH, k=1)
     assert float(found["HR@1"]) == 1 / 3
     assert (found.num_users, found.num_unserved, found.num_left_out) == (3, 2, 2)
-    assert str(found).endswith("3 users, 2 without a list, 2 more with a list but no ground truth")
+    assert "\n3 users, 2 without a list, 2 more with a list but no ground truth\n" in str(found)
     frame = {"user": ["zoe", "al", "zoe"], "item": ["x", "x", "y"]}
     found = evaluate_lists("HR", frame, target=TRUTH, k=1)
     assert (float(found["HR@1"]), found.num_unserved, found.num_left_out) == (1 / 3, 2, 1)

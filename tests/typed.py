@@ -78,6 +78,17 @@ def lists(users: Tensor, items: Tensor) -> None:
     trm.evaluate_lists(["HR"], recommended, target=had, k=5, compleet=True)  # type: ignore[call-arg]
 
 
+def comparisons(rows: trm.Rows) -> None:
+    found = trm.compare({"pop": rows, "gcn": [rows, rows]}, baseline="pop", margin=0.01)
+    assert_type(found, trm.Comparison)
+    assert_type(found["NDCG@10"].p, float)
+    assert_type(found["NDCG@10", "gcn", "pop"].wins, int)
+    assert_type(rows.confidence_interval(method="percentile"), dict[str, tuple[float, float]])
+    rows.confidence_interval(method="bc")  # type: ignore[arg-type]
+    trm.compare({"pop": rows, "gcn": rows}, alternative="better")  # type: ignore[arg-type]
+    trm.compare({"pop": rows, "gcn": rows}, corection="holm")  # type: ignore[call-arg]
+
+
 def rank_biased_precision(ranking: trm.Ranking, k: int, *, p: float = 0.8) -> Tensor:
     value: Tensor = (1 - p) * (p ** (ranking.ranks - 1) * ranking.hits(k)).sum(-1)
     return value

@@ -1,6 +1,8 @@
 """Recommender-system metrics for PyTorch: exact, over whole catalogues, one ranking for all of them."""
 
 from torchrecmetrics import metrics
+from torchrecmetrics.analysis.comparison import Comparison, compare
+from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import Audit, audit
 from torchrecmetrics.data.interactions import Interactions
@@ -17,6 +19,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Audit",
+    "Comparison",
     "Evaluation",
     "Interactions",
     "Log",
@@ -24,8 +27,10 @@ __all__ = [
     "RankingMetric",
     "RecMetricCollection",
     "Recommendations",
+    "Rows",
     "Vocabulary",
     "audit",
+    "compare",
     "evaluate",
     "evaluate_lists",
     "get_topk_ranks",

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,8 +16,10 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from torchrecmetrics import metrics as _metrics
+from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.data.interactions import Batch
+from torchrecmetrics.kept import KeptRows, RowKeys, all_gather
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import MetricOptions, check_spelling
 from torchrecmetrics.panel import BatchRows, Panel
@@ -66,6 +69,8 @@ class RecMetricCollection(MetricCollection):
         postfix: put behind every key.
         key_format: format string of `name` and `k`, or a function of both, that makes the keys; members without a
             cut-off go by their name alone (a function gets k = None).
+        keep_rows: keep what every row was worth, on the device (9 bytes a metric and row; beyond 256 MB on the host),
+            for `rows` after `compute`: what comparisons of two models and intervals of clustered rows are made of.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
             `max_relevant`, `validate_args`, `kernels`, torchmetrics' own). Instances must have been made with the same
             ones.
@@ -91,11 +96,17 @@ class RecMetricCollection(MetricCollection):
         prefix: str | None = None,
         postfix: str | None = None,
         key_format: KeyFormat = "{name}@{k}",
+        keep_rows: bool = False,
         **options: Unpack[MetricOptions],
     ) -> None:
         check_spelling(options)
+        if not isinstance(keep_rows, bool):
+            raise TypeError(f"keep_rows must be True or False, got {keep_rows!r}")
         super().__init__({}, prefix=prefix, postfix=postfix, compute_groups=False)
         self._groups = {}  # torchmetrics 1.4 leaves this to add_metrics
+        self.keep_rows: bool = keep_rows
+        self._kept: KeptRows | None = None
+        self._rows: Rows | None = None
         if isinstance(metrics, (Mapping, MetricCollection)):
             keyed: list[tuple[Any, Any]] = list(metrics.items())
         else:
@@ -114,6 +125,7 @@ class RecMetricCollection(MetricCollection):
         k: int | Iterable[int] | None,
         options: MetricOptions,
         key_format: KeyFormat = "{name}@{k}",
+        keep_rows: bool = False,
     ) -> RecMetricCollection:
         """Return an empty collection of copies: of such a collection, or of what makes one."""
         if isinstance(metrics, RecMetricCollection):
@@ -121,8 +133,11 @@ class RecMetricCollection(MetricCollection):
                 given = ", ".join([*(["k"] if k is not None else []), *options])
                 raise ValueError(f"{given} given beside a collection, which has its own")
             collection = deepcopy(metrics)
+            collection.keep_rows = collection.keep_rows or keep_rows
         else:
-            collection = RecMetricCollection(deepcopy(metrics), k, key_format=key_format, **options)
+            collection = RecMetricCollection(
+                deepcopy(metrics), k, key_format=key_format, keep_rows=keep_rows, **options
+            )
         collection.reset()
         return collection
 
@@ -161,6 +176,8 @@ class RecMetricCollection(MetricCollection):
         members = self.members
         if any(member is metric for member in members):
             raise ValueError(f"{key}: {metric.label} is in the collection already; add a clone")
+        if self._kept is not None and len(self._kept):
+            raise ValueError(f"{key}: rows of the other metrics are kept already; add it before the first batch")
         if members:
             _check_agreement(key, metric, {name: getattr(members[0], name) for name in _AGREED})
             Needs.union(member.needs for member in [*members, metric])
@@ -198,10 +215,17 @@ class RecMetricCollection(MetricCollection):
         ranks: Tensor | None = None,
         ranking: Ranking | None = None,
         depth: int | None = None,
+        row_ids: Tensor | None = None,
+        clusters: Tensor | None = None,
     ) -> None:
-        """Add a batch to every member; takes what `RankingMetric.update` takes."""
+        """Add a batch to every member; takes what `RankingMetric.update` takes.
+
+        With `keep_rows=True` also `row_ids`, integers [B], each once in all batches, which pair the rows of two runs
+        (without, rows are numbered as they come, on one process), and `clusters`, integers [B]: rows of one user, which
+        belong together, share one.
+        """
         ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth))
-        self.add(self.panel.rows(ranking, weights))
+        self.add(self.panel.rows(ranking, weights), RowKeys.read(row_ids, clusters, weights, len(ranking)))
 
     @torch.no_grad()
     def forward(
@@ -215,12 +239,17 @@ class RecMetricCollection(MetricCollection):
         ranks: Tensor | None = None,
         ranking: Ranking | None = None,
         depth: int | None = None,
+        row_ids: Tensor | None = None,
+        clusters: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Add a batch to every member and return the batch's own values; waits for the device."""
         ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth))
-        metrics, tallies = self.panel.metrics, self.panel.rows(ranking, weights).tallies()
+        keys, rows = RowKeys.read(row_ids, clusters, weights, len(ranking)), self.panel.rows(ranking, weights)
+        columns = self._columns(rows, keys)
+        metrics, tallies = self.panel.metrics, rows.tallies()
         summaries = summarize(list(zip(metrics, tallies, strict=True)), "dist_sync_on_step")
         add_together(metrics, tallies)
+        self._keep(columns)
         for metric, summary in zip(metrics, summaries, strict=True):
             metric._forward_cache = summary.value
         return {key: metric.__dict__["_forward_cache"] for key, metric in zip(self.keys(), self.members, strict=True)}
@@ -231,14 +260,35 @@ class RecMetricCollection(MetricCollection):
             raise ValueError("the collection holds no metric any more")
         return read(form, self.needs, self.members[0].rules)
 
-    def add(self, rows: BatchRows) -> None:
-        """Add what a batch adds to every member."""
+    def add(self, rows: BatchRows, keys: RowKeys | None = None) -> None:
+        """Add what a batch adds to every member; and keep its rows, where that was asked for."""
+        columns = self._columns(rows, keys)
         add_together(self.panel.metrics, rows.tallies())
+        self._keep(columns)
 
     def compute(self) -> dict[str, Tensor]:
-        """Return every member's value under its key; one packed synchronisation."""
-        compute_together(self.members)
+        """Return every member's value under its key; one packed synchronisation, and one of the rows that are kept."""
+        self.settle()
         return {key: m.last_summary().value.clone() for key, m in zip(self.keys(), self.members, strict=True)}
+
+    def settle(self) -> None:
+        """Compute all members, and gather the rows of all processes, unless that has been done."""
+        if compute_together(self.members) and self.keep_rows:
+            self._rows = self._gathered()
+
+    def reset(self) -> None:
+        """Forget all updates; what the last `compute` found stays."""
+        super().reset()
+        self._kept = None
+
+    @property
+    def rows(self) -> Rows:
+        """What every row was worth, by id, as the last `compute` found it on all processes."""
+        if not self.keep_rows:
+            raise ValueError("rows are kept with keep_rows=True")
+        if self._rows is None:
+            raise RuntimeError("rows are those of the last compute(); call it first")
+        return self._rows
 
     def standard_errors(self) -> dict[str, Tensor]:
         """Return the standard error of what the last `compute` gave for every member, under its key."""
@@ -251,10 +301,87 @@ class RecMetricCollection(MetricCollection):
         mine, theirs = (dict(zip(each.keys(keep_base=True), each.members, strict=True)) for each in (self, other))
         if lone := mine.keys() ^ theirs.keys():
             raise ValueError(f"collections of the same metrics can be merged; only one of the two has {sorted(lone)}")
+        if self.keep_rows != other.keep_rows:
+            raise ValueError("one of the two collections keeps rows, the other does not: make both with keep_rows=True")
         for key, member in mine.items():
             member.mergeable(theirs[key])
+        if other._kept is not None:
+            if list(mine) != list(theirs):
+                raise ValueError("rows are merged of collections whose metrics have the same order")
+            self._kept = self._kept or self._empty()
+            self._kept.extend(other._kept)
         for key, member in mine.items():
             member.merge_state(theirs[key])
+
+    def _empty(self) -> KeptRows:
+        metrics = self.panel.metrics
+        own = sum(metric.weighs_rows for metric in metrics)
+        heights = {"values": len(metrics), "used": len(metrics), "weights": 1, **({"own": own} if own else {})}
+        return KeptRows(heights, {"ids": 1, "clusters": 1})
+
+    def _columns(self, rows: BatchRows, keys: RowKeys | None) -> dict[str, Tensor | None] | None:
+        """Return what is kept of a batch, or refuse it; None where nothing is kept."""
+        ids, clusters, weights = keys or (None, None, None)
+        if not self.keep_rows:
+            if ids is not None or clusters is not None:
+                raise ValueError("row_ids and clusters tell kept rows apart: make the collection with keep_rows=True")
+            return None
+        device, dtype = rows.values.device, rows.values.dtype
+        one = torch.ones((), dtype=dtype, device=device) if weights is None else weights.to(dtype)
+        kept: dict[str, Tensor | None] = {
+            "values": rows.values,
+            "used": rows.used,
+            "weights": one.expand(1, rows.values.shape[1]),
+            "ids": None if ids is None else ids.to(device)[None],
+            "clusters": None if clusters is None else clusters.to(device)[None],
+        }
+        if own := [place for place, metric in enumerate(self.panel.metrics) if metric.weighs_rows]:
+            assert rows.weights is not None  # they weigh rows themselves
+            kept["own"] = rows.weights[own]
+        if self._kept is not None:
+            self._kept.check(kept)
+        return kept
+
+    def _keep(self, columns: dict[str, Tensor | None] | None) -> None:
+        if columns is not None:
+            self._kept = self._kept or self._empty()
+            self._kept.add(columns)
+
+    def _gathered(self) -> Rows:
+        """Return the rows of all processes."""
+        kept, first, metrics = self._kept or self._empty(), self.members[0], self.panel.metrics
+        device = first.state().sums.device
+        if first.distributed_available_fn() and first.sync_on_compute and not first._is_synced:
+            gather, group = first.dist_sync_fn, first.process_group
+            columns, _ = kept.together(
+                device, partial(all_gather, group=group) if gather is None else partial(gather, group=group)
+            )
+            if "ids" not in columns and columns["values"].shape[1]:
+                raise ValueError("rows of several processes are told apart by row_ids: pass them to update")
+        else:
+            columns = kept.here(device)
+        columns = {name: column.cpu() for name, column in columns.items()}
+        weighs = columns["weights"][0] > 0  # what weighs nothing is in no mean: repeats of a sampler, say
+        columns = {name: column[:, weighs] for name, column in columns.items()}
+        values, weights = columns["values"].double(), columns["weights"][0].double()
+        values = values.where(columns["used"].bool(), torch.nan)
+        ids, clusters = (columns[name][0] if name in columns else None for name in ("ids", "clusters"))
+        labels = dict(zip(self.members, self.keys(keep_base=True), strict=True))
+        by_label = {labels[metric]: row for metric, row in zip(metrics, values, strict=True)}
+        weighing = [labels[metric] for metric in metrics if metric.weighs_rows]
+        return Rows(
+            {label: by_label[label] for label in labels.values()},
+            torch.arange(values.shape[1]) if ids is None else ids,
+            None if bool((weights == 1).all()) else weights,
+            clusters,
+            dict(zip(weighing, columns["own"].double().unbind(), strict=True)) if weighing else {},
+            {
+                "ties": first.rules.place_ties,
+                "overlap": first.rules.take_overlap,
+                "padding_idx": None if first.padding_idx is None else str(first.padding_idx),
+                "empty_target_action": first.empty_target_action,
+            },
+        )
 
     def _adopt(self) -> None:
         """Tell the members whom to ask, so that the first one that is computed synchronises them all."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 import torch
 from torch import Tensor
 
+from torchrecmetrics.analysis.intervals import IntervalMethod, interval
 from torchrecmetrics.checks import (
     VIOLATIONS,
     Validation,
@@ -282,6 +283,34 @@ class RankingMetric(SummedMetric):
         """Return the standard error of the mean that the last `compute` gave, scalar; NaN for fewer than two rows."""
         return self.last_summary().standard_error.clone()
 
+    def confidence_interval(self, level: float = 0.95, method: IntervalMethod = "score") -> tuple[float, float]:
+        """Return an interval for the mean of all such rows, from what the last `compute` found.
+
+        Args:
+            level: share of samples whose interval holds it, between 0 and 1.
+            method: "score": Wilson's, with the number of rows that the standard error speaks of; it stays between the
+                metric's bounds, and is Student's where rows can leave them. "student": mean and standard errors.
+
+        Returns:
+            Lower and upper end; nan for fewer than two rows. Rows are taken to be independent: where a user has
+            several, keep rows and clusters, `Rows.confidence_interval`.
+
+        Raises:
+            ValueError: for a level that is not between 0 and 1, another method.
+
+        Examples:
+            >>> import torch
+            >>> from torchrecmetrics import HitRate
+            >>> metric = HitRate(1)
+            >>> metric.update(torch.tensor([1] * 30 + [2] * 70))
+            >>> metric.compute()
+            tensor(0.3000, dtype=torch.float64)
+            >>> [round(end, 3) for end in metric.confidence_interval()]
+            [0.219, 0.396]
+        """
+        found = self.last_summary()
+        return interval(found.value.item(), found.standard_error.item(), found.size, self.bounds, level, method)
+
     # ------------------------------------------------------------------------------------------------- update, compute
 
     @torch.no_grad()
@@ -356,11 +385,17 @@ class RankingMetric(SummedMetric):
                 raise ValueError(f"{metric.label}: bad input since the last reset: {what}")
         sums = torch.stack([tally.sums for tally in tallies], 1)
         errors = Later(_standard_errors, sums, [numbers[0] for numbers in counts])
+        sizes = Later(_sizes, sums)
         means = (sums[1] / sums[0]).unbind()
         return [
-            Summary(mean, errors, place, *numbers[:4])
+            Summary(mean, errors, sizes, place, *numbers[:4])
             for place, (mean, numbers) in enumerate(zip(means, counts, strict=True))
         ]
+
+
+def _sizes(sums: Tensor) -> Tensor:
+    """Return how many rows of equal weight metrics are worth, on the host."""
+    return (sums[0].square() / sums[2]).cpu()
 
 
 def _standard_errors(sums: Tensor, num_used: list[int]) -> Tensor:

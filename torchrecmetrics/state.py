@@ -46,6 +46,8 @@ class Summary(NamedTuple):
     value: Tensor
     errors: Later
     """Standard errors of all metrics that were summarised together."""
+    sizes: Later
+    """Of how many rows of equal weight all of them are worth: (sum w)^2 / sum w^2."""
     place: int
     """Which of them is this one's."""
     num_users: int
@@ -57,6 +59,11 @@ class Summary(NamedTuple):
     def standard_error(self) -> Tensor:
         """Standard error of the value."""
         return self.errors()[self.place].to(self.value.device, self.value.dtype)
+
+    @property
+    def size(self) -> float:
+        """How many rows of equal weight would say as much: (sum w)^2 / sum w^2; their number without weights."""
+        return float(self.sizes()[self.place])
 
 
 class SummedMetric(Metric):
@@ -136,8 +143,10 @@ class SummedMetric(Metric):
             ValueError: if updates held bad values that could not raise at once; says how many rows of what.
         """
         collection = self.__dict__.get("_collection")
-        members = [] if collection is None else list(collection.values())
-        compute_together(members if any(member is self for member in members) else [self])
+        if collection is not None and any(member is self for member in collection.values()):
+            collection.settle()
+        else:
+            compute_together([self])
         return self.last_summary().value.clone()
 
     def last_summary(self) -> Summary:
@@ -243,10 +252,13 @@ def add_together(metrics: Sequence[SummedMetric], tallies: Sequence[Tally]) -> N
         state["_update_count"] += 1
 
 
-def compute_together(metrics: Sequence[SummedMetric]) -> None:
-    """Compute metrics with one packed synchronisation and leave each its value; all of them, or none if one fails."""
+def compute_together(metrics: Sequence[SummedMetric]) -> bool:
+    """Compute metrics with one packed synchronisation and leave each its value; all of them, or none if one fails.
+
+    Returns whether anything had to be done.
+    """
     if all(metric._computed is not None for metric in metrics):
-        return
+        return False
     summaries = summarize([(metric, metric.state()) for metric in metrics], "sync_on_compute")
     empty = [m for m, summary in zip(metrics, summaries, strict=True) if summary.num_users == 0]
     if len(empty) < len(metrics):
@@ -255,6 +267,7 @@ def compute_together(metrics: Sequence[SummedMetric]) -> None:
         rank_zero_warn(f"no row to average over, the value is nan: {', '.join(m.label for m in empty)}", UserWarning)
     for metric, summary in zip(metrics, summaries, strict=True):
         metric.conclude(summary)
+    return True
 
 
 def summarize(

@@ -15,18 +15,18 @@ _VERSION = 1
 
 def write(path: str | Path, type_name: str, fields: dict[str, Any]) -> None:
     """Write the fields of a value: whole, or not at all."""
-    with _whole(path) as part:
+    with whole(path) as part:
         torch.save({"torchrecmetrics": type_name, "version": _VERSION, **fields}, part)
 
 
 def write_text(path: str | Path, text: str) -> None:
     """Write text: whole, or not at all."""
-    with _whole(path) as part:
+    with whole(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def _whole(path: str | Path) -> Iterator[Path]:
+def whole(path: str | Path) -> Iterator[Path]:
     """Let a file be written elsewhere, and put it in its place when it is whole."""
     path = Path(path).resolve()  # what a link points to is replaced, and the link stays
     if path.exists() and not path.is_file():  # a device, a pipe: nothing that could be replaced

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
+from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words, nearest
 from torchrecmetrics.collection import Metrics, RecMetricCollection
 from torchrecmetrics.data.interactions import Batch, Interactions
+from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.exports import Exported, ResultRow
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.scoring import (
@@ -57,6 +61,7 @@ class EvaluateOptions(MetricOptions, total=False):
     device: str | torch.device | None
     progress: bool | Progress
     shard: Literal["users"] | None
+    keep_rows: bool
 
 
 class Evaluation(dict[str, Tensor], Exported):
@@ -75,6 +80,7 @@ class Evaluation(dict[str, Tensor], Exported):
         self,
         collection: RecMetricCollection,
         kernels: Kernels,
+        user_ids: Vocabulary | None = None,
         *,
         num_unserved: int = 0,
         num_left_out: int = 0,
@@ -90,6 +96,10 @@ class Evaluation(dict[str, Tensor], Exported):
         self.num_repeated: int = num_repeated
         self.kernels: Kernels = kernels
         self.standard_errors: dict[str, Tensor] = collection.standard_errors()
+        self.confidence_intervals: dict[str, tuple[float, float]] = {
+            key: member.confidence_interval() for key, member in zip(self, collection.members, strict=True)
+        }
+        self._rows = _named(collection.rows, user_ids) if collection.keep_rows else None
         self.num_users: int = first.num_users
         self.num_skipped: int = first.num_skipped
         self.num_unreachable: int = first.num_unreachable
@@ -98,6 +108,9 @@ class Evaluation(dict[str, Tensor], Exported):
     def __str__(self) -> str:
         width = max(map(len, self))
         lines = [f"{key:{width}}  {value:.4f} ± {self.standard_errors[key]:.4f}" for key, value in self.items()]
+        intervals = [self.confidence_intervals[key] for key in self]
+        if known := any(not math.isnan(low) for low, _ in intervals):
+            lines = [f"{line}  [{low:.4f}, {high:.4f}]" for line, (low, high) in zip(lines, intervals, strict=True)]
         counts = f"{self.num_users} {'user' if self.num_users == 1 else 'users'}"
         for number, text in (
             (self.num_skipped, "without a relevant item"),
@@ -109,20 +122,43 @@ class Evaluation(dict[str, Tensor], Exported):
             (self.num_repeated, f"listed {_items(self.num_repeated)} for the second time"),
         ):
             counts += f", {number} {text}" if number else ""
-        return "\n".join([*lines, counts])
+        told = (
+            ["± standard error, [95 % interval]; two models are compared with trm.compare, not by these"]
+            if known
+            else []
+        )
+        return "\n".join([*lines, counts, *told])
+
+    @property
+    def rows(self) -> Rows:
+        """What every user was worth, by id: in the ids of the ground truth's vocabulary, or row numbers."""
+        if self._rows is None:
+            raise ValueError("rows are kept with keep_rows=True")
+        return self._rows
 
     def result_rows(self) -> list[ResultRow]:
         """Return a row for each metric and cut-off."""
-        return [
-            ResultRow(name, k, None, value.item(), self.standard_errors[key].item(), None, None, num_users)
-            for (key, value), (name, k, num_users) in zip(self.items(), self._names, strict=True)
-        ]
+        rows = []
+        for (key, value), (name, k, num_users) in zip(self.items(), self._names, strict=True):
+            low, high = (None if math.isnan(end) else end for end in self.confidence_intervals[key])
+            error = self.standard_errors[key].item()
+            rows.append(ResultRow(name, k, None, value.item(), error, low, high, num_users))
+        return rows
 
     def counts(self) -> dict[str, int]:
         """Return all counts by name."""
         names = ("num_users", "num_skipped", "num_unreachable", "num_tied")
         of_lists = ("num_unserved", "num_left_out", "num_unknown", "num_repeated")
         return {name: getattr(self, name) for name in (*names, *of_lists)}
+
+
+def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
+    """Return rows under the ids of a vocabulary."""
+    if user_ids is None or not isinstance(rows.ids, Tensor):
+        return rows
+    ids = user_ids.ids(rows.ids)
+    whole = all(isinstance(one, int) and abs(one) < 2**63 for one in ids)
+    return replace(rows, ids=torch.tensor(ids, dtype=torch.int64) if whole else [str(one) for one in ids])
 
 
 def _items(number: int) -> str:
@@ -160,6 +196,7 @@ def evaluate(
     device: str | torch.device | None = None,
     progress: bool | Progress = False,
     shard: Literal["users"] | None = None,
+    keep_rows: bool = False,
     **options: Unpack[MetricOptions],
 ) -> Evaluation:
     """Rank the whole catalogue for every user with ground truth and return the metrics.
@@ -187,6 +224,7 @@ def evaluate(
             of (users done, users in all) that shows them elsewhere. Over several processes the first one shows its own.
         shard: "users": every process of the default group evaluates its share of the users, and all get the result.
             None: nothing is communicated.
+        keep_rows: keep what every user was worth, by id, as `Evaluation.rows`: for `compare`.
         options: keyword options for metrics given by name.
 
     Scores are computed and kept in float32 (float64 for float64 embeddings), whatever autocast says. Users without
@@ -216,7 +254,7 @@ def evaluate(
         if name not in OPTIONS:
             known = ["target", "exclude", *EvaluateOptions.__annotations__]
             raise ValueError(f"evaluate has no option {name!r}{nearest(name, known)}")
-    collection = RecMetricCollection.fresh(metrics, k, options)
+    collection = RecMetricCollection.fresh(metrics, k, options, keep_rows=keep_rows)
     for metric in collection.members:
         metric.sync_on_compute = shard is not None
     check_target(target)
@@ -248,7 +286,7 @@ def evaluate(
         if len(empty) and (rank == 0 or member.empty_target_action == "error"):
             graded = target.values is not None
             nobody = Ranking.without_relevant(len(empty), place.device, needs.score_threshold, graded)
-            collection.update(nobody)
+            collection.update(nobody, row_ids=empty if collection.keep_rows else None)
 
         chosen = kernels.choose(member.kernels, place.device)
         if chosen == "triton" and isinstance(scorer, EmbeddingScorer):
@@ -262,12 +300,13 @@ def evaluate(
         def update(batch: Tensor, at_once: int) -> None:
             relevant = target.select(batch)
             scores, exclude = scorer.scores(batch, at_once), history.select(batch)
-            collection.update(Ranking.of_batch(scores, relevant.items, relevant.values, exclude, needs, member.rules))
+            ranking = Ranking.of_batch(scores, relevant.items, relevant.values, exclude, needs, member.rules)
+            collection.update(ranking, row_ids=batch if collection.keep_rows else None)
 
         with evaluating(users), ProgressBar(progress, len(ids), rank == 0) as bar:
             for batch in batches(scorer, ids, entries[ids], update, Budget(batch_size, memory_budget)):
                 bar.advance(batch, member)
-    return Evaluation(collection, chosen)
+    return Evaluation(collection, chosen, target.user_ids)
 
 
 def _numbered_as(target: Interactions, exclude: Any) -> tuple[Any, ...]:

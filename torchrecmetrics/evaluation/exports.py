@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torchrecmetrics.data.frames import frame_of
+from torchrecmetrics.tables import filled, latex, markdown, texts
 
 _GAPS = {"k": "whole numbers", "group": "text", "low": "floats", "high": "floats"}
+_LEFT = ("metric", "group")
 
 
 class ResultRow(NamedTuple):
@@ -85,39 +86,14 @@ class Exported:
 
     def to_markdown(self) -> str:
         """Return a table in Markdown, without columns that hold nothing."""
-        header, lines = self._cells()
-        cells = [[cell.replace("|", "\\|") for cell in line] for line in [header, *lines]]
-        width = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
-        right = [name != "metric" and name != "group" for name in header]
-        rule = ["-" * (w - 1) + (":" if r else "-") for w, r in zip(width, right, strict=True)]
-        padded = [
-            [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, width, right, strict=True)] for line in cells
-        ]
-        return "\n".join(f"| {' | '.join(line)} |" for line in [padded[0], rule, *padded[1:]])
+        columns = filled(self.to_dict())
+        return markdown([*columns], texts(columns), _LEFT)
 
     def to_latex(self) -> str:
         """Return a LaTeX tabular with the rules of booktabs, without columns that hold nothing."""
-        header, lines = self._cells()
-        form = "".join("l" if name in ("metric", "group") else "r" for name in header)
-        rows = [" & ".join(map(_escaped, line)) + " \\\\" for line in [header, *lines]]
-        head = [f"\\begin{{tabular}}{{{form}}}", "\\toprule", rows[0], "\\midrule"]
-        return "\n".join([*head, *rows[1:], "\\bottomrule", "\\end{tabular}"])
-
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
-        """Return names and text of the columns that hold something."""
-        columns = {name: column for name, column in self.to_dict().items() if any(cell is not None for cell in column)}
-        return [*columns], [[_text(cell) for cell in line] for line in zip(*columns.values(), strict=True)]
+        columns = filled(self.to_dict())
+        return latex([*columns], texts(columns), _LEFT)
 
 
 def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
-
-
-def _text(cell: Any) -> str:
-    """Write a cell of a table."""
-    return "" if cell is None else f"{cell:.4f}" if isinstance(cell, float) else str(cell)
-
-
-def _escaped(text: str) -> str:
-    """Write text for LaTeX."""
-    return re.sub(r"([&%$#_{}])", r"\\\1", text)

@@ -44,6 +44,7 @@ def evaluate_lists(
     complete: bool = False,
     duplicates: Literal["error", "first"] = "error",
     progress: bool | Progress = False,
+    keep_rows: bool = False,
     **options: Unpack[MetricOptions],
 ) -> Evaluation:
     """Look up what each user was to be recommended in the list that some recommender made, and return the metrics.
@@ -69,6 +70,7 @@ def evaluate_lists(
             that all end before; one that was shorter than others from the start had no more items to recommend.
         duplicates: an item listed twice for a user is an "error", or only its "first" place stands.
         progress: as in `evaluate`.
+        keep_rows: as in `evaluate`.
         options: keyword options for metrics given by name.
 
     Users of the ground truth without a list score 0 (`num_unserved`), users of lists without ground truth are left out
@@ -94,10 +96,22 @@ def evaluate_lists(
     check_spelling(options)
     for name in options:
         if name not in OPTIONS:
-            known = ["exclude", "k", "user", "item", "rank", "score", "complete", "duplicates", "progress", *OPTIONS]
+            known = [
+                "exclude",
+                "k",
+                "user",
+                "item",
+                "rank",
+                "score",
+                "complete",
+                "duplicates",
+                "progress",
+                "keep_rows",
+                *OPTIONS,
+            ]
             raise ValueError(f"evaluate_lists has no option {name!r}{nearest(name, known)}")
     check_choice("duplicates", duplicates, ("error", "first"))
-    collection = RecMetricCollection.fresh(metrics, k, options).to("cpu")
+    collection = RecMetricCollection.fresh(metrics, k, options, keep_rows=keep_rows).to("cpu")
     for metric in collection.members:
         metric.sync_on_compute = False
     member, needs = collection.members[0], collection.needs
@@ -118,16 +132,16 @@ def evaluate_lists(
     listed = Listed.read(lists, names, users, items, degree > 0)
     history = History(tuple(parts), truth.num_items, Place.of(None, None, truth))
     excluded = history.lengths(truth.num_users)
-    ids = (degree > 0).nonzero()[:, 0]
+    ids, nobody = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
     if member.rules.take_overlap == "error":
         history.check_overlap(truth, ids, member.padding_idx)
     lengths = listed.lengths
     longest = int(lengths.max())
     _check_reach(collection, longest, complete, listed.source.what)
 
-    empty = truth.num_users - len(ids)
-    if empty:
-        collection.update(Ranking.without_relevant(empty, truth.device, needs.score_threshold, graded))
+    if len(nobody):
+        ranking = Ranking.without_relevant(len(nobody), truth.device, needs.score_threshold, graded)
+        collection.update(ranking, row_ids=nobody if collection.keep_rows else None)
     sizes = lengths + degree + excluded
     ids = ids[sizes[ids].argsort(stable=True)]
     num_repeated = 0
@@ -153,13 +167,14 @@ def evaluate_lists(
                 raise
             if not complete and member.validate_args is not False:
                 _check_shortened(ranking, lengths[batch], needs.depth, batch, users)
-            collection.update(ranking)
+            collection.update(ranking, row_ids=batch if collection.keep_rows else None)
             if ranking.num_repeated is not None:
                 num_repeated += int(ranking.num_repeated.sum())
             bar.advance(batch, member)
     return Evaluation(
         collection,
         "eager",
+        truth.user_ids,
         num_unserved=int((lengths[ids] == 0).sum()),
         num_left_out=listed.num_left_out,
         num_unknown=int((listed.items >= known_items).sum()),

@@ -53,6 +53,7 @@ class CatalogueEvaluationCallback(Reporting):
             {stage} always for `val` or `test`.
         key_format: as in `RecMetricCollection`.
         log_counts: log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric, too.
+        keep_rows: keep what every user was worth, for `results["val"].rows` after the epoch.
         similarity: as in `evaluate`.
         items_allowed: as in `evaluate`.
         batch_size: as in `evaluate`.
@@ -85,13 +86,14 @@ class CatalogueEvaluationCallback(Reporting):
         prefix: str = "{name}/",
         key_format: KeyFormat = "{name}@{k}",
         log_counts: bool = False,
+        keep_rows: bool = False,
         similarity: Literal["dot", "cosine"] = "dot",
         items_allowed: Tensor | None = None,
         batch_size: int | None = None,
         memory_budget: int | None = None,
         **options: Unpack[MetricOptions],
     ) -> None:
-        super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, options)
+        super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, keep_rows, options)
         check_function("embed", embed, "(the module) that returns (users, items)", 1)
         self.embed = embed
         self.target = target

@@ -60,6 +60,7 @@ class Reporting(Callback):
         key_format: KeyFormat,
         prog_bar: str | Sequence[str] | None,
         log_counts: bool,
+        keep_rows: bool,
         options: MetricOptions,
     ) -> None:
         super().__init__()
@@ -69,7 +70,7 @@ class Reporting(Callback):
         for stage in self.stages:
             check_choice("stages", stage, get_args(Stage))
         try:
-            self._metrics = RecMetricCollection.fresh(metrics, k, options, key_format)
+            self._metrics = RecMetricCollection.fresh(metrics, k, options, key_format, keep_rows)
         except (TypeError, ValueError) as error:
             own = list(inspect.signature(type(self).__init__).parameters)[1:-1]
             for name in options.keys() - set(OPTIONS):

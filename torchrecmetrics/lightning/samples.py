@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +16,11 @@ from torch.utils.data import (
     default_convert,
 )
 
-from torchrecmetrics.checks import ID_DTYPES, VIOLATIONS, describe
+from torchrecmetrics.checks import VIOLATIONS
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.kept import KeptRows, RowKeys, all_gather, check_keys
 from torchrecmetrics.panel import BatchRows
 from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.state import add_together
 
 _CURE = ". Pass sample_ids=, the index of each row in the data set, and every sample counts once"
 MAY_REPEAT = ", so some may count twice" + _CURE
@@ -126,30 +125,48 @@ class SampleRows:
     """
 
     def __init__(self, collection: RecMetricCollection) -> None:
-        self._panel = collection.panel
-        self._kept: list[tuple[Tensor, BatchRows]] = []
+        self._collection, self._panel = collection, collection.panel
+        metrics = len(self._panel.metrics)
+        heights = {"ids": 1, "values": metrics, "weights": metrics, "used": metrics, "notes": 3 * metrics, "given": 1}
+        self._kept = KeptRows(heights, {"clusters": 1})
+        self._invalid = torch.zeros((metrics, len(VIOLATIONS)), dtype=torch.int64)
 
-    def add(self, sample_ids: Tensor, ranking: Ranking, weights: Tensor | None = None) -> None:
+    def add(
+        self, sample_ids: Tensor, ranking: Ranking, weights: Tensor | None = None, clusters: Tensor | None = None
+    ) -> None:
         """Keep a batch: `sample_ids`, integers [B], number the samples of the data set."""
-        if not isinstance(sample_ids, Tensor) or sample_ids.dtype not in ID_DTYPES:
-            raise TypeError(f"sample_ids must be an integer tensor, got {describe(sample_ids)}")
-        if sample_ids.shape != (len(ranking),):
-            raise ValueError(f"sample_ids must be [{len(ranking)}], one a row, got {list(sample_ids.shape)}")
+        ids = check_keys("sample_ids", sample_ids, len(ranking)).to(ranking.ranks.device)
         rows = self._panel.rows(ranking, weights)
-        self._kept.append((sample_ids.to(ranking.ranks.device, torch.int64), rows))
+        metrics, dtype = len(rows.values), rows.values.dtype
+        columns = {
+            "ids": ids[None],
+            "values": rows.values,
+            "weights": (rows.used.to(dtype) if rows.weights is None else rows.weights).expand(metrics, -1),
+            "used": rows.used.expand(metrics, -1),
+            "notes": rows.notes.expand(-1, metrics, -1).flatten(0, 1),
+            "clusters": None
+            if clusters is None
+            else check_keys("user_ids", clusters, len(ranking)).to(ids.device)[None],
+            "given": (rows.values.new_ones(()) if weights is None else weights.to(dtype)).expand(1, len(ids)),
+        }
+        self._kept.check(columns)
+        self._kept.add(columns)
+        if rows.invalid is not None:
+            self._invalid = self._invalid.to(ids.device) + rows.invalid
 
     def settle(self) -> None:
         """Gather the rows of all processes, in two collectives, and add each sample to the metrics once."""
-        sums = self._panel.metrics[0].state().sums
-        none = sums.new_zeros((len(self._panel.metrics), 0))
-        invalid = torch.zeros((len(self._panel.metrics), len(VIOLATIONS)), dtype=torch.int64, device=sums.device)
-        nobody = BatchRows(none, none, none > 0, none.expand(3, -1, -1) > 0, invalid)
-        kept = [(invalid.new_zeros(0), nobody), *self._kept]
-        ids, rows = torch.cat([ids for ids, _ in kept]), _joined([rows for _, rows in kept])
+        device = self._panel.metrics[0].state().sums.device
+        invalid = self._invalid.to(device)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            ids, rows = _gather(ids, rows)
+            columns, told = self._kept.together(device, all_gather, invalid.flatten())
+            assert told is not None
+            invalid = told.view_as(invalid)
+        else:
+            columns = self._kept.here(device)
+        self._kept.clear()
+        ids = columns.pop("ids")[0].long()
         if len(ids) and (lowest := int(ids.min())) < 0:
-            self._kept = []
             raise ValueError(
                 f"sample_ids hold {lowest}, which is no index in the data set: number the samples from 0, and "
                 "return no row that is none of them"
@@ -159,47 +176,14 @@ class SampleRows:
         first = torch.ones_like(ids, dtype=torch.bool)
         first[1:] = ids[1:] != ids[:-1]
         once = order[first]
-        values, weights, used, notes = (part[..., once] for part in rows[:4] if part is not None)
-        rows = BatchRows(values, weights, used, notes, rows.invalid)
+        columns = {name: column[:, once] for name, column in columns.items()}
+        values, weights = columns["values"], columns["weights"]
+        notes = columns["notes"].bool().view(3, *values.shape)
+        rows = BatchRows(values, weights, columns["used"].bool(), notes, invalid)
         for metric in self._panel.metrics:
             metric.reset()
-        add_together(self._panel.metrics, rows.tallies())
-        self._kept = []
-
-
-def _joined(batches: Sequence[BatchRows]) -> BatchRows:
-    """Put batches side by side, with a row for each metric."""
-    weights = [rows.used.to(rows.values.dtype) if rows.weights is None else rows.weights for rows in batches]
-    metrics = len(batches[0].values)
-    kinds = [rows.invalid.expand(metrics, -1) for rows in batches if rows.invalid is not None]
-    return BatchRows(
-        torch.cat([rows.values for rows in batches], 1),
-        torch.cat([each.expand(metrics, -1) for each in weights], 1),
-        torch.cat([rows.used.expand(metrics, -1) for rows in batches], 1),
-        torch.cat([rows.notes.expand(3, metrics, -1) for rows in batches], 2),
-        torch.stack(kinds).sum(0),
-    )
-
-
-def _gather(ids: Tensor, rows: BatchRows) -> tuple[Tensor, BatchRows]:
-    """Return the rows of all processes side by side, and their violations added up."""
-    values, weights, used, notes, invalid = rows
-    assert weights is not None
-    assert invalid is not None
-    flags, bits = torch.cat([used[None], notes]), 2 ** torch.arange(4, device=ids.device)[:, None, None]
-    # one matrix of integers: floats go by their bits
-    mine = torch.cat([ids[None], values.view(torch.int64), weights.view(torch.int64), (flags * bits).sum(0)])
-    message = torch.cat([ids.new_tensor([len(ids)]), invalid.flatten()])
-    messages = [torch.empty_like(message) for _ in range(torch.distributed.get_world_size())]
-    torch.distributed.all_gather(messages, message)
-    lengths = [int(other[0]) for other in messages]
-    padded = torch.nn.functional.pad(mine, (0, max(lengths) - len(ids)))
-    shares = [torch.empty_like(padded) for _ in lengths]
-    if max(lengths):
-        torch.distributed.all_gather(shares, padded)
-    everybody = torch.cat([share[:, :length] for share, length in zip(shares, lengths, strict=True)], 1)
-    bytes_of = everybody[1:].chunk(3)
-    flags = (bytes_of[2] & bits) > 0
-    everything = torch.stack(messages)[:, 1:].sum(0).view_as(invalid)
-    dtype = values.dtype
-    return everybody[0], BatchRows(bytes_of[0].view(dtype), bytes_of[1].view(dtype), flags[0], flags[1:], everything)
+        keys = None
+        if self._collection.keep_rows:
+            clusters = columns["clusters"][0] if "clusters" in columns else None
+            keys = RowKeys(ids[first], clusters, columns["given"][0])
+        self._collection.add(rows, keys)

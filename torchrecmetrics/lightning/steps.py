@@ -64,6 +64,9 @@ class RecMetricsCallback(Reporting):
             Rows are kept until the epoch ends (24 bytes a row and metric) and gathered by every process. Without it,
             the rows of a batch are taken to be in the order in which the sampler gives the samples.
         log_counts: log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric, too.
+        keep_rows: keep what every row was worth, for `collections["val"].rows` after the epoch. Their ids are
+            `sample_ids`, else the step's `user_ids`; with both, the rows of a user are a cluster. Without either, rows
+            are numbered as they come, on one process.
         options: keyword options of the metrics, as in `RecMetricCollection`.
 
     After an epoch `collections` holds each loader's collection by name, for `standard_error()` and counts.
@@ -92,9 +95,10 @@ class RecMetricsCallback(Reporting):
         exclude: Interactions | Mapping[str, Interactions] | None = None,
         sample_ids: str | Callable[[Any, Any], Tensor] | None = None,
         log_counts: bool = False,
+        keep_rows: bool = False,
         **options: Unpack[MetricOptions],
     ) -> None:
-        super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, options)
+        super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, keep_rows, options)
         if outputs is not None:
             check_function("outputs", outputs, "(what the step returned, batch)", 2)
         if sample_ids is not None and not isinstance(sample_ids, str):
@@ -221,12 +225,15 @@ class RecMetricsCallback(Reporting):
                 given["exclude"] = (*(own if type(own) is tuple else (own,)), history)
             weights = given.pop("weights", None)
             ranking = loader.collection.rank(Form(**given))
+            users = None
+            if loader.collection.keep_rows and outputs.get("user_ids") is not None:
+                users = torch.as_tensor(outputs["user_ids"]).reshape(-1)
             if loader.samples is None:
                 weights, doubt = loader.without_repeats(weights, batch_idx, ranking)
                 self._warn(doubt)
-                loader.collection.update(ranking, weights=weights)
+                loader.collection.update(ranking, weights=weights, row_ids=users)
             else:
-                loader.samples.add(self._ids(outputs, returned, batch, source), ranking, weights)
+                loader.samples.add(self._ids(outputs, returned, batch, source), ranking, weights, users)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             told = kind(f"{type(self).__name__}, loader {loader.name!r}, batch {batch_idx}: {error}")

@@ -1,0 +1,593 @@
+"""Comparisons of runs: against scipy, statsmodels, ranx and enumeration; pairing, corrections, clusters, seeds."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import torchrecmetrics as trm
+
+np = pytest.importorskip("numpy")
+stats = pytest.importorskip("scipy.stats")
+
+NAN = float("nan")
+
+
+def make(values, ids=None, **options):
+    """Rows of columns of numbers."""
+    values = {label: torch.as_tensor(column, dtype=torch.float64) for label, column in values.items()}
+    return trm.Rows(values, torch.arange(len(next(iter(values.values())))) if ids is None else ids, **options)
+
+
+def models(n, labels=1, shift=0.0, seed=0, alike=0.8):
+    """Two runs of n rows, whose labels resemble each other."""
+    generator = torch.Generator().manual_seed(seed)
+    rand = lambda *shape: torch.rand(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    users, names = rand(n, 1), [f"m@{i + 1}" for i in range(labels)]
+    both = [users + alike * rand(n, 1) + (1 - alike) * rand(n, labels) + at for at in (0, shift)]
+    return {name: make(dict(zip(names, each.T, strict=True))) for name, each in zip(("pop", "gcn"), both, strict=True)}
+
+
+def differences(runs, label="m@1"):
+    return (runs["gcn"].values[label] - runs["pop"].values[label]).numpy()
+
+
+# one label of one pair
+
+
+def test_t_test_is_scipys():
+    """Difference, p, interval, and d_z = t / sqrt(n)."""
+    runs = models(60, shift=0.05)
+    found = trm.compare(runs, test="t")["m@1"]
+    expected = stats.ttest_rel(runs["gcn"].values["m@1"], runs["pop"].values["m@1"])
+    assert found.difference == pytest.approx(differences(runs).mean())
+    assert found.p == found.adjusted_p == pytest.approx(expected.pvalue)
+    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
+    assert found.effect_size == pytest.approx(expected.statistic / 60**0.5)
+    t = stats.t(59)
+    error = stats.sem(differences(runs))
+    assert found.detectable == pytest.approx((t.ppf(0.975) + t.ppf(0.8)) * error)
+
+
+@pytest.mark.parametrize("alternative", ["greater", "less"])
+def test_one_sided_t_test_is_scipys(alternative):
+    runs = models(60, shift=0.05)
+    found = trm.compare(runs, test="t", alternative=alternative, level=0.9)["m@1"]
+    expected = stats.ttest_rel(runs["gcn"].values["m@1"], runs["pop"].values["m@1"], alternative=alternative)
+    assert found.p == pytest.approx(expected.pvalue)
+    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval(0.9)))
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+@pytest.mark.parametrize("shift", [0, 0.05])
+def test_randomization_is_scipys(alternative, shift):
+    """n = 60, within what 20,000 draws leave."""
+    runs = models(60, shift=shift)
+    found = trm.compare(runs, resamples=20_000, alternative=alternative)["m@1"]
+    expected = stats.permutation_test(
+        (runs["gcn"].values["m@1"].numpy(), runs["pop"].values["m@1"].numpy()),
+        lambda x, y, axis: np.mean(x - y, axis=axis),
+        permutation_type="samples",
+        n_resamples=20_000,
+        alternative=alternative,
+        rng=np.random.default_rng(0),
+    ).pvalue
+    assert found.p == pytest.approx(expected, abs=4 * (expected * (1 - expected) / 10_000) ** 0.5 + 1e-4)
+
+
+def test_randomization_is_ranxs():
+    """Fisher's randomisation test and Student's t test of ranx, whose own functions take scores a query."""
+    fisher = pytest.importorskip("ranx.statistical_tests.fisher_randomization_test")
+    paired = pytest.importorskip("ranx.statistical_tests.paired_student_t_test")
+    runs = models(80, shift=0.03, seed=3)
+    x, y = (runs[name].values["m@1"].numpy() for name in ("pop", "gcn"))
+    p = fisher.fisher_randomization_test(x, y, n_permutations=20_000, max_p=0.01, random_seed=1)[0]
+    assert trm.compare(runs, resamples=20_000)["m@1"].p == pytest.approx(p, abs=0.012)
+    p = paired.paired_student_t_test(x, y, max_p=0.01)[0]
+    assert trm.compare(runs, test="t")["m@1"].p == pytest.approx(p)
+
+
+def exact_p(whole):
+    """The share of all signs with a sum as far from 0, of whole numbers: nothing is rounded."""
+    at = abs(sum(whole))
+    sums = [
+        abs(sum(s * d for s, d in zip(signs, whole, strict=True)))
+        for signs in itertools.product((1, -1), repeat=len(whole))
+    ]
+    return Fraction(sum(each >= at for each in sums), len(sums))
+
+
+@pytest.mark.parametrize(
+    "tenths", [(1, 2, 3, -1, 2, 1, -3, 2, 1, -2, 3), (3, 3, -3, 1, 1, -2, 2, 2, 1, -1, -1), (1,) * 8 + (-1, -1, 0)]
+)
+def test_equal_sums_are_equal(tenths):
+    """11 differences of 0.1 to 0.3: many signs give a sum as far from 0, and rounding hides none of them."""
+    base = torch.arange(11) / 7
+    runs = {"a": make({"m": base}), "b": make({"m": base.double() + torch.tensor(tenths).double() / 10})}
+    found = trm.compare(runs)
+    assert found.exact
+    assert found.resamples == 2**11 - 1
+    assert found["m"].p == exact_p(tenths)
+    many = trm.compare(runs, resamples=2000)  # too few for all 2,048
+    assert not many.exact
+    assert many["m"].p == pytest.approx(float(exact_p(tenths)), abs=0.05)
+
+
+def test_equal_runs():
+    """All differences are 0: p = 1, a point, ties; also where means over runs are rounded."""
+    rows = models(30)["pop"]
+    for test in ("randomization", "t"):
+        for alternative in ("two-sided", "greater", "less"):
+            found = trm.compare({"a": rows, "b": rows}, test=test, alternative=alternative)["m@1"]
+            assert (found.p, found.adjusted_p, found.difference, found.effect_size) == (1, 1, 0, 0)
+            assert (found.wins, found.ties, found.losses) == (0, 30, 0)
+            assert found.detectable == 0
+    several = [make({"m": torch.full((30,), value)}) for value in (0.1, 0.2, 0.3)]
+    found = trm.compare({"a": several, "b": several[::-1]})["m"]
+    assert (found.p, found.ties) == (1, 30)
+
+
+def test_one_difference_for_all():
+    """Nothing varies: as certain as the number of rows allows."""
+    base = torch.rand(30, generator=torch.Generator().manual_seed(0)).double()
+    for n, p in ((30, 1 / 10_001), (8, 2 / 2**8), (3, 2 / 2**3)):
+        found = trm.compare({"a": make({"m": base[:n]}), "b": make({"m": base[:n] + 0.1})})["m"]
+        assert found.p == pytest.approx(p)
+        assert found.low == pytest.approx(0.1 if p < 0.05 else -math.inf)
+        assert found.effect_size == math.inf
+
+
+def test_fewer_than_two_rows():
+    """nan, beside labels that have enough."""
+    runs = {name: make({"a": [at, NAN, NAN], "b": [NAN] * 3, "c": [at, 0.2, 1.5]}) for name, at in (("x", 1), ("y", 0))}
+    for options in ({}, {"test": "t"}, {"correction": "holm", "margin": 0.1}):
+        found = trm.compare(runs, **options)
+        assert (found["a"].num_rows, found["a"].num_left_out, found["b"].num_rows) == (1, 2, 0)
+        assert found["a"].difference == -1
+        for field in ("p", "low", "high", "adjusted_p", "adjusted_low", "effect_size", "detectable"):
+            assert math.isnan(getattr(found["a"], field)), field
+            assert math.isnan(getattr(found["b"], field)), field
+        assert not math.isnan(found["c"].adjusted_p)
+        assert "nan" in str(found)
+    empty = make({"a": torch.zeros(0)})
+    assert math.isnan(trm.compare({"x": empty, "y": empty})["a"].p)
+
+
+# pairing
+
+
+def test_wins_ties_losses():
+    """A value that is undefined in one run leaves the pair, and is counted."""
+    a = make({"m": [0.5, 0.5, NAN, 1.0, 0.0, NAN]})
+    b = make({"m": [0.7, 0.5, 1.0, 0.2, 0.1, NAN]})
+    found = trm.compare({"a": a, "b": b})["m"]
+    assert (found.wins, found.ties, found.losses) == (2, 1, 1)
+    assert (found.num_rows, found.num_left_out, found.num_units) == (4, 2, 4)
+    assert found.difference == pytest.approx((0.2 + 0 - 0.8 + 0.1) / 4)
+    assert "left out" in str(trm.compare({"a": a, "b": b}))
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), kind=st.sampled_from(["numbers", "words"]), clustered=st.booleans())
+def test_any_order(seed, kind, clustered):
+    """Bit by bit the same result, whatever order the rows of each run are in."""
+    generator = torch.Generator().manual_seed(seed)
+    n = 70
+    runs = models(n, labels=3, shift=0.02)
+    clusters = torch.arange(n) % 23 if clustered else None
+
+    def shuffled(rows):
+        order = torch.randperm(n, generator=generator)
+        ids = order if kind == "numbers" else [f"user {i}" for i in order.tolist()]
+        values = {label: column[order] for label, column in rows.values.items()}
+        return trm.Rows(values, ids, clusters=None if clusters is None else clusters[order])
+
+    first, second = ({name: shuffled(rows) for name, rows in runs.items()} for _ in range(2))
+    assert trm.compare(first, resamples=200).results == trm.compare(second, resamples=200).results
+
+
+def test_pairs():
+    """All pairs, later less earlier; or each with the baseline."""
+    runs = {name: make({"m": [at, at + 0.1, 0.3], "n": [1.0, 2.0, at]}) for name, at in (("a", 0), ("b", 1), ("c", 2))}
+    everything = trm.compare(runs)
+    assert [r[:3] for r in everything.results[::2]] == [("m", "b", "a"), ("m", "c", "a"), ("m", "c", "b")]
+    with_b = trm.compare(runs, baseline="b")
+    assert [r[:3] for r in with_b.results] == [("m", "a", "b"), ("n", "a", "b"), ("m", "c", "b"), ("n", "c", "b")]
+    assert with_b["m", "a", "b"].difference == -everything["m", "b", "a"].difference
+    with pytest.raises(KeyError, match=r"which pair, and which less which\? There are .*'m', 'a', 'b'"):
+        with_b["m"]
+    with pytest.raises(KeyError, match="which pair"):
+        with_b["m", "b", "a"]
+    with pytest.raises(KeyError, match=r"no label 'M'\. There are m, n"):
+        with_b["M"]
+
+
+ROWS = make({"m": [1.0, 0.5, 0.2]})
+
+
+@pytest.mark.parametrize(
+    ("other", "error", "says"),
+    [
+        (make({"n": [1.0, 0.5, 0.2]}), ValueError, "same labels: m only in 'a'; n only in 'b'"),
+        (make({"m": [1, 2]}), ValueError, r"1 of 3 ids of 'a' are not in 'b' \(id 2, for example\); compare runs over"),
+        (make({"m": [1, 2, 3, 4]}), ValueError, r"pair: 1 of 4 ids of 'b' are not in 'a' \(id 3, for example\)"),
+        (
+            make({"m": [1, 2, 3]}, torch.tensor([2, 1, 9])),
+            ValueError,
+            r"1 of 3 ids of 'a' .*1 of 3 ids of 'b' .*\(id 9",
+        ),
+        (make({"m": [1, 2, 3]}, ["0", "1", "2"]), ValueError, "one of 'a' and 'b' has whole numbers, the other text"),
+        (
+            make({"m": [1, 2, 3]}, options={"ties": "optimistic"}),
+            ValueError,
+            "ties is 'not told' in 'a' and 'optimistic'",
+        ),
+        (make({"m": [1, 2, 3]}, weights=torch.ones(3)), ValueError, "weights: one of 'a' and 'b' has them"),
+        (make({"m": [1, 2, 3]}, clusters=torch.ones(3).int()), ValueError, "clusters: one of 'a' and 'b' has them"),
+        ([], ValueError, "run 'b' is an empty list"),
+        (ROWS.values, TypeError, "run 'b' must be Rows or a list of them, got dict"),
+        (type("Evaluation", (), {"rows": 1})(), TypeError, "got Evaluation: pass its .rows"),
+    ],
+)
+def test_runs_that_do_not_pair(other, error, says):
+    with pytest.raises(error, match=says):
+        trm.compare({"a": ROWS, "b": other})
+
+
+def test_weights_and_clusters_must_be_equal():
+    for options, says in (
+        ([{"weights": torch.ones(3)}, {"weights": torch.arange(3)}], r"weights of 2 rows differ .*\(id 0\)"),
+        ([{"clusters": torch.ones(3).int()}, {"clusters": torch.arange(3)}], "clusters of some rows differ"),
+        ([{"clusters": ["x"] * 3}, {"clusters": torch.arange(3)}], "clusters of some rows differ"),
+    ):
+        a, b = (make({"m": [1, 2, 3]}, **each) for each in options)
+        with pytest.raises(ValueError, match=says):
+            trm.compare({"a": a, "b": b})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"baseline": "c"}, ValueError, r"baseline 'c' is no run\. There are a, b"),
+        ({"test": "wilcoxon"}, ValueError, "test must be one of 'randomization', 't', got 'wilcoxon'"),
+        ({"correction": "bonferroni"}, ValueError, "correction must be one of 'max-t', 'holm', 'none'"),
+        ({"test": "t", "correction": "max-t"}, ValueError, "needs the flips of test='randomization'"),
+        ({"alternative": "better"}, ValueError, "alternative must be one of 'two-sided', 'greater', 'less'"),
+        ({"resamples": 0}, ValueError, "resamples must be at least 1"),
+        ({"level": 95}, ValueError, "level must be between 0 and 1, such as 0.95, got 95"),
+        ({"margin": 0}, ValueError, "margin must be a number > 0 in the metrics' unit, or None, got 0"),
+        ({"margin": "0.1"}, TypeError, "margin must be a number > 0 in the metrics' unit, or None, got '0.1'"),
+    ],
+)
+def test_refused(options, error, says):
+    with pytest.raises(error, match=says):
+        trm.compare({"a": ROWS, "b": ROWS}, **options)
+
+
+def test_refused_runs():
+    for runs, error, says in (
+        ({"a": ROWS}, ValueError, "two runs or more are compared, got 1"),
+        ([ROWS, ROWS], TypeError, "runs must be a dict of Rows by name, got list"),
+        ({1: ROWS, 2: ROWS}, TypeError, "runs go by names of text, got 1"),
+    ):
+        with pytest.raises(error, match=says):
+            trm.compare(runs)
+
+
+# units
+
+
+def test_weights():
+    """u = w (x - y), the difference is the difference of the weighted means; a row of weight 0 is left out."""
+    runs = models(50, shift=0.05)
+    weights = torch.rand(50, generator=torch.Generator().manual_seed(1)).double()
+    weights[4] = 0
+    runs = {name: trm.Rows(rows.values, rows.ids, weights) for name, rows in runs.items()}
+    found = trm.compare(runs, test="t")["m@1"]
+    assert found.difference == pytest.approx(runs["gcn"].mean()["m@1"] - runs["pop"].mean()["m@1"])
+    kept = weights.numpy() > 0
+    assert found.p == pytest.approx(stats.ttest_1samp((weights.numpy() * differences(runs))[kept], 0).pvalue)
+    assert (found.num_rows, found.num_left_out) == (49, 1)
+
+
+def test_weights_of_metrics_themselves():
+    """Each run's own weights make its mean; equal ones are like weights of rows."""
+    runs, ids = models(50, shift=0.05), torch.arange(50)
+    weights = [torch.rand(50, generator=torch.Generator().manual_seed(seed)).double() for seed in (1, 2)]
+
+    def weighing(a, b):
+        own = dict(zip(runs, (a, b), strict=True))
+        return {name: trm.Rows(rows.values, ids, own_weights={"m@1": own[name]}) for name, rows in runs.items()}
+
+    unlike = weighing(*weights)
+    found = trm.compare(unlike)["m@1"]
+    assert found.difference == pytest.approx(unlike["gcn"].mean()["m@1"] - unlike["pop"].mean()["m@1"])
+    alike = trm.compare(weighing(weights[0], weights[0]), test="t", margin=0.1)["m@1"]
+    plain = trm.compare({n: trm.Rows(r.values, ids, weights[0]) for n, r in runs.items()}, test="t", margin=0.1)["m@1"]
+    assert alike[3:-3] == pytest.approx(plain[3:-3])
+    assert alike.noninferior_p == pytest.approx(plain.noninferior_p)
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_clusters(words):
+    """Clusters are flipped whole: the t test of their sums, and as many units."""
+    runs = models(60, shift=0.05)
+    clusters = torch.arange(60) % 20
+    named = [f"user {c}" for c in clusters.tolist()] if words else clusters
+    runs = {name: trm.Rows(rows.values, rows.ids, clusters=named) for name, rows in runs.items()}
+    sums = np.bincount(clusters.numpy(), differences(runs))
+    found = trm.compare(runs, test="t")["m@1"]
+    assert found.difference == pytest.approx(sums.sum() / 60)
+    assert found.p == pytest.approx(stats.ttest_1samp(sums, 0).pvalue)
+    assert (found.num_rows, found.num_units) == (60, 20)
+    flipped = trm.compare(runs, resamples=20_000)["m@1"]
+    assert flipped.p == pytest.approx(found.p, abs=0.02)
+    assert "20 whole clusters" in str(trm.compare(runs))
+
+
+def test_clusters_of_equal_rows():
+    """Rows twice over, as clusters of two, are the rows once."""
+    runs = models(40, shift=0.03)
+    twice = {
+        name: trm.Rows(
+            {"m@1": rows.values["m@1"].repeat_interleave(2)}, torch.arange(80), clusters=torch.arange(80) // 2
+        )
+        for name, rows in runs.items()
+    }
+    once = trm.compare(runs)["m@1"]
+    found = trm.compare(twice)["m@1"]
+    for name in ("difference", "low", "high", "p", "effect_size", "detectable"):
+        assert getattr(found, name) == pytest.approx(getattr(once, name)), name
+
+
+def test_pieces_change_nothing(monkeypatch):
+    """Rows in pieces of 13, which cut no cluster."""
+    from torchrecmetrics.analysis import rows as room
+
+    runs = models(200, labels=2, shift=0.02)
+    clustered = {n: trm.Rows(r.values, r.ids, clusters=torch.arange(200) % 60) for n, r in runs.items()}
+    expected = [trm.compare(each, resamples=300, margin=0.1) for each in (runs, clustered)]
+    whole = room.chunked
+    monkeypatch.setattr(room, "chunked", lambda n, ends: whole(n, ends, 13))
+    for each, before in zip((runs, clustered), expected, strict=True):
+        for one, other in zip(trm.compare(each, resamples=300, margin=0.1).results, before.results, strict=True):
+            assert one[3:-2] == pytest.approx(other[3:-2])
+
+
+# families
+
+
+def enumerated(columns):
+    """Raw and step-down max-T p values by all 2^n signs, written out."""
+    n, m = columns.shape
+    signs = np.array(list(itertools.product((1, -1), repeat=n)))
+
+    def t_of(u):
+        return abs(u.mean(0)) / (u.std(0, ddof=1) / n**0.5)
+
+    flips = np.array([t_of(s[:, None] * columns) for s in signs])
+    at = t_of(columns)
+    raw = (flips >= at * (1 - 1e-9)).mean(0)
+    order = np.argsort(-at)
+    adjusted, worst = np.empty(m), 0.0
+    for step, column in enumerate(order):
+        largest = flips[:, order[step:]].max(1)
+        worst = max(worst, (largest >= at[column] * (1 - 1e-9)).mean())
+        adjusted[column] = worst
+    return raw, adjusted
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_max_t_is_enumerated(seed):
+    """All 2^10 flips of 10 rows and 5 labels, three pairs."""
+    several = [models(10, labels=5, shift=0.2 * (seed > 1), seed=10 * seed + i, alike=0.5) for i in range(2)]
+    runs = {"a": several[0]["pop"], "b": several[0]["gcn"], "c": several[1]["gcn"]}
+    found = trm.compare(runs)
+    assert found.exact
+    columns = np.stack(
+        [(runs[r.run].values[r.label] - runs[r.against].values[r.label]).numpy() for r in found.results], 1
+    )
+    raw, adjusted = enumerated(columns)
+    assert [r.p for r in found.results] == pytest.approx(raw.tolist())
+    assert [r.adjusted_p for r in found.results] == pytest.approx(adjusted.tolist())
+
+
+def test_holm_is_statsmodels():
+    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    runs = models(60, labels=8, shift=0.03, seed=2, alike=0.3)
+    for options in ({"test": "t"}, {"correction": "holm"}):
+        found = trm.compare(runs, **options)
+        expected = multitest.multipletests([r.p for r in found.results], method="holm")[1]
+        assert [r.adjusted_p for r in found.results] == pytest.approx(expected.tolist())
+
+
+def test_holm_by_hand():
+    """p (1), (2), (3) times 3, 2, 1, never less than one before."""
+    from torchrecmetrics.analysis.families import decide
+
+    class Given:
+        extreme = (3.0, 1.0, 2.0, 0.0)
+
+        def p(self, column):
+            return (0.01, 0.04, 0.03, NAN)[column]
+
+        def critical(self, column, alpha):
+            return 1 / alpha
+
+    found = decide(Given(), [0, 1, 2], 0.05, "holm")
+    assert found.adjusted_p == pytest.approx([0.03, 0.06, 0.06, NAN], nan_ok=True)
+    assert found.adjusted_critical == pytest.approx([60, 40, 40, NAN], nan_ok=True)
+    assert found.first_critical == pytest.approx([60, 60, 60, NAN], nan_ok=True)
+    uncorrected = decide(Given(), [0, 1, 2], 0.05, "none")
+    assert uncorrected.adjusted_p[:3] == [0.01, 0.04, 0.03]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    n=st.integers(2, 40),
+    labels=st.integers(1, 5),
+    seed=st.integers(0, 10**6),
+    shift=st.sampled_from([0.0, 0.05, 0.2]),
+    coarse=st.booleans(),
+    test=st.sampled_from(["randomization", "t"]),
+    correction=st.sampled_from([None, "holm", "none"]),
+    alternative=st.sampled_from(["two-sided", "greater", "less"]),
+    level=st.sampled_from([0.8, 0.85, 0.9, 0.95, 0.99]),
+    resamples=st.sampled_from([19, 99, 500]),
+)
+def test_interval_and_p_agree(n, labels, seed, shift, coarse, test, correction, alternative, level, resamples):
+    """An interval excludes 0 exactly where its p is at most 1 - level, raw and corrected."""
+    runs = models(n, labels, shift, seed, alike=0.5)
+    if coarse:
+        runs = {name: make({k: (v * 4).round() / 4 for k, v in rows.values.items()}) for name, rows in runs.items()}
+    found = trm.compare(
+        runs, test=test, correction=correction, alternative=alternative, level=level, resamples=resamples
+    )
+    for r in found.results:
+        for p, low, high in ((r.p, r.low, r.high), (r.adjusted_p, r.adjusted_low, r.adjusted_high)):
+            assert (p <= 1 - level + 1e-12) == (not low <= 0 <= high)
+        assert r.p <= r.adjusted_p
+        if alternative == "two-sided":
+            assert r.adjusted_low <= r.low <= r.difference <= r.high <= r.adjusted_high
+
+
+@pytest.mark.slow
+def test_null_simulation():
+    """n = 200, 18 labels of one ranking: how often a family without any difference has some p <= .05."""
+    families, n = 400, 200
+    generator = torch.Generator().manual_seed(0)
+    some = dict.fromkeys(("none", "max-t", "holm"), 0)
+    for _ in range(families):
+        runs = {}
+        for name in ("a", "b"):
+            metrics = trm.RecMetricCollection(["HR", "NDCG", "MRR"], k=[3, 5, 8, 10, 15, 20])
+            ranking = trm.Ranking.from_ranks(torch.randint(1, 41, (n, 1), generator=generator))
+            formulas = (trm.functional.hit_rate, trm.functional.ndcg, trm.functional.reciprocal_rank)
+            values = [formula(ranking, k) for formula in formulas for k in (3, 5, 8, 10, 15, 20)]
+            runs[name] = make(dict(zip(metrics, values, strict=True)))
+        for correction in some:
+            found = trm.compare(runs, correction=correction, resamples=200)
+            some[correction] += min(r.adjusted_p for r in found.results) <= 0.05
+    shares = {correction: number / families for correction, number in some.items()}
+    assert shares == pytest.approx({"none": 0.15, "max-t": 0.06, "holm": 0.02}, abs=0.025)
+
+
+@pytest.mark.slow
+def test_intervals_cover():
+    """Of 200 rows of a skewed metric, 95 % intervals of the difference cover it in 95 % of samples."""
+    generator, covers = torch.Generator().manual_seed(1), 0
+    for _ in range(600):
+        x, y = (torch.rand(200, generator=generator).double() ** power for power in (4, 3))
+        r = trm.compare({"a": make({"m": x}), "b": make({"m": y})}, resamples=400)["m"]
+        covers += r.low <= 1 / 4 - 1 / 5 <= r.high
+    assert covers / 600 == pytest.approx(0.95, abs=0.02)
+
+
+@pytest.mark.slow
+def test_detectable_difference_is_detected():
+    """A true difference of that size is found by 80 % of comparisons, after the correction."""
+    generator, found, sizes = torch.Generator().manual_seed(2), 0, []
+    for _ in range(400):
+        d = torch.randn(150, 3, generator=generator).double()
+        size = 0.0
+        for place in (0, 1):  # how large, then whether it is found
+            runs = {"a": make({f"m{i}": torch.zeros(150) for i in range(3)})}
+            runs["b"] = make({f"m{i}": d[:, i] + (size if i == 0 else 0) for i in range(3)})
+            r = trm.compare(runs, resamples=400)["m0"]
+            size = 0.2648 if place == 0 else size
+            sizes.append(r.detectable)
+        found += r.adjusted_p <= 0.05
+    assert sum(sizes) / len(sizes) == pytest.approx(0.2648, rel=0.03)
+    assert found / 400 == pytest.approx(0.8, abs=0.06)
+
+
+# non-inferiority, several runs
+
+
+@pytest.mark.parametrize("margin", [0.02, 0.2])
+def test_noninferiority(margin):
+    """The one-sided t test of d + margin; the randomisation test agrees."""
+    runs = models(80, shift=-0.03, seed=4)
+    expected = stats.ttest_1samp(differences(runs) + margin, 0, alternative="greater").pvalue
+    assert trm.compare(runs, test="t", margin=margin)["m@1"].noninferior_p == pytest.approx(expected)
+    found = trm.compare(runs, margin=margin, resamples=20_000)["m@1"]
+    assert found.noninferior_p == pytest.approx(expected, abs=0.01)
+    assert trm.compare(runs)["m@1"].noninferior_p is None
+    assert found[:-3] == trm.compare(runs, resamples=20_000)["m@1"][:-3]
+
+
+def test_runs_are_averaged():
+    """A list of runs is its mean row by row, undefined where one of them is."""
+    a, b, c = (models(40, seed=seed)["pop"] for seed in (1, 2, 3))
+    b.values["m@1"][5] = NAN
+    found = trm.compare({"x": [a, b], "y": c})
+    mean = make({"m@1": (a.values["m@1"] + b.values["m@1"]) / 2})
+    assert found["m@1"] == trm.compare({"x": mean, "y": c})["m@1"]
+    assert found["m@1"].num_left_out == 1
+    assert "x is the mean of 2 runs: this tests these runs, not others" in str(found)
+    assert found["m@1"].seeds_low is None
+
+
+def test_interval_over_seeds():
+    """From three runs a side: rows' variance and the run means', with Satterthwaite's degrees of freedom."""
+    x, y = ([models(50, seed=seed)["pop"] for seed in seeds] for seeds in ((1, 2, 3), (4, 5, 6, 7)))
+    found = trm.compare({"x": x, "y": y}, level=0.9)
+    r = found["m@1"]
+    means = [np.array([run.mean()["m@1"] for run in side]) for side in (x, y)]
+    rows = [np.stack([run.values["m@1"].numpy() for run in side]).mean(0) for side in (x, y)]
+    parts = [(stats.sem(rows[1] - rows[0]) ** 2, 49), *((m.var(ddof=1) / len(m), len(m) - 1) for m in means)]
+    total = sum(part for part, _ in parts)
+    df = total**2 / sum(part**2 / of for part, of in parts)
+    expected = stats.t.interval(0.9, df, means[1].mean() - means[0].mean(), total**0.5)
+    assert (r.seeds_low, r.seeds_high) == pytest.approx(expected)
+    assert r.seeds_low < r.low < r.high < r.seeds_high
+    assert "interval over seeds" in str(found)
+    assert "includes the spread between them" in str(found)
+
+
+# forms
+
+
+def test_table():
+    found = trm.compare(models(60, labels=2, shift=0.1), margin=0.01)
+    header, *lines = str(found).splitlines()
+    for name in ("difference", "95 % interval", "p", "adjusted p", "d_z", "won/tied/lost", "detectable"):
+        assert name in header
+    assert lines[0].startswith("m@1  gcn - pop  ")
+    assert f"[{found['m@1'].adjusted_low:+.4f}, {found['m@1'].adjusted_high:+.4f}]" in lines[0]
+    assert "Paired randomisation test: signs of 60 rows flipped (10000 draws, seed 0), two-sided." in lines
+    assert any("Corrected for 2 comparisons (step-down max-T; exact for each, asymptotic for all" in x for x in lines)
+    assert any("worse by less than 0.01, where higher values are better" in line for line in lines)
+    assert all(line == line.rstrip() for line in lines)
+    assert "Not corrected for 2 comparisons" in str(trm.compare(models(60, labels=2), correction="none"))
+    assert "Paired t test over 60 rows, one-sided (less)" in str(trm.compare(models(60), test="t", alternative="less"))
+    assert "all 255 other signs" in str(trm.compare(models(8)))
+
+
+def test_small_differences_are_shown():
+    """Digits enough for the interval."""
+    runs = {n: make({"m": rows.values["m@1"] / 1e5}) for n, rows in models(100, shift=0.1).items()}
+    assert f"{trm.compare(runs)['m'].difference:+.8f}"[:9] in str(trm.compare(runs))
+
+
+def test_other_forms():
+    found = trm.compare(models(60, labels=2, shift=0.1))
+    assert len(found) == 2
+    columns = found.to_dict()
+    assert [*columns] == [*found["m@1"]._fields]
+    assert columns["p"] == [r.p for r in found.results]
+    frame = pytest.importorskip("pandas").DataFrame(found.to_pandas())
+    assert frame["label"].tolist() == ["m@1", "m@2"]
+    assert frame["noninferior_p"].isna().all()
+    assert frame["noninferior_p"].dtype == "float64"
+    head, rule, *lines = found.to_markdown().splitlines()
+    assert len(lines) == 2
+    assert head.startswith("| label | run | against | difference |")
+    assert rule.startswith("| ----- | --- | ------- | ---------: |")
+    assert "noninferior_p" not in head
+    assert "adjusted\\_p" in found.to_latex()
+    assert found.to_latex().startswith("\\begin{tabular}{lllr")

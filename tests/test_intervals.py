@@ -1,0 +1,162 @@
+"""Student's t and intervals from sums: against scipy, by hand, at the edges, and by how often they cover."""
+
+import math
+
+import pytest
+import torch
+
+from torchrecmetrics.analysis import student
+from torchrecmetrics.analysis.intervals import interval
+
+stats = pytest.importorskip("scipy.stats")
+
+DEGREES = (0.5, 1, 1.5, 2, 3.7, 10, 49, 101, 1999, 2001, 30_000, 10**6, 10**7)
+
+
+@pytest.mark.parametrize("df", DEGREES)
+def test_student(df):
+    """Tails and quantiles are scipy's within 1e-10; small tails keep their relative precision."""
+    for t in (0, 1e-3, 0.1, 0.7, 1, 1.96, 2.5, 4, 8):
+        assert student.cdf(t, df) == pytest.approx(stats.t.cdf(t, df), abs=1e-10)
+        assert student.cdf(-t, df) == pytest.approx(stats.t.cdf(-t, df), abs=1e-10)
+        assert student.upper_tail(t, df) == pytest.approx(stats.t.sf(t, df), rel=1e-9)
+    for p in (1e-6, 0.025, 0.3, 0.5, 0.6, 0.8, 0.975, 0.9995):
+        assert student.quantile(p, df) == pytest.approx(stats.t.ppf(p, df), rel=1e-10, abs=1e-10)
+
+
+def test_student_at_the_ends():
+    """Everything is below inf; the quantiles of 0 and 1 are infinite; what is no probability is refused."""
+    assert (student.cdf(math.inf, 3), student.cdf(-math.inf, 3)) == (1, 0)
+    assert math.isnan(student.cdf(math.nan, 3))
+    assert (student.quantile(0, 3), student.quantile(1, 3)) == (-math.inf, math.inf)
+    with pytest.raises(ValueError, match=r"probability must be between 0 and 1, got 1\.5"):
+        student.quantile(1.5, 3)
+
+
+def error_of(values):
+    return values.std() / len(values) ** 0.5
+
+
+def test_score_of_hits_is_wilsons():
+    """Rows that are 0 or 1 have n_e = n - 1 (the error is of n - 1), and Wilson's interval of it with t for z."""
+    values = (torch.arange(80) % 5 == 0).double()
+    n, m, t = 79, 0.2, stats.t.ppf(0.975, 79)
+    middle, half = m + t**2 / (2 * n), t * math.sqrt(m * (1 - m) / n + t**2 / (4 * n**2))
+    expected = (middle - half) / (1 + t**2 / n), (middle + half) / (1 + t**2 / n)
+    assert interval(0.2, error_of(values).item(), 80) == pytest.approx(expected)
+
+
+def test_student_is_scipys():
+    values = torch.rand(30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    mean, error = values.mean().item(), error_of(values).item()
+    expected = stats.t.interval(0.9, 29, mean, error)
+    assert interval(mean, error, 30, level=0.9, method="student") == pytest.approx(expected)
+    assert interval(mean, error, 30, None, 0.9) == pytest.approx(expected)
+    assert interval(mean, error, 30, (0, math.inf), 0.9) == pytest.approx(expected)
+
+
+def test_rows_beyond_their_bounds():
+    """More error than rows within the bounds can have, or a mean outside: Student's interval."""
+    student_of = interval(0.05, 0.03, 50, method="student")
+    assert interval(0.05, 0.03, 50) != student_of  # 0.05 0.95 / 49 = 0.0311^2
+    assert interval(0.05, 0.032, 50) == interval(0.05, 0.032, 50, method="student")
+    assert interval(-0.1, 0.03, 50) == interval(-0.1, 0.03, 50, method="student")
+    assert interval(0.0, 0.03, 50) == interval(0.0, 0.03, 50, method="student")
+
+
+def test_at_the_edges():
+    """Without a hit, and with nothing but hits, n_e = n: the jump that is documented."""
+    assert interval(0, 0, 200) == pytest.approx((0, 0.0191), abs=5e-5)
+    assert interval(1, 0, 200) == pytest.approx((0.9809, 1), abs=5e-5)
+    one_hit = torch.zeros(200).double()
+    one_hit[0] = 0.1
+    assert interval(one_hit.mean().item(), error_of(one_hit).item(), 200)[1] == pytest.approx(0.003, abs=5e-4)
+
+
+def test_other_bounds_are_scaled():
+    low, high = interval(0.2, 0.05, 40)
+    assert interval(-1 + 4 * 0.2, 0.2, 40, (-1, 3)) == pytest.approx((-1 + 4 * low, -1 + 4 * high))
+
+
+def test_all_rows_alike():
+    """Nothing varies, and the mean is no edge: a point."""
+    assert interval(0.5, 0, 10) == (0.5, 0.5)
+
+
+def test_weights_are_a_smaller_number_of_rows():
+    """(sum w)^2 / sum w^2 rows, whole or not."""
+    few, many = (interval(0.3, 0.05, size) for size in (10.5, 100))
+    assert few[1] - few[0] > many[1] - many[0]
+    assert not math.isnan(interval(0.3, 0.3, 1.5, method="student")[0])
+
+
+@pytest.mark.parametrize(("value", "error", "size"), [(math.nan, 0.1, 9), (0.5, math.nan, 9), (0.5, 0, 1), (0, 0, 0)])
+def test_nothing_to_go_by(value, error, size):
+    assert all(map(math.isnan, interval(value, error, size)))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"level": 95}, ValueError, "level must be between 0 and 1, such as 0.95, got 95"),
+        ({"level": "0.95"}, TypeError, "level must be a number between 0 and 1, such as 0.95, got '0.95'"),
+        ({"method": "wald"}, ValueError, "method must be one of 'score', 'student', got 'wald'"),
+        ({"bounds": (1, 0)}, ValueError, r"bounds must be \(least, greatest\) of a row's value, or None, got \(1, 0\)"),
+        ({"bounds": 1}, ValueError, r"bounds must be \(least, greatest\)"),
+    ],
+)
+def test_refused(options, error, says):
+    with pytest.raises(error, match=says):
+        interval(0.5, 0.1, 10, **options)
+
+
+def covered(draw, truth, samples=40_000, n=200):
+    """How often the score interval and mean ± 2 se cover the truth."""
+    generator = torch.Generator().manual_seed(3)
+    score = plain = 0
+    for _ in range(samples // 4000):
+        values = draw((4000, n), generator)
+        means, errors = values.mean(1), values.std(1) / n**0.5
+        plain += int(((means - truth).abs() <= 2 * errors).sum())
+        for mean, error in zip(means.tolist(), errors.tolist(), strict=True):
+            low, high = interval(mean, error, n)
+            score += low <= truth <= high
+    return score / samples, plain / samples
+
+
+GAINS = 1 / torch.arange(2, 12).double().log2()
+
+
+def ndcg(share):
+    """One relevant item, found with this probability, at any of ten places."""
+    return lambda shape, g: (torch.rand(shape, generator=g) < share) * GAINS[torch.randint(10, shape, generator=g)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("draw", "truth", "score", "plain"),
+    [
+        (ndcg(0.03), 0.03 * GAINS.mean().item(), 0.934, 0.891),
+        (ndcg(0.1), 0.1 * GAINS.mean().item(), 0.950, 0.935),
+        (ndcg(0.3), 0.3 * GAINS.mean().item(), 0.951, 0.947),
+        (lambda shape, g: (torch.rand(shape, generator=g) < 0.01).double(), 0.01, 0.948, 0.863),
+        (lambda shape, g: (torch.rand(shape, generator=g) < 0.1).double(), 0.1, 0.95, 0.94),
+        (lambda shape, g: (torch.rand((*shape, 5), generator=g) < 0.2).double().mean(-1), 0.2, 0.949, 0.95),
+    ],
+    ids=["NDCG 3 %", "NDCG 10 %", "NDCG 30 %", "HR 1 %", "HR 10 %", "Recall"],
+)
+def test_coverage(draw, truth, score, plain):
+    """How often 200 rows cover the truth, of 40,000 samples; mean ± 2 se covers less where few hit."""
+    got = covered(draw, truth)
+    assert got == pytest.approx((score, plain), abs=0.012)
+
+
+@pytest.mark.slow
+def test_coverage_of_hit_rates():
+    """On average over hit rates of 2 to 50 % a score interval covers 95.3 % of 200 rows' samples; 93 % at least."""
+    found = []
+    for share in (0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.35, 0.5):
+        draw = lambda shape, g, share=share: (torch.rand(shape, generator=g) < share).double()  # noqa: E731
+        found.append(covered(draw, share, samples=8000)[0])
+    assert sum(found) / len(found) == pytest.approx(0.953, abs=0.006)
+    assert 0.925 < min(found) <= max(found) < 0.98

@@ -1,0 +1,405 @@
+"""Rows that collections keep: those of every batch, once, by id, on any number of processes."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+from torchrecmetrics import functional, kept
+from torchrecmetrics.kept import KeptRows
+
+LABELS = ["HR@2", "NDCG@2", "AUROC"]
+
+
+def batch(seed, rows=5, items=12):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.rand(rows, items, generator=generator)
+    target = torch.rand(rows, items, generator=generator).argsort(1)[:, :2]
+    target[0] = -1  # nothing is relevant
+    return scores, target
+
+
+def collection(**options):
+    return trm.RecMetricCollection(["HR@2", "NDCG@2", "AUROC"], keep_rows=True, **options)
+
+
+def same(rows, other):
+    assert list(rows.values) == list(other.values)
+    for label in rows.values:
+        torch.testing.assert_close(rows.values[label], other.values[label], rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(rows.ids, other.ids)
+
+
+def test_rows_are_the_formulas(device):
+    """By id, nan without a relevant item, undefined rows included; their mean is the metric."""
+    metrics, scores, targets = collection().to(device), [], []
+    for seed in range(3):
+        score, target = batch(seed)
+        metrics.update(score.to(device), target.to(device), row_ids=torch.arange(5) + 10 * seed)
+        scores.append(score), targets.append(target)
+    values = metrics.compute()
+    rows = metrics.rows
+    assert rows.ids.tolist() == [10 * seed + row for seed in range(3) for row in range(5)]
+    ranking = trm.Ranking.from_scores(torch.cat(scores), torch.cat(targets))
+    expected = {
+        "HR@2": functional.hit_rate(ranking, 2),
+        "NDCG@2": functional.ndcg(ranking, 2),
+        "AUROC": functional.auroc(ranking),
+    }
+    assert list(rows.values) == LABELS
+    for label, value in expected.items():
+        torch.testing.assert_close(rows.values[label], value, rtol=0, atol=0, equal_nan=True)
+        assert rows.mean()[label] == pytest.approx(values[label].item(), abs=1e-15)
+    assert rows.weights is None
+    assert rows.clusters is None
+    assert rows.options["ties"] == "realistic"
+
+
+def test_numbered_as_they_come():
+    """Without ids."""
+    metrics = collection()
+    metrics.update(*batch(0))
+    metrics.update(*batch(1))
+    metrics.compute()
+    assert metrics.rows.ids.tolist() == list(range(10))
+
+
+def test_weights_and_clusters():
+    """Are kept once; what weighs nothing leaves; a metric that weighs rows itself has weights of its own."""
+    metrics = trm.RecMetricCollection([trm.HR(2), trm.AUROC(weight="relevant")], keep_rows=True)
+    scores, target = batch(0)
+    target[1, 1] = -1
+    weights = torch.tensor([1.0, 2.0, 0.0, 0.5, 1.0])
+    metrics.update(scores, target, weights=weights, row_ids=torch.arange(5), clusters=torch.tensor([7, 7, 8, 8, 9]))
+    values = metrics.compute()
+    rows = metrics.rows
+    assert rows.ids.tolist() == [0, 1, 3, 4]
+    assert rows.weights.tolist() == [1, 2, 0.5, 1]
+    assert rows.clusters.tolist() == [7, 7, 8, 9]
+    assert rows.own_weights["AUROC-relevant"].tolist() == [0, 2 * 1, 0.5 * 2, 1 * 2]
+    assert rows.mean() == {label: pytest.approx(value.item()) for label, value in values.items()}
+
+
+def test_padding_empty_rows_and_bad_rows():
+    """A row counts under "neg" as 0; a deferred error raises in compute and leaves no rows."""
+    metrics = collection(empty_target_action="neg")
+    metrics.update(*batch(0))
+    metrics.compute()
+    assert metrics.rows.values["HR@2"][0] == 0
+    metrics = collection(validate_args="deferred")
+    metrics.update(torch.rand(2, 3), torch.tensor([1, 7]))
+    with pytest.raises(ValueError, match="beyond the last item"):
+        metrics.compute()
+    with pytest.raises(RuntimeError, match="compute"):
+        metrics.rows  # noqa: B018
+
+
+def test_forward_keeps_a_row_once():
+    metrics, other = collection(), collection()
+    for seed in range(2):
+        metrics(*batch(seed))
+        other.update(*batch(seed))
+    metrics.compute(), other.compute()
+    same(metrics.rows, other.rows)
+
+
+def test_reset_forgets_and_the_last_rows_stay():
+    metrics = collection()
+    metrics.update(*batch(0))
+    metrics.compute()
+    before = metrics.rows
+    metrics.reset()
+    assert metrics.rows is before
+    metrics.update(*batch(1, rows=3))
+    assert metrics.rows is before  # a property gathers nothing
+    metrics.compute()
+    assert len(metrics.rows) == 3
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda metrics: pickle.loads(pickle.dumps(metrics)), lambda m: m.clone()]
+)
+def test_copies_have_them(copied):
+    """And go on alone."""
+    metrics = collection()
+    metrics.update(*batch(0))
+    other = copied(metrics)
+    other.update(*batch(1))
+    other.compute(), metrics.compute()
+    assert (len(metrics.rows), len(other.rows)) == (5, 10)
+
+
+def test_merge_appends():
+    """Rows of both; a collection that keeps none is refused before anything changes."""
+    one, two, whole = collection(), collection(), collection()
+    for seed, metrics in enumerate((one, two)):
+        ids = torch.arange(5) + 5 * seed
+        metrics.update(*batch(seed), row_ids=ids)
+        whole.update(*batch(seed), row_ids=ids)
+    one.merge_state(two)
+    one.compute(), whole.compute()
+    same(one.rows, whole.rows)
+    with pytest.raises(ValueError, match="keep_rows=True"):
+        one.merge_state(trm.RecMetricCollection(LABELS))
+
+
+def test_state_dicts_hold_none():
+    metrics = collection()
+    for metric in metrics.values():
+        metric.persistent(True)
+    metrics.update(*batch(0))
+    plain = trm.RecMetricCollection(LABELS)
+    for metric in plain.values():
+        metric.persistent(True)
+    assert metrics.state_dict().keys() == plain.state_dict().keys()
+
+
+def test_a_member_that_is_asked_first():
+    """Gathers for all, as log_dict does."""
+    metrics = collection()
+    metrics.update(*batch(0))
+    metrics["NDCG@2"].compute()
+    assert len(metrics.rows) == 5
+
+
+def test_beyond_the_budget_rows_go_to_the_host(monkeypatch):
+    """Where they are not there already; no value changes."""
+    moved = []
+    monkeypatch.setattr(kept, "BUDGET", 100)
+    store = KeptRows({"values": 2}, {})
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda column: moved.append(column) or column)
+    for _ in range(4):
+        store.add({"values": torch.zeros(2, 4, device="meta", dtype=torch.float64)})
+    assert len(moved) == 2 + 4
+    assert len(store) == 16
+
+
+def test_nothing_waits_for_the_device():
+    """Updates on `meta`, where reading a value raises."""
+    metrics = collection(validate_args=False).to("meta")
+    scores, target = (each.to("meta") for each in batch(0))
+    metrics.update(
+        scores, target, row_ids=torch.arange(5), clusters=torch.arange(5), weights=torch.ones(5, device="meta")
+    )
+    assert len(metrics._kept) == 5
+
+
+IDS = torch.arange(5)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error", "message"),
+    [
+        ({"row_ids": IDS[:3]}, ValueError, r"row_ids must be \[5\]"),
+        ({"row_ids": IDS.float()}, TypeError, "row_ids must be an integer tensor"),
+        ({"row_ids": ["a"] * 5}, TypeError, "number words with a Vocabulary"),
+        ({"row_ids": IDS, "clusters": IDS[None]}, ValueError, r"clusters must be \[5\]"),
+        ({}, ValueError, "kept with ids in all batches, or in none"),
+        ({"row_ids": IDS, "clusters": IDS}, ValueError, "kept with clusters in all batches, or in none"),
+    ],
+)
+@pytest.mark.parametrize("call", ["update", "forward"])
+def test_a_refused_batch_changes_nothing(keywords, error, message, call):
+    metrics = collection()
+    metrics.update(*batch(0), row_ids=IDS)
+    with pytest.raises(error, match=message):
+        getattr(metrics, call)(*batch(1), **keywords)
+    metrics.compute()
+    assert len(metrics.rows) == 5
+    assert metrics["HR@2"]._update_count == 1
+
+
+def test_ids_that_stand_twice():
+    """Are named, and the way out: clusters."""
+    metrics = collection()
+    metrics.update(*batch(0), row_ids=torch.tensor([1, 2, 3, 4, 1]))
+    with pytest.raises(ValueError, match=r"id 1 stands in 2 rows.*clusters="):
+        metrics.compute()
+
+
+def test_what_keeps_no_rows():
+    metrics = trm.RecMetricCollection("HR@2")
+    with pytest.raises(ValueError, match="keep_rows=True"):
+        metrics.update(*batch(0), row_ids=IDS)
+    metrics.update(*batch(0))
+    metrics.compute()
+    with pytest.raises(ValueError, match="keep_rows=True"):
+        metrics.rows  # noqa: B018
+    with pytest.raises(TypeError, match="keep_rows must be True or False"):
+        trm.RecMetricCollection("HR@2", keep_rows="yes")
+
+
+def test_members_come_before_rows():
+    metrics = collection()
+    metrics.update(*batch(0))
+    with pytest.raises(ValueError, match="before the first batch"):
+        metrics["MRR"] = trm.MRR()
+
+
+# ------------------------------------------------------------------------------------------------- several processes
+
+
+def share(rank, world_size, named):
+    """Every process has another number of batches, the last one none."""
+    metrics = collection()
+    for seed in range(4):
+        if seed % world_size == rank and (world_size == 1 or rank < world_size - 1):
+            ids = torch.arange(5) + 5 * seed if named else None
+            metrics.update(*batch(seed), row_ids=ids, weights=torch.arange(1.0, 6) if seed else None)
+    return metrics
+
+
+def gathered(rank, world_size, named):
+    metrics = share(rank, world_size, named)
+    try:
+        values = metrics.compute()
+    except ValueError as error:
+        return str(error)
+    rows = metrics.rows
+    order = rows.ids.argsort()
+    return {name: value.item() for name, value in values.items()}, {
+        "ids": rows.ids[order].tolist(),
+        "NDCG@2": rows.values["NDCG@2"][order].nan_to_num(-1).tolist(),
+        "weights": rows.weights[order].tolist(),
+    }
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_processes(world_size, processes):
+    """All have the rows of all; one has none; shares are uneven."""
+    found = processes.run(gathered, world_size, True)
+    assert all(each == found[0] for each in found)
+    expected = collection()
+    for seed in range(4):
+        if world_size == 1 or seed % world_size < world_size - 1:
+            ids, weights = torch.arange(5) + 5 * seed, torch.arange(1.0, 6) if seed else None
+            expected.update(*batch(seed), row_ids=ids, weights=weights)
+    expected.compute()
+    rows = expected.rows
+    assert found[0][1]["ids"] == rows.ids.tolist()
+    assert found[0][1]["NDCG@2"] == rows.values["NDCG@2"].nan_to_num(-1).tolist()
+    assert found[0][1]["weights"] == rows.weights.tolist()
+
+
+def test_processes_need_ids(processes):
+    """All of them are told."""
+    assert ["told apart by row_ids" in each for each in processes.run(gathered, 2, False)] == [True, True]
+
+
+# --------------------------------------------------------------------------------------------------- whoever passes it
+
+
+def world():
+    generator = torch.Generator().manual_seed(0)
+    users, items = torch.rand(6, 4, generator=generator), torch.rand(9, 4, generator=generator)
+    names = [f"u{user}" for user in range(6)]
+    target = trm.Interactions.from_frame({"user": names, "item": [0, 3, 4, 8, 2, 1]}, item_ids=range(9))
+    return users, items, names, target
+
+
+def test_evaluate():
+    """Rows by the users' ids; by row number without a vocabulary."""
+    users, items, names, target = world()
+    found = trm.evaluate(["HR", "NDCG"], users, items, target=target, k=3, keep_rows=True)
+    rows = found.rows
+    assert sorted(rows.ids) == names
+    assert rows.mean() == {label: pytest.approx(value.item()) for label, value in found.items()}
+    plain = trm.Interactions.from_columns(range(6), [0, 3, 4, 8, 2, 1], num_users=8, num_items=9)
+    found = trm.evaluate(["HR", "NDCG"], torch.cat([users, users[:2]]), items, target=plain, k=3, keep_rows=True)
+    assert sorted(found.rows.ids.tolist()) == list(range(8))  # those without ground truth, too
+    assert int(found.rows.values["HR@3"].isnan().sum()) == 2
+    with pytest.raises(ValueError, match="keep_rows=True"):
+        trm.evaluate("HR@3", users, items, target=target).rows  # noqa: B018
+
+
+def sharded(rank, world_size):
+    users, items, _, target = world()
+    found = trm.evaluate("NDCG@3", users, items, target=target, keep_rows=True, shard="users")
+    return dict(zip(found.rows.ids, found.rows.values["NDCG@3"].tolist(), strict=True))
+
+
+def test_evaluate_over_processes(processes):
+    """Every process has the rows of all, under the users' ids."""
+    users, items, _, target = world()
+    rows = trm.evaluate("NDCG@3", users, items, target=target, keep_rows=True).rows
+    expected = dict(zip(rows.ids, rows.values["NDCG@3"].tolist(), strict=True))
+    assert processes.run(sharded, 2) == [expected, expected]
+
+
+def test_evaluate_lists():
+    users, items, names, target = world()
+    lists = dict(zip(names, trm.recommend(users, items, 3).ids.tolist(), strict=True))
+    found = trm.evaluate_lists(["HR", "NDCG"], lists, target=target, k=3, keep_rows=True)
+    other = trm.evaluate(["HR", "NDCG"], users, items, target=target, k=3, keep_rows=True)
+    assert dict(zip(found.rows.ids, found.rows.values["NDCG@3"].tolist(), strict=True)) == dict(
+        zip(other.rows.ids, other.rows.values["NDCG@3"].tolist(), strict=True)
+    )
+
+
+def test_pyg():
+    pyg, nn = pytest.importorskip("torchrecmetrics.pyg"), pytest.importorskip("torch_geometric.nn")
+    edges = torch.tensor([[0, 1, 2], [3, 4, 5]])
+    test = trm.Interactions.from_columns([0, 1, 2], [1, 2, 0], num_users=3, num_items=3)
+    found = pyg.evaluate("Recall@2", nn.LightGCN(6, 4, 1), edges, target=test, keep_rows=True)
+    assert sorted(found.rows.ids.tolist()) == [0, 1, 2]
+
+
+def run(pl, step, **options):
+    """Validate a module whose step returns `step(batch)`, and return the callback."""
+    from torchrecmetrics.lightning import RecMetricsCallback
+
+    class Module(pl.LightningModule):
+        def validation_step(self, batch, batch_idx):
+            return step(batch)
+
+    data = [
+        {"scores": s, "target": t, "index": i, "user": i // 2}
+        for i, (s, t) in enumerate(zip(*batch(3, 7), strict=True))
+    ]
+    callback = RecMetricsCallback(LABELS, keep_rows=True, **options)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    loader = torch.utils.data.DataLoader(data, batch_size=3)
+    pl.Trainer(callbacks=[callback], **quiet).validate(Module(), loader, verbose=False)
+    return callback.collections["val"].rows
+
+
+@pytest.mark.filterwarnings("ignore:The 'val_dataloader' does not have many workers", "ignore:.*num_workers")
+def test_callback():
+    """The id is the sample's, else the user's; with both, users are clusters; without, rows are numbered."""
+    pl = pytest.importorskip("pytorch_lightning")
+
+    def step(batch, *names):
+        return {"scores": batch["scores"], "target": batch["target"]} | {
+            name: batch[kept] for name, kept in zip(("user_ids", "index"), names, strict=False) if kept
+        }
+
+    plain = run(pl, lambda batch: step(batch))
+    assert plain.ids.tolist() == list(range(7))
+    users = run(pl, lambda batch: step(batch, "index"))
+    assert users.ids.tolist() == list(range(7))
+    both = run(pl, lambda batch: step(batch, "user", "index"), sample_ids="index")
+    assert both.ids.tolist() == list(range(7))
+    assert both.clusters.tolist() == [0, 0, 1, 1, 2, 2, 3]
+    with pytest.raises(ValueError, match="stands in 2 rows"):
+        run(pl, lambda batch: step(batch, "user"))
+    for rows in (users, both):
+        same(plain, rows)
+
+
+@pytest.mark.filterwarnings("ignore:The 'val_dataloader' does not have many workers", "ignore:.*num_workers")
+def test_catalogue_callback():
+    pl = pytest.importorskip("pytorch_lightning")
+    from torchrecmetrics.lightning import CatalogueEvaluationCallback
+
+    users, items, names, target = world()
+
+    class Module(pl.LightningModule):
+        def validation_step(self, batch, batch_idx):
+            pass
+
+    callback = CatalogueEvaluationCallback("NDCG@3", embed=lambda _: (users, items), target=target, keep_rows=True)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    pl.Trainer(callbacks=[callback], **quiet).validate(Module(), torch.utils.data.DataLoader([0]), verbose=False)
+    assert sorted(callback.results["val"].rows.ids) == names

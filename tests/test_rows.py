@@ -1,0 +1,374 @@
+"""Rows kept by id: what they are made of, files, and intervals by resampling that depend on ids alone."""
+
+import math
+import re
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import torchrecmetrics as trm
+from torchrecmetrics.analysis import resampling
+from torchrecmetrics.analysis.rows import bootstrap_interval
+
+np = pytest.importorskip("numpy")
+pa = pytest.importorskip("pyarrow")
+stats = pytest.importorskip("scipy.stats")
+
+NAN = float("nan")
+
+
+def make(n=40, seed=0, words=False, **options):
+    """Rows of two labels, one undefined in every seventh row."""
+    generator = torch.Generator().manual_seed(seed)
+    values = {name: torch.rand(n, generator=generator, dtype=torch.float64) for name in ("NDCG@5", "RPrecision")}
+    values["RPrecision"][::7] = NAN
+    ids = torch.randperm(10 * n, generator=generator)[:n]
+    return trm.Rows(values, [f"ü{i}" for i in ids.tolist()] if words else ids, **options)
+
+
+def rearranged(rows, order):
+    """The same rows in another order."""
+
+    def taken(column):
+        if column is None:
+            return None
+        return [column[i] for i in order.tolist()] if isinstance(column, list) else column[order]
+
+    return trm.Rows(
+        {label: values[order] for label, values in rows.values.items()},
+        taken(rows.ids),
+        taken(rows.weights),
+        taken(rows.clusters),
+        {label: weights[order] for label, weights in rows.own_weights.items()},
+        rows.options,
+    )
+
+
+FULL = {
+    "weights": torch.rand(40, generator=torch.Generator().manual_seed(1)),
+    "own_weights": {"RPrecision": torch.arange(40.0)},
+    "options": {"ties": "realistic", "overlap": None},
+}
+
+
+def test_rows_say_what_they_hold():
+    assert repr(make()) == "Rows(40 rows, 2 labels)"
+    assert repr(make(clusters=torch.arange(40) // 8, **FULL)) == "Rows(40 rows, 2 labels, weights, 5 clusters)"
+    assert repr(trm.Rows({"a": torch.ones(1)}, ["x"], clusters=["y"])) == "Rows(1 row, 1 label, 1 cluster)"
+    assert len(make()) == 40
+
+
+def test_rows_hold_float64_on_the_host():
+    rows = trm.Rows({"a": torch.tensor([0.5, 1.0])}, torch.tensor([3, 4], dtype=torch.int32), torch.tensor([1, 2]))
+    assert rows.values["a"].dtype == rows.weights.dtype == torch.float64
+    assert rows.ids.dtype == torch.int64
+    assert torch.equal(trm.Rows({"a": torch.ones(2)}, [3, 4]).ids, rows.ids)
+    with pytest.raises(AttributeError):
+        rows.ids = torch.tensor([1, 2])
+
+
+def test_mean():
+    """Weighted, without rows that are undefined; a metric's own weights come before the rows'."""
+    rows = trm.Rows(
+        {"a": torch.tensor([1.0, 0.0, NAN]), "b": torch.tensor([1.0, 0.0, 0.5]), "c": torch.full((3,), NAN)},
+        torch.arange(3),
+        torch.tensor([3.0, 1.0, 9.0]),
+        own_weights={"b": torch.tensor([0.0, 1.0, 1.0])},
+    )
+    assert rows.mean() == pytest.approx({"a": 3 / 4, "b": 0.5 / 2, "c": NAN}, nan_ok=True)
+    assert make().mean()["RPrecision"] == pytest.approx(np.nanmean(make().values["RPrecision"]))
+
+
+TWO = {"a": torch.ones(2)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ((TWO, torch.tensor([7, 7])), ValueError, "id 7 stands in 2 rows: .* clusters= says that rows belong together"),
+        ((TWO, ["x", "x"]), ValueError, "id 'x' stands in 2 rows"),
+        ((TWO, torch.tensor([0.0, 1.0])), TypeError, "ids must be whole numbers .* got a torch.float32 tensor"),
+        ((TWO, ["x", 1]), TypeError, "ids must be whole numbers .*, or a list of text"),
+        ((TWO, torch.arange(3)), ValueError, r"values of a must be numbers \[3\], as many as ids"),
+        (({"a": [1, 2]}, torch.arange(2)), TypeError, r"values of a must be a tensor of numbers \[2\], got list"),
+        (({}, torch.arange(2)), TypeError, "values must be a dict of labels"),
+        (({"id": torch.ones(2)}, torch.arange(2)), ValueError, "'id' cannot be a label"),
+        (({"a": torch.tensor([1, math.inf])}, torch.arange(2)), ValueError, "values of a are infinite"),
+        ((TWO, torch.arange(2), -torch.ones(2)), ValueError, "weights must be finite and not negative"),
+        ((TWO, torch.arange(2), None, torch.arange(3)), ValueError, "clusters must be of 2 rows, as ids are, got 3"),
+        ((TWO, torch.arange(2), None, None, {"b": torch.ones(2)}), ValueError, "own_weights has 'b', values has not"),
+        ((TWO, torch.arange(2), None, None, {}, {"ties": 3}), TypeError, "options are text, or None, by name"),
+    ],
+)
+def test_refused(arguments, error, says):
+    with pytest.raises(error, match=says):
+        trm.Rows(*arguments)
+
+
+def same(one, other):
+    """Whether two columns are equal, nan where the other is nan, and of one type."""
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one.nan_to_num(9), other.nan_to_num(9))
+    return one == other
+
+
+@pytest.mark.parametrize("words", [False, True])
+@pytest.mark.parametrize("options", [{}, FULL, FULL | {"clusters": torch.arange(40) // 3}, {"clusters": ["a"] * 40}])
+def test_parquet_is_lossless(words, options, tmp_path):
+    """Every column, bit by bit, what it is, and the options; the file is whole or not there."""
+    rows = make(words=words, **options)
+    rows.to_parquet(tmp_path / "rows.parquet")
+    read = trm.Rows.from_parquet(tmp_path / "rows.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.parquet"]
+    for name in ("ids", "weights", "clusters", "options"):
+        assert same(getattr(read, name), getattr(rows, name)), name
+    for mine, theirs in ((read.values, rows.values), (read.own_weights, rows.own_weights)):
+        assert [*mine] == [*theirs]
+        assert all(same(mine[label], theirs[label]) for label in mine)
+
+
+def test_files_that_are_none_of_ours(tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "text").write_text("text")
+    with pytest.raises(ValueError, match="is no parquet file, or was cut short"):
+        trm.Rows.from_parquet(tmp_path / "text")
+    with pytest.raises(FileNotFoundError):
+        trm.Rows.from_parquet(tmp_path / "nothing")
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "other")
+    with pytest.raises(ValueError, match=r"was not written by Rows.to_parquet"):
+        trm.Rows.from_parquet(tmp_path / "other")
+    table = make().to_arrow()
+    later = {key: value.replace(b'"version": 1', b'"version": 2') for key, value in table.schema.metadata.items()}
+    pq.write_table(table.replace_schema_metadata(later), tmp_path / "later")
+    with pytest.raises(ValueError, match="of version 2, later than 1: update torchrecmetrics"):
+        trm.Rows.from_parquet(tmp_path / "later")
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        make().to_parquet(tmp_path / "no" / "rows.parquet")
+
+
+def test_frames():
+    """The same columns everywhere, ids first."""
+    rows = make(clusters=torch.arange(40) // 8, **FULL)
+    names = ["id", "cluster", "weight", "NDCG@5", "RPrecision", "weight of RPrecision"]
+    assert [*rows.to_dict()] == names
+    assert [*pytest.importorskip("pandas").DataFrame(rows.to_pandas()).columns] == names
+    pytest.importorskip("polars")
+    assert rows.to_polars().columns == names
+    assert rows.to_polars()["NDCG@5"].to_list() == rows.to_dict()["NDCG@5"] == rows.values["NDCG@5"].tolist()
+    assert math.isnan(rows.to_pandas()["RPrecision"][0])
+
+
+# resampling
+
+
+def test_hashes_do_not_change():
+    """Numbers of splitmix64 (its published first outputs from 0) and of BLAKE2b: files of other versions pair."""
+    import hashlib
+
+    first = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    steps = torch.arange(3) * resampling._GOLDEN
+    assert [h % 2**64 for h in resampling.hashes(steps).tolist()] == first
+    word = int.from_bytes(hashlib.blake2b("ü".encode(), digest_size=8).digest(), "little")
+    assert resampling.hashes(["ü"]).item() % 2**64 == word
+
+
+def test_poisson_table():
+    """65,536 equally likely values with mean 1 and variance 1 are within 3 of Poisson's."""
+    counts = torch.tensor(resampling._POISSON)
+    k = torch.arange(len(counts))
+    assert (counts.sum(), (k * counts).sum(), (k * k * counts).sum()) == (2**16, 2**16, 2**17)
+    assert (counts - 2**16 * torch.from_numpy(stats.poisson.pmf(k.numpy(), 1))).abs().max() < 5
+
+
+@pytest.mark.parametrize("make_weights", [resampling.signs, resampling.poisson])
+def test_weights_are_random(make_weights):
+    """Mean and variance over units and over resamples, and no dependence of neighbours, seeds and resamples."""
+    keys = resampling.hashes(torch.arange(4000))
+    words = 8 if make_weights is resampling.signs else 128
+    weights = make_weights(keys, 5, 0, words)
+    mean = 0 if make_weights is resampling.signs else 1
+    assert weights.shape == (4000, 512)
+    z = weights - mean
+    assert z.mean().abs() < 4 / z.numel() ** 0.5
+    assert z.square().mean() == pytest.approx(1, abs=0.01)
+    for direction in (0, 1):
+        assert (z.mean(direction).abs() * z.shape[direction] ** 0.5).max() < 5
+    for other in (z.roll(1, 0), z.roll(1, 1), make_weights(keys, 6, 0, words) - mean):
+        assert (z * other).mean().abs() < 5 / z.numel() ** 0.5
+    assert torch.equal(
+        make_weights(keys, 5, 1, 1), weights[:, weights.shape[1] // words :][:, : weights.shape[1] // words]
+    )
+
+
+@pytest.mark.parametrize("add_up", [resampling.flipped_sums, resampling.resampled_sums])
+@settings(max_examples=25, deadline=None)
+@given(cuts=st.lists(st.integers(0, 700), max_size=5), resamples=st.integers(1, 600), seed=st.integers(0, 2**62))
+def test_sums_of_any_chunks(add_up, cuts, resamples, seed):
+    """However units are divided, their sums add up; fewer resamples are the first of more."""
+    keys = resampling.hashes(torch.arange(700))
+    values = torch.rand(700, 3, generator=torch.Generator().manual_seed(seed % 1000), dtype=torch.float64)
+    bounds = [0, *sorted(cuts), 700]
+    pieces = [(keys[a:b], values[a:b]) for a, b in pairwise(bounds)]
+    whole = add_up(iter([(keys, values)]), 3, resamples, seed)
+    assert whole.shape == (resamples, 3)
+    assert torch.allclose(add_up(iter(pieces), 3, resamples, seed), whole, rtol=0, atol=1e-11)
+    separate = sum(add_up(iter([piece]), 3, resamples, seed) for piece in pieces)
+    assert torch.allclose(separate, whole, rtol=0, atol=1e-11)
+    assert torch.allclose(add_up(iter(pieces), 3, resamples + 70, seed)[:resamples], whole, rtol=0, atol=1e-11)
+
+
+def test_all_flips():
+    """2^n - 1 combinations, each once, the one without a minus left out."""
+    units = torch.tensor([[1.0], [2.0], [4.0]]).double()
+    assert sorted(resampling.all_flips(units)[:, 0].tolist()) == [-7, -5, -3, -1, 1, 3, 5]
+
+
+def test_threads_are_given_back():
+    """Resampling takes one thread, and leaves their number as it was: after errors, and where two overlap."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with resampling.one_thread(), resampling.one_thread():
+            assert torch.get_num_threads() == 1
+        with pytest.raises(ValueError, match="level"):
+            make().confidence_interval(level=2)
+        make().confidence_interval()
+        assert torch.get_num_threads() == 3
+        first, second = resampling.one_thread(), resampling.one_thread()
+        first.__enter__(), second.__enter__()
+        first.__exit__(None, None, None)
+        assert torch.get_num_threads() == 1
+        second.__exit__(None, None, None)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+# intervals
+
+
+@pytest.mark.parametrize("method", ["bca", "percentile"])
+def test_bootstrap_is_scipys(method):
+    """Within what the draws leave: a skewed sample of 250 rows."""
+    rows = trm.Rows({"a": torch.rand(250, generator=torch.Generator().manual_seed(2)).double() ** 4}, torch.arange(250))
+    low, high = rows.confidence_interval(method=method, resamples=40_000)["a"]
+    expected = stats.bootstrap(
+        (rows.values["a"].numpy(),),
+        np.mean,
+        n_resamples=40_000,
+        method="BCa" if method == "bca" else method,
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    width = expected.high - expected.low
+    assert (low, high) == pytest.approx(tuple(expected), abs=0.02 * width)
+    other = rows.confidence_interval(method="percentile" if method == "bca" else "bca", resamples=40_000)["a"]
+    assert abs(other[1] - expected.high) > 0.02 * width
+
+
+def test_bca_by_hand():
+    """Means 0.01 to 1: bias and acceleration move the quantiles; a tie counts half."""
+    means = torch.arange(1, 101).double() / 100
+    normal = stats.norm
+    for value, share in ((0.6, 0.595), (0.605, 0.60)):
+        z0, skewness = normal.ppf(share), 0.03
+        z = z0 + normal.ppf([0.05, 0.95])
+        expected = np.quantile(means.numpy(), normal.cdf(z0 + z / (1 - skewness * z)))
+        assert bootstrap_interval(means, value, skewness, 0.9, "bca") == pytest.approx(tuple(expected))
+    assert bootstrap_interval(means, 0.6, 0.1, 0.9, "percentile") == pytest.approx(
+        tuple(np.quantile(means, [0.05, 0.95]))
+    )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_acceleration_is_the_jackknifes(weighted, monkeypatch):
+    """Sum d^3 / (6 (sum d^2)^1.5), d = w (x - m): that of leaving out each row, which scipy takes for equal weights."""
+    from torchrecmetrics.analysis import rows as room
+
+    values = torch.rand(50, generator=torch.Generator().manual_seed(6)).double() ** 5
+    weights = torch.arange(1, 51).double() if weighted else torch.ones(50).double()
+    asked = []
+    monkeypatch.setattr(room, "bootstrap_interval", lambda *arguments: asked.append(arguments[1:3]))
+    trm.Rows({"a": values}, torch.arange(50), weights if weighted else None).confidence_interval(resamples=9)
+    mean = (weights * values).sum() / weights.sum()
+    d = weights * (values - mean)
+    if not weighted:
+        left = (values.sum() - values) / 49
+        d = left.mean() - left
+    expected = (d**3).sum() / (6 * (d**2).sum() ** 1.5)
+    assert asked == [pytest.approx((mean.item(), expected.item()))]
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), words=st.booleans(), clustered=st.booleans(), weighted=st.booleans())
+def test_intervals_know_no_order(seed, words, clustered, weighted):
+    """Bit by bit the same whatever order rows came in."""
+    options = {"clusters": torch.arange(40) % 13} if clustered else {}
+    rows = make(words=words, **options, **(FULL if weighted else {}))
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(seed))
+    assert rearranged(rows, order).confidence_interval(resamples=99) == rows.confidence_interval(resamples=99)
+
+
+def test_intervals_of_many_pieces(monkeypatch):
+    """Pieces of a few rows cut no cluster, and give what one piece gives."""
+    from torchrecmetrics.analysis import rows as room
+
+    rows = make(300, clusters=torch.arange(300) % 70)
+    alone = make(300)
+    expected = [each.confidence_interval(resamples=200) for each in (rows, alone)]
+    whole = room.chunked
+    monkeypatch.setattr(room, "chunked", lambda n, ends: whole(n, ends, 11))
+    for each, before in zip((rows, alone), expected, strict=True):
+        for label, ends in each.confidence_interval(resamples=200).items():
+            assert ends == pytest.approx(before[label], abs=1e-12)
+
+
+def test_clusters_are_drawn_whole():
+    """Rows twice over, as clusters of two, are the rows once; taken for separate rows they seem to say more."""
+    values = torch.rand(150, generator=torch.Generator().manual_seed(4)).double()
+    once = trm.Rows({"a": values}, torch.arange(150)).confidence_interval()["a"]
+    twice = values.repeat_interleave(2)
+    clusters = torch.arange(150).repeat_interleave(2)
+    whole = trm.Rows({"a": twice}, torch.arange(300), clusters=clusters).confidence_interval()["a"]
+    assert whole == pytest.approx(once)
+    separate = trm.Rows({"a": twice}, torch.arange(300)).confidence_interval()["a"]
+    assert (separate[1] - separate[0]) * 1.3 < once[1] - once[0]
+
+
+def test_weights_count_as_rows():
+    """A row of weight 0 is not there; all weights doubled change nothing."""
+    values, ids = torch.rand(60, generator=torch.Generator().manual_seed(5)).double(), torch.arange(60)
+    weights = (ids % 3 > 0).double()
+    weighted = trm.Rows({"a": values}, ids, weights).confidence_interval()["a"]
+    assert trm.Rows({"a": values}, ids, 2 * weights).confidence_interval()["a"] == pytest.approx(weighted)
+    assert trm.Rows({"a": values[ids % 3 > 0]}, ids[ids % 3 > 0]).confidence_interval()["a"] == pytest.approx(weighted)
+    undefined = values.masked_fill(ids % 3 == 0, NAN)
+    assert trm.Rows({"a": undefined}, ids).confidence_interval()["a"] == pytest.approx(weighted)
+
+
+def test_edges():
+    """Equal rows: a point. Fewer than two rows, or clusters: nan."""
+    equal = trm.Rows({"a": torch.full((9,), 0.1), "b": torch.tensor([0.3] + [NAN] * 8)}, torch.arange(9))
+    found = equal.confidence_interval()
+    assert found["a"] == pytest.approx((0.1, 0.1))
+    assert all(map(math.isnan, found["b"]))
+    one = trm.Rows({"a": torch.arange(4.0)}, torch.arange(4), clusters=["x"] * 4).confidence_interval()
+    assert all(map(math.isnan, one["a"]))
+    for ids in (torch.arange(0), []):
+        assert all(map(math.isnan, trm.Rows({"a": torch.zeros(0)}, ids).confidence_interval()["a"]))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"level": 2}, "level must be between 0 and 1"),
+        ({"method": "normal"}, "method must be one of 'bca', 'percentile', got 'normal'"),
+        ({"resamples": 0}, "resamples must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+    ],
+)
+def test_refused_intervals(options, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        make().confidence_interval(**options)

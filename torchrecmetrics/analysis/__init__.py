@@ -1,0 +1,1 @@
+"""What rows and sums say beyond a mean: intervals, resampling, comparisons."""

@@ -1,0 +1,451 @@
+"""`compare`: is the difference between runs real? Paired tests, intervals and effect sizes of all labels together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.analysis.families import (
+    Alternative,
+    ByFlips,
+    ByStudent,
+    Correction,
+    Decisions,
+    decide,
+    studentised,
+)
+from torchrecmetrics.analysis.intervals import check_level
+from torchrecmetrics.analysis.pairing import Paired, Runs, Totals
+from torchrecmetrics.analysis.resampling import all_flips, flipped_sums, one_thread
+from torchrecmetrics.analysis.rows import check_seed
+from torchrecmetrics.analysis.student import quantile
+from torchrecmetrics.checks import check_choice, check_k, nearest
+from torchrecmetrics.data.frames import frame_of
+from torchrecmetrics.tables import filled, latex, markdown, texts
+
+_POWER = 0.8
+_LEFT = ("label", "run", "against")
+_GAPS = dict.fromkeys(("noninferior_p", "seeds_low", "seeds_high"), "floats")
+
+
+class PairResult(NamedTuple):
+    """What was found for one label of one pair of runs."""
+
+    label: str
+    run: str
+    against: str
+    difference: float
+    """Mean of `run` less that of `against`, over the rows that both have."""
+    low: float
+    """Interval of the difference; excludes 0 exactly where p <= 1 - level."""
+    high: float
+    p: float
+    adjusted_low: float
+    """Interval that excludes 0 exactly where the adjusted p <= 1 - level."""
+    adjusted_high: float
+    adjusted_p: float
+    """Corrected for all labels and pairs that were compared."""
+    effect_size: float
+    """d_z: mean of the paired differences in units of their standard deviation."""
+    wins: int
+    """Rows in which `run` is better."""
+    ties: int
+    losses: int
+    num_rows: int
+    """Rows that the pair has; where there are no clusters, the number of differences."""
+    num_left_out: int
+    """Rows that are undefined for this label in one of the two, or weigh nothing."""
+    num_units: int
+    """What was flipped: clusters, or rows."""
+    detectable: float
+    """True difference that such a comparison finds with probability 0.8, after its correction."""
+    noninferior_p: float | None
+    """Corrected p of "`run` is worse by `margin` or more"; None = no margin."""
+    seeds_low: float | None
+    """Interval that includes the spread between runs of one name; None = fewer than three runs a side."""
+    seeds_high: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found: `str()` is a table of it, and a sentence on what was tested.
+
+    `comparison["NDCG@10"]` is the `PairResult` of a label where there is one pair, and
+    `comparison["NDCG@10", "gcn", "pop"]` that of gcn less pop.
+    """
+
+    results: tuple[PairResult, ...]
+    """A result for each pair and label."""
+    runs: dict[str, int]
+    """How many runs each name has."""
+    test: Literal["randomization", "t"]
+    correction: Correction
+    alternative: Alternative
+    level: float
+    resamples: int | None
+    """Sign flips; None = of a t test."""
+    exact: bool
+    """Whether these are all there are."""
+    margin: float | None
+    seed: int
+    clustered: bool
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, key: str | tuple[str, str, str]) -> PairResult:
+        label, *pair = (key,) if isinstance(key, str) else key
+        found = [result for result in self.results if result.label == label]
+        if not found:
+            raise KeyError(f"no label {label!r}{nearest(label, [*dict.fromkeys(r.label for r in self.results)])}")
+        if pair:
+            found = [result for result in found if [result.run, result.against] == pair]
+        if len(found) != 1:
+            pairs = ", ".join(f"[{label!r}, {r.run!r}, {r.against!r}]" for r in self.results if r.label == label)
+            raise KeyError(f"which pair, and which less which? There are {pairs}")
+        return found[0]
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the results' fields as columns, {name: a value per result}.
+
+        Example:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> ids = torch.arange(50)
+            >>> pop, gcn = (trm.Rows({"HR@10": (ids % n == 0).double()}, ids) for n in (4, 3))
+            >>> columns = trm.compare({"pop": pop, "gcn": gcn}).to_dict()
+            >>> columns["label"], columns["wins"]
+            (['HR@10'], [12])
+        """
+        columns: list[Sequence[Any]] = list(zip(*self.results, strict=True))
+        return {name: list(column) for name, column in zip(PairResult._fields, columns, strict=True)}
+
+    def to_pandas(self) -> Any:
+        """Return a pandas.DataFrame of `to_dict`.
+
+        Raises:
+            ImportError: without pandas.
+        """
+        return frame_of("pandas", self.to_dict(), _GAPS)
+
+    def to_markdown(self) -> str:
+        """Return a table in Markdown, without columns that hold nothing."""
+        columns = filled(self.to_dict())
+        return markdown([*columns], texts(columns), _LEFT)
+
+    def to_latex(self) -> str:
+        """Return a LaTeX tabular with the rules of booktabs, without columns that hold nothing."""
+        columns = filled(self.to_dict())
+        return latex([*columns], texts(columns), _LEFT)
+
+    def __str__(self) -> str:
+        header, *lines = self._cells()
+        width = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
+        words = 2  # label and pair are words, the others numbers
+        table = [
+            "  ".join(
+                cell.ljust(w) if i < words else cell.rjust(w)
+                for i, (cell, w) in enumerate(zip(line, width, strict=True))
+            )
+            for line in (header, *lines)
+        ]
+        return "\n".join([*(line.rstrip() for line in table), "", *self._sentences()])
+
+    def _cells(self) -> list[list[str]]:
+        """Return the cells of `str`, header first."""
+        adjusted = self.correction != "none" and len(self.results) > 1
+        widths = [r.adjusted_high - r.adjusted_low for r in self.results]
+        least = min((w for w in widths if 0 < w < math.inf), default=1.0)
+        digits = min(12, max(4, 1 - math.floor(math.log10(least))))
+        counts = any(r.num_left_out for r in self.results)
+        lines = [["", "", "difference", f"{100 * self.level:g} % interval", "p"]]
+        lines[0] += [*["adjusted p"][:adjusted], "d_z", "won/tied/lost", "rows", *["left out"][:counts], "detectable"]
+        lines[0] += ["non-inferior p"] * (self.margin is not None)
+        seeds = any(r.seeds_low is not None for r in self.results)
+        lines[0] += ["interval over seeds"] * seeds
+        for r in self.results:
+            line = [r.label, f"{r.run} - {r.against}", f"{r.difference:+.{digits}f}"]
+            line += [f"[{r.adjusted_low:+.{digits}f}, {r.adjusted_high:+.{digits}f}]", _p(r.p)]
+            line += [_p(r.adjusted_p)] * adjusted
+            line += [f"{r.effect_size:+.2f}", f"{r.wins}/{r.ties}/{r.losses}", str(r.num_rows)]
+            line += [str(r.num_left_out)] * counts + [f"{r.detectable:.{digits}f}"]
+            line += [_p(r.noninferior_p)] * (r.noninferior_p is not None)
+            if seeds:
+                both = r.seeds_low is not None and r.seeds_high is not None
+                line.append(f"[{r.seeds_low:+.{digits}f}, {r.seeds_high:+.{digits}f}]" if both else "")
+            lines.append(line)
+        return lines
+
+    def _sentences(self) -> list[str]:
+        """Say what was tested."""
+        units = "whole clusters" if self.clustered else "rows"
+        rows = max(r.num_units for r in self.results)
+        if self.test == "t":
+            said = [f"Paired t test over {rows} {units}, {self._sides()}."]
+        else:
+            how = f"all {self.resamples} other signs" if self.exact else f"{self.resamples} draws, seed {self.seed}"
+            said = [f"Paired randomisation test: signs of {rows} {units} flipped ({how}), {self._sides()}."]
+        alpha = f"{1 - self.level:.4g}"
+        if len(self.results) == 1:
+            said.append(f"The interval excludes 0 exactly where p <= {alpha}.")
+        elif self.correction == "none":
+            said.append(
+                f"Not corrected for {len(self.results)} comparisons; an interval excludes 0 where p <= {alpha}."
+            )
+        else:
+            by = {
+                "max-t": "step-down max-T; exact for each, asymptotic for all together",
+                "holm": "Holm's method",
+            }[self.correction]
+            said.append(
+                f"Corrected for {len(self.results)} comparisons ({by}); an interval excludes 0 where its adjusted p <= "
+                f"{alpha}."
+            )
+        if self.margin is not None:
+            said.append(f"Non-inferior: worse by less than {self.margin:g}, where higher values are better.")
+        if several := [f"{name} is the mean of {number}" for name, number in self.runs.items() if number > 1]:
+            said.append(f"{', '.join(several)} runs: this tests these runs, not others that other seeds would give.")
+            if any(r.seeds_low is not None for r in self.results):
+                said.append("The interval over seeds includes the spread between them, and is not corrected.")
+        return said
+
+    def _sides(self) -> str:
+        return {"two-sided": "two-sided", "greater": "one-sided (greater)", "less": "one-sided (less)"}[
+            self.alternative
+        ]
+
+
+@one_thread()
+def compare(
+    runs: Runs,
+    *,
+    baseline: str | None = None,
+    test: Literal["randomization", "t"] = "randomization",
+    correction: Correction | None = None,
+    resamples: int = 10_000,
+    level: float = 0.95,
+    alternative: Alternative = "two-sided",
+    margin: float | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Compare runs over the same rows: tell differences that are real from chance.
+
+    Rows are paired by id. A row that is undefined in one of two runs is left out of their comparison for that label,
+    and counted. The units of a pair are u = w (x - y), summed by cluster where there are clusters, t is that of a
+    paired t test of them, sum u / sqrt(n s^2), and the difference is sum u / sum w.
+
+    "randomization": if it makes no difference which run made which value, every sign of u is as likely as the other.
+    p = (b + 1) / (R + 1), b of R random flips with |t_r| >= |t| (1 - 1e-9); all flips where 2^n is at most `resamples`.
+    One sign a row serves all labels and pairs, so that the correction knows how much they depend on each other.
+    Intervals are difference ± q s / sqrt(n) / mean w, q the order statistic of the same t_r, so that an interval
+    excludes 0 exactly where its p is at most 1 - level. "t": Student's distribution in place of the flips.
+
+    Args:
+        runs: {name: `Rows`}, or {name: [Rows, Rows, ...]} of several runs (seeds), which are averaged row by row.
+        baseline: compare each other run with this one. None: all pairs, each run less those before it.
+        test: "randomization" or "t".
+        correction: for all labels and pairs that are compared: "max-t", step-down (for randomization; its default),
+            exact for each of them and asymptotic for all together; "holm" (the t test's default); or "none".
+            Corrected intervals are those of the step at which a comparison was decided.
+        resamples: sign flips.
+        level: of the intervals, between 0 and 1.
+        alternative: "two-sided"; "greater" or "less": the run is better or worse than the one that it is compared with.
+        margin: > 0, in the metrics' unit: test also whether a run is worse by less than this (non-inferior), where
+            higher values are better. One-sided, with the same correction.
+        seed: of the hash of ids, from which signs are made: the same in any order of rows.
+
+    Returns:
+        A `Comparison` of `PairResult`s: p is 1 where all differences are 0; what needs two rows is nan with fewer.
+        From three runs a side, `seeds_low` and `seeds_high` include the spread between runs: the variance is s_u^2 / n
+        + s_a^2 / S_a + s_b^2 / S_b, rows' and the run means', with Satterthwaite's degrees of freedom; this is Clark's
+        min F' as an interval, and errs to the safe side.
+
+    Raises:
+        TypeError: for runs that are no `Rows`.
+        ValueError: for ids that do not pair, labels, options, weights or clusters that differ between runs, and for
+            arguments that are none of those above.
+
+    Source: Westfall and Young, Resampling-based multiple testing, 1993; Smucker et al., A comparison of statistical
+    significance tests for information retrieval evaluation, CIKM 2007; Clark, The language-as-fixed-effect fallacy,
+    Journal of Verbal Learning and Verbal Behavior 12, 1973.
+
+    Example:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> ids = torch.arange(400)
+        >>> pop = trm.Rows({"HR@10": (ids % 5 == 0).double()}, ids)
+        >>> gcn = trm.Rows({"HR@10": (ids % 4 == 0).double()}, ids)
+        >>> found = trm.compare({"pop": pop, "gcn": gcn})["HR@10"]
+        >>> round(found.difference, 4), found.wins, found.losses, 0.05 < found.p < 0.15
+        (0.05, 80, 60, True)
+    """
+    check_choice("test", test, ("randomization", "t"))
+    if correction is None:
+        correction = "max-t" if test == "randomization" else "holm"
+    check_choice("correction", correction, ("max-t", "holm", "none"))
+    if test == "t" and correction == "max-t":
+        raise ValueError("correction='max-t' needs the flips of test='randomization'; a t test takes 'holm' or 'none'")
+    check_choice("alternative", alternative, ("two-sided", "greater", "less"))
+    level, resamples, seed = check_level(level), check_k(resamples, "resamples"), check_seed(seed)
+    margin = _check_margin(margin)
+    paired = Paired(runs)
+    paired.against(baseline)
+    totals = paired.totals()
+    shift_sums = None if margin is None else totals.sums + margin * totals.weights
+    shift_squares = None if margin is None else paired.shifted_squares(margin)
+    flips = shifted_flips = None
+    number = paired.layout.units
+    exact = test == "randomization" and 2 ** min(number, 62) <= resamples
+    if test == "randomization":
+        wide = paired.columns * (1 if margin is None else 2)
+        if exact:
+            sums = all_flips(torch.cat([units for _, units in paired.units(margin)]))
+        else:
+            sums = flipped_sums(paired.units(margin), wide, resamples, seed)
+        flips = studentised(sums[:, : paired.columns], totals.squares, totals.units)
+        if shift_squares is not None:
+            shifted_flips = studentised(sums[:, paired.columns :], shift_squares, totals.units)
+        del sums
+    alpha = round(1 - level, 12)
+    columns = (totals.units >= 2).nonzero()[:, 0].tolist()
+    t = studentised(totals.sums, totals.squares, totals.units)
+
+    def settle(t: Tensor, squares: Tensor, flips: Tensor | None, side: Alternative) -> Decisions:
+        by = ByStudent(t, totals.units, squares, side) if flips is None else ByFlips(t, flips, side)
+        return decide(by, columns, alpha, correction)
+
+    decisions, noninferior = settle(t, totals.squares, flips, alternative), None
+    if shift_sums is not None and shift_squares is not None:
+        shifted = studentised(shift_sums, shift_squares, totals.units)
+        noninferior = settle(shifted, shift_squares, shifted_flips, "greater").adjusted_p
+    return Comparison(
+        tuple(_results(paired, totals, decisions, noninferior, level, alternative)),
+        {name: len(several) for name, several in paired.runs.items()},
+        test,
+        correction,
+        alternative,
+        level,
+        None if flips is None else len(flips),
+        exact,
+        margin,
+        seed,
+        paired.layout.ends is not None,
+    )
+
+
+def _results(
+    paired: Paired,
+    totals: Totals,
+    decisions: Decisions,
+    noninferior: list[float] | None,
+    level: float,
+    alternative: Alternative,
+) -> list[PairResult]:
+    """Put together what was found for each column."""
+    rows = len(paired.first)
+    columns = zip(*(part.tolist() for part in totals[:5]), totals.signs.T.tolist(), strict=True)
+    found = []
+    for column, ((pair, label), (units, used, total, squares, weight, signs)) in enumerate(
+        zip(product(paired.pairs, paired.labels), columns, strict=True)
+    ):
+        several = units >= 2
+        difference = total / weight if used else math.nan
+        share = min(1.0, total * total / (units * squares)) if several and squares else 0.0
+        left = squares * (1 - share) if 1 - share >= 1e-12 else 0.0  # what varies around the mean
+        error = math.sqrt(left * units / (units - 1)) / weight if several else math.nan
+        spread = math.sqrt(left / (units - 1)) if several else math.nan
+        ends = [
+            _interval(difference, error, critical[column], alternative)
+            for critical in (decisions.critical, decisions.adjusted_critical)
+        ]
+        seeds = _over_seeds(paired, pair, label, difference, error, units, level, alternative)
+        power = quantile(_POWER, units - 1) if several else math.nan
+        found.append(
+            PairResult(
+                label=label,
+                run=pair[0],
+                against=pair[1],
+                difference=difference,
+                low=ends[0][0],
+                high=ends[0][1],
+                p=decisions.p[column],
+                adjusted_low=ends[1][0],
+                adjusted_high=ends[1][1],
+                adjusted_p=decisions.adjusted_p[column],
+                effect_size=_ratio(total / units, spread) if several else math.nan,
+                wins=signs[0],
+                ties=signs[1],
+                losses=signs[2],
+                num_rows=used,
+                num_left_out=rows - used,
+                num_units=units,
+                detectable=(decisions.first_critical[column] + power) * error if error else 0.0,
+                noninferior_p=None if noninferior is None else noninferior[column],
+                seeds_low=seeds[0],
+                seeds_high=seeds[1],
+            )
+        )
+    return found
+
+
+def _interval(value: float, error: float, critical: float, alternative: Alternative) -> tuple[float, float]:
+    """Return value ± critical x error, or one end of it where one side is asked for."""
+    half = math.inf if critical == math.inf else critical * error
+    if math.isnan(half) or math.isnan(value):
+        return math.nan, math.nan
+    return (
+        -math.inf if alternative == "less" else value - half,
+        math.inf if alternative == "greater" else value + half,
+    )
+
+
+def _over_seeds(
+    paired: Paired,
+    pair: tuple[str, str],
+    label: str,
+    difference: float,
+    error: float,
+    units: int,
+    level: float,
+    alternative: Alternative,
+) -> tuple[float | None, float | None]:
+    """Return the interval that includes the spread between runs; None with fewer than three a side."""
+    if min(len(paired.runs[name]) for name in pair) < 3 or not units >= 2:
+        return None, None
+    parts = [(error**2, units - 1)]
+    for means in paired.run_means(pair, label):
+        centre, number = math.fsum(means) / len(means), len(means)
+        variance = math.fsum((mean - centre) ** 2 for mean in means) / (number - 1)
+        parts.append((variance / number, number - 1))
+    variance = math.fsum(part for part, _ in parts)
+    if variance == 0:
+        return difference, difference
+    df = variance**2 / math.fsum(part**2 / of for part, of in parts)
+    critical = quantile((1 + level) / 2 if alternative == "two-sided" else level, df)
+    return _interval(difference, math.sqrt(variance), critical, alternative)
+
+
+def _ratio(value: float, by: float) -> float:
+    return value / by if by else math.copysign(math.inf, value) if value else 0.0
+
+
+def _check_margin(margin: Any) -> float | None:
+    """Return a number > 0 or None, or raise."""
+    if margin is None:
+        return None
+    if isinstance(margin, (bool, str)) or not hasattr(margin, "__float__"):
+        raise TypeError(f"margin must be a number > 0 in the metrics' unit, or None, got {margin!r}")
+    if not 0 < float(margin) < math.inf:
+        raise ValueError(f"margin must be a number > 0 in the metrics' unit, or None, got {margin!r}")
+    return float(margin)
+
+
+def _p(p: float | None) -> str:
+    """Write a p value."""
+    return "" if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"

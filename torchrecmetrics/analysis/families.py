@@ -1,0 +1,158 @@
+"""Tests of many columns at once: p values, corrected ones, and the critical values that agree with both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.analysis.student import quantile, upper_tail
+
+Alternative: TypeAlias = Literal["two-sided", "greater", "less"]
+Correction: TypeAlias = Literal["max-t", "holm", "none"]
+
+_TIE = 1e-9
+
+
+class Decisions(NamedTuple):
+    """What a test says of each column."""
+
+    p: list[float]
+    critical: list[float]
+    """What |t| (t, where one side is asked for) must exceed for p <= alpha."""
+    adjusted_p: list[float]
+    adjusted_critical: list[float]
+    """What it must exceed for adjusted p <= alpha."""
+    first_critical: list[float]
+    """What it must exceed to be the first of all columns that is found."""
+
+
+class Test(Protocol):
+    """A test of each of some columns."""
+
+    extreme: list[float]
+    """What is large where a column is far from the hypothesis; larger than a critical value = found."""
+
+    def p(self, column: int) -> float:
+        """Return its p value."""
+        ...
+
+    def critical(self, column: int, alpha: float) -> float:
+        """Return what `extreme` must exceed for p <= alpha."""
+        ...
+
+
+def studentised(sums: Tensor, squares: Tensor, units: Tensor) -> Tensor:
+    """Return t of sums, [..., columns], whose squares add up to `squares`: inf where nothing is left to vary."""
+    share = (sums.square() / (units * squares)).clamp_(max=1)
+    t = ((units - 1) * share / (1 - share)).sqrt_().copysign_(sums)
+    t = t.masked_fill_(1 - share < 1e-12, math.inf).copysign_(sums)
+    return t.masked_fill_(squares == 0, 0)
+
+
+def directed(t: Tensor, alternative: Alternative) -> Tensor:
+    """Return what is large where t speaks for the alternative."""
+    return t.abs() if alternative == "two-sided" else t if alternative == "greater" else -t
+
+
+class ByStudent:
+    """The t test."""
+
+    def __init__(self, t: Tensor, units: Tensor, squares: Tensor, alternative: Alternative) -> None:
+        self.extreme: list[float] = directed(t, alternative).tolist()
+        self._units: list[int] = units.tolist()
+        self._equal: list[bool] = (squares == 0).tolist()
+        self._sides = 2 if alternative == "two-sided" else 1
+
+    def p(self, column: int) -> float:
+        """Return the tail; 1 where all differences are 0."""
+        if self._equal[column]:
+            return 1.0
+        return self._sides * upper_tail(self.extreme[column], self._units[column] - 1)
+
+    def critical(self, column: int, alpha: float) -> float:
+        """Return the quantile."""
+        return quantile(1 - alpha / self._sides, self._units[column] - 1)
+
+
+class ByFlips:
+    """The randomisation test: how many of the same columns with other signs are as extreme.
+
+    Args:
+        t: of the columns as they are, [columns].
+        flips: t with other signs, [R, columns]: drawn, or all there are.
+        alternative: which side counts.
+    """
+
+    def __init__(self, t: Tensor, flips: Tensor, alternative: Alternative) -> None:
+        self.flips: Tensor = directed(flips, alternative)
+        at = directed(t, alternative)
+        self.extreme: list[float] = at.tolist()
+        self.reached: Tensor = torch.where(at.isinf(), at, at - _TIE * at.abs())
+        """What counts as so extreme, [columns]: rounding makes no difference."""
+
+    def p(self, column: int) -> float:
+        """Count."""
+        return self.share(self.flips[:, column], column)
+
+    def critical(self, column: int, alpha: float) -> float:
+        """Return the order statistic."""
+        return self.order_statistic(self.flips[:, column], alpha)
+
+    def share(self, values: Tensor, column: int) -> float:
+        """Return (b + 1) / (R + 1) for the b values that reach a column's."""
+        return (int((values >= self.reached[column]).sum()) + 1) / (len(values) + 1)
+
+    def order_statistic(self, values: Tensor, alpha: float) -> float:
+        """Return what must be exceeded for a share <= alpha; inf where none can be."""
+        largest = math.floor(alpha * (len(values) + 1) + 1e-9)
+        if largest < 1:
+            return math.inf
+        found = values.kthvalue(len(values) + 1 - min(largest, len(values))).values.item()
+        return found / (1 - math.copysign(_TIE, found))
+
+
+def decide(test: Test, columns: list[int], alpha: float, correction: Correction) -> Decisions:
+    """Test `columns`, those among all that can be tested; the others are nan."""
+    everything = len(test.extreme)
+    empty = [math.nan] * everything
+    found = Decisions(*(list(empty) for _ in Decisions._fields))
+    for column in columns:
+        found.p[column] = test.p(column)
+        found.critical[column] = test.critical(column, alpha)
+    if correction == "max-t":
+        assert isinstance(test, ByFlips)
+        order = sorted(columns, key=lambda column: -test.extreme[column])
+        ordered = test.flips[:, order]
+        largest = ordered.flip(1).cummax(1).values.flip(1)  # of a column and of all that are less extreme
+        p = [test.share(largest[:, step], column) for step, column in enumerate(order)]
+        _step_down(found, order, p, alpha, lambda step, _: test.order_statistic(largest[:, step], alpha))
+    elif correction == "holm":
+        order = sorted(columns, key=lambda column: (found.p[column], -test.extreme[column]))
+        left = [len(order) - step for step in range(len(order))]
+        p = [min(1.0, several * found.p[column]) for several, column in zip(left, order, strict=True)]
+        _step_down(found, order, p, alpha, lambda step, column: test.critical(column, alpha / left[step]))
+    else:
+        for name in ("adjusted_p", "adjusted_critical", "first_critical"):
+            getattr(found, name)[:] = found.p if name == "adjusted_p" else found.critical
+    return found
+
+
+def _step_down(
+    found: Decisions, order: list[int], p: list[float], alpha: float, critical: Callable[[int, int], float]
+) -> None:
+    """Go from the most extreme column to the least, until one is not found: from there on nothing is.
+
+    The critical value of a column is that of the step at which it is decided upon.
+    """
+    decided_at, worst = None, 0.0
+    for step, column in enumerate(order):
+        worst = max(worst, p[step])
+        if decided_at is None and worst > alpha + 1e-12:
+            decided_at = step
+        found.adjusted_p[column] = worst
+        found.adjusted_critical[column] = critical(step if decided_at is None else decided_at, column)
+        found.first_critical[column] = critical(0, column)

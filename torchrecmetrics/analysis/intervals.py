@@ -1,0 +1,103 @@
+"""Confidence intervals of a mean from sums alone: its value, its standard error, and how many rows it is of."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, TypeAlias
+
+from torchrecmetrics.analysis.student import quantile
+from torchrecmetrics.checks import check_choice
+
+IntervalMethod: TypeAlias = Literal["score", "student"]
+
+_NEAR = 1e-12
+
+
+def check_level(level: Any) -> float:
+    """Return a level of confidence between 0 and 1, or raise."""
+    if isinstance(level, (bool, str)) or not hasattr(level, "__float__"):
+        raise TypeError(f"level must be a number between 0 and 1, such as 0.95, got {level!r}")
+    if not 0 < float(level) < 1:
+        raise ValueError(f"level must be between 0 and 1, such as 0.95, got {level!r}")
+    return float(level)
+
+
+def interval(
+    value: float,
+    standard_error: float,
+    size: float,
+    bounds: tuple[float, float] | None = (0.0, 1.0),
+    level: float = 0.95,
+    method: IntervalMethod = "score",
+) -> tuple[float, float]:
+    """Return the confidence interval of a mean.
+
+    `student` is m ± t s / sqrt(n), t of n - 1 degrees of freedom. `score` is Wilson's interval, with the same t, of
+    n_e = m (1 - m) / standard_error^2 = n m (1 - m) / s^2 rows that are 0 or 1: it stays within the bounds, and covers
+    what it should where few rows hit. At m = 0 and m = 1 all rows are equal and n_e = n; the upper end jumps there,
+    since one hit of a metric of ten places says that rows may be a tenth (precision at 10 of 200 rows: to 0.019
+    without a hit, to 0.003 with one).
+
+    Args:
+        value: the mean m.
+        standard_error: of the mean, s / sqrt(n).
+        size: number of rows n; where they have weights (sum w)^2 / sum w^2.
+        bounds: the least and the greatest value of a row; None = there are none. Others than (0, 1) are scaled to them.
+        level: of confidence, between 0 and 1.
+        method: "score" or "student". Score becomes student where there are no bounds, and where the error is larger
+            than rows within them allow, s^2 > m (1 - m) n / (n - 1).
+
+    Returns:
+        Low and high; nan for less than 2 rows, or where value or error is nan.
+
+    Raises:
+        TypeError: if `level` is no number.
+        ValueError: for another level, method, or bounds that are not two finite numbers in order.
+
+    Source: Wilson, Probable inference, JASA 22, 1927; the effective size is Korn and Graubard's, Survey Methodology
+    24, 1998, as are the degrees of freedom.
+
+    Example:
+        >>> [round(end, 3) for end in interval(0.1, 0.0213, 200)]
+        [0.058, 0.142]
+        >>> [round(end, 4) for end in interval(0.0, 0.0, 200)]
+        [0.0, 0.0191]
+    """
+    level = check_level(level)
+    check_choice("method", method, ("score", "student"))
+    low, high = _check_bounds(bounds)
+    if math.isnan(value) or math.isnan(standard_error) or not size > 1:
+        return math.nan, math.nan
+    t = quantile((1 + level) / 2, size - 1)
+    if method == "score" and math.isfinite(high - low):
+        width = high - low
+        mean, error = (value - low) / width, standard_error / width
+        spread = mean * (1 - mean)
+        if spread >= 0 and error * error <= spread / (size - 1) * (1 + 1e-9) + _NEAR**2:
+            at_edge = min(mean, 1 - mean) < _NEAR
+            inverse = 1 / size if at_edge else error * error / spread  # 1 / n_e
+            ends = _wilson(min(1.0, max(0.0, mean)), inverse, t)
+            return low + width * ends[0], high - width * (1 - ends[1])
+    return value - t * standard_error, value + t * standard_error
+
+
+def _wilson(mean: float, inverse: float, t: float) -> tuple[float, float]:
+    """Wilson's score interval, given 1 / n."""
+    extra = t * t * inverse
+    middle = mean + extra / 2
+    half = t * math.sqrt(mean * (1 - mean) * inverse + extra * inverse / 4)
+    low, high = (middle - half) / (1 + extra), (middle + half) / (1 + extra)
+    return (0.0 if mean == 0 else max(0.0, low)), (1.0 if mean == 1 else min(1.0, high))
+
+
+def _check_bounds(bounds: Any) -> tuple[float, float]:
+    """Return bounds, which are infinite where there are none."""
+    if bounds is None:
+        return -math.inf, math.inf
+    try:
+        low, high = map(float, bounds)
+    except (TypeError, ValueError):
+        raise ValueError(f"bounds must be (least, greatest) of a row's value, or None, got {bounds!r}") from None
+    if not low < high:
+        raise ValueError(f"bounds must be (least, greatest) of a row's value, or None, got {bounds!r}")
+    return low, high

@@ -1,0 +1,251 @@
+"""Runs over the same rows, put side by side: differences row by row, and what they add up to, piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import product
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.analysis.resampling import Units
+from torchrecmetrics.analysis.rows import Layout, Rows
+from torchrecmetrics.checks import describe, nearest
+from torchrecmetrics.data.ids import Ids
+
+Runs: TypeAlias = "Mapping[str, Rows | Sequence[Rows]]"
+
+_EQUAL = 1e-12  # values nearer than this share of them are equal: means over runs may be rounded
+
+
+class Totals(NamedTuple):
+    """What the units of each column add up to, [columns]."""
+
+    units: Tensor
+    """How many, int64."""
+    rows: Tensor
+    """How many rows these have, int64."""
+    sums: Tensor
+    squares: Tensor
+    weights: Tensor
+    """Of the rows: sums / weights is the difference."""
+    signs: Tensor
+    """Rows in which the first is better, equal, worse: int64 [3, columns]."""
+
+    def plus(self, other: Totals) -> Totals:
+        """Add those of other units."""
+        return Totals(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class Paired:
+    """Runs whose rows have been paired by id.
+
+    A column is a label of a pair of runs; labels change fastest. Its units are u = w (x - y), summed by cluster where
+    there are clusters; 0 where x or y is undefined.
+
+    Raises:
+        TypeError: for runs that are no `Rows`.
+        ValueError: for ids that do not pair, and for labels, options, weights or clusters that differ.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        self.runs: dict[str, list[Rows]] = _listed(runs)
+        first, *others = [(name, rows) for name, several in self.runs.items() for rows in several]
+        self.first: Rows = first[1]
+        self.labels: list[str] = [*self.first.values]
+        self._row_in: dict[int, Tensor | None] = {id(self.first): None}
+        for name, rows in others:
+            if id(rows) not in self._row_in:
+                self._row_in[id(rows)] = _pair(first[0], self.first, name, rows)
+        self.layout: Layout = Layout.of(self.first)
+        self.pairs: list[tuple[str, str]] = []
+
+    def against(self, baseline: str | None) -> None:
+        """Settle which pairs are compared: each run with the baseline, or with every run before it."""
+        names = [*self.runs]
+        if baseline is None:
+            self.pairs = [(later, earlier) for i, earlier in enumerate(names) for later in names[i + 1 :]]
+        elif baseline in self.runs:
+            self.pairs = [(name, baseline) for name in names if name != baseline]
+        else:
+            raise ValueError(f"baseline {baseline!r} is no run{nearest(baseline, names)}")
+        self._own = self._own_totals()
+
+    @property
+    def columns(self) -> int:
+        """How many columns there are."""
+        return len(self.pairs) * len(self.labels)
+
+    def totals(self) -> Totals:
+        """Add everything up."""
+        return reduce(Totals.plus, self._piecewise())
+
+    def _piecewise(self) -> Iterator[Totals]:
+        for rows, sums in self.layout.pieces():
+            better, differences, weights = self._differences(rows)
+            used = weights > 0
+            units = sums(differences)
+            yield Totals(
+                (sums(used.double()) > 0).sum(0),
+                used.sum(0),
+                units.sum(0),
+                units.square().sum(0),
+                weights.sum(0),
+                torch.stack([(used & (better == sign)).sum(0) for sign in (1, 0, -1)]),
+            )
+
+    def units(self, shift: float | None = None) -> Units:
+        """Yield keys and units, piece by piece; beside each column another one shifted by w * `shift`."""
+        for rows, sums in self.layout.pieces():
+            _, differences, weights = self._differences(rows)
+            if shift is not None:
+                differences = torch.cat([differences, differences + shift * weights], 1)
+            yield sums.keys, sums(differences)
+
+    def shifted_squares(self, shift: float) -> Tensor:
+        """Return the sums of squares of the shifted units, [columns]."""
+        squares = [units[:, self.columns :].square().sum(0) for _, units in self.units(shift)]
+        return torch.stack(squares).sum(0)
+
+    def _differences(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return of some rows sign(x - y), w (x - y) and w, each [r, columns]."""
+        better, differences, all_weights = [], [], []
+        run_values = {
+            (name, label): [self._values(each, label, rows) for each in several]
+            for (name, several), label in product(self.runs.items(), self.labels)
+        }
+        means = {key: torch.stack(values).mean(0) for key, values in run_values.items()}
+        for (one, other), label in product(self.pairs, self.labels):
+            x, y = means[one, label], means[other, label]
+            difference = x - y
+            difference = difference.masked_fill(difference.abs() <= _EQUAL * torch.maximum(x.abs(), y.abs()), 0)
+            if (one, other, label) in self._own:
+                scales = self._own[one, other, label]
+                w, wx = self._weighed(one, label, rows, run_values[one, label], scales)
+                v, wy = self._weighed(other, label, rows, run_values[other, label], scales)
+                weights, weighted = (w + v) / 2, wx - wy
+            else:
+                given = self.first.weights
+                weights = torch.ones_like(x) if given is None else given[rows]
+                weighted = weights * difference
+            used = weights > 0
+            weights = weights.masked_fill(difference.isnan(), 0)
+            weighted = weighted.masked_fill(difference.isnan() | ~used, 0)
+            better.append(difference.sign())
+            differences.append(weighted)
+            all_weights.append(weights)
+        return torch.stack(better, 1), torch.stack(differences, 1), torch.stack(all_weights, 1)
+
+    def _rows_in(self, run: Rows, rows: Tensor) -> Tensor:
+        """Return where rows of the first run stand in another one."""
+        there = self._row_in[id(run)]
+        return rows if there is None else there[rows]
+
+    def _values(self, run: Rows, label: str, rows: Tensor) -> Tensor:
+        return run.values[label][self._rows_in(run, rows)]
+
+    def _own_weights(self, run: Rows, label: str, rows: Tensor) -> Tensor:
+        """Return a run's weights of some rows, those of the metric itself if it has some."""
+        weights = run.weights_of(label)
+        return torch.ones(len(rows), dtype=torch.float64) if weights is None else weights[self._rows_in(run, rows)]
+
+    def _weighed(
+        self, name: str, label: str, rows: Tensor, values: list[Tensor], totals: dict[int, float]
+    ) -> tuple[Tensor, Tensor]:
+        """Return w and w x, means over a name's runs, where each run's weights have a mean of 1 over the pair."""
+        several = self.runs[name]
+        weights = [self._own_weights(run, label, rows) * totals[id(run)] for run in several]
+        weighed = [w * x for w, x in zip(weights, values, strict=True)]
+        return torch.stack(weights).mean(0), torch.stack(weighed).mean(0)
+
+    def _own_totals(self) -> dict[tuple[str, str, str], dict[int, float]]:
+        """Return what makes the mean weight 1, by run, where a metric weighs rows itself: by pair and label."""
+        scales = {}
+        for (one, other), label in product(self.pairs, self.labels):
+            runs = [*self.runs[one], *self.runs[other]]
+            if not any(label in run.own_weights for run in runs):
+                continue
+            everything = torch.arange(len(self.first), device="cpu")
+            values = torch.stack([self._values(run, label, everything) for run in runs])
+            weights = torch.stack([self._own_weights(run, label, everything) for run in runs])
+            used = ~values.isnan().any(0) & (weights > 0).any(0)
+            totals = (weights * used).sum(1)
+            scale = (used.sum() / totals).tolist()
+            scales[one, other, label] = {id(run): each for run, each in zip(runs, scale, strict=True)}
+        return scales
+
+    def run_means(self, pair: tuple[str, str], label: str) -> tuple[list[float], list[float]]:
+        """Return the mean of each run of both sides, over the rows that the pair has."""
+        everything = torch.arange(len(self.first), device="cpu")
+        sides = [self.runs[name] for name in pair]
+        values = [torch.stack([self._values(run, label, everything) for run in side]) for side in sides]
+        undefined = torch.cat(values).isnan().any(0)
+        found = []
+        for side, several in zip(sides, values, strict=True):
+            weights = torch.stack([self._own_weights(run, label, everything) for run in side]) * ~undefined
+            found.append(((weights * several.nan_to_num()).sum(1) / weights.sum(1)).tolist())
+        return found[0], found[1]
+
+
+def _listed(runs: Runs) -> dict[str, list[Rows]]:
+    """Return each name's runs as a list, or raise."""
+    cure = "pass {name: rows, other name: rows}; several runs of one name are a list"
+    if not isinstance(runs, Mapping):
+        raise TypeError(f"runs must be a dict of Rows by name, got {describe(runs)}: {cure}")
+    if len(runs) < 2:
+        raise ValueError(f"two runs or more are compared, got {len(runs)}: {cure}")
+    listed: dict[str, list[Rows]] = {}
+    for name, given in runs.items():
+        if not isinstance(name, str):
+            raise TypeError(f"runs go by names of text, got {name!r}: {cure}")
+        several: list[Any] = [*given] if isinstance(given, (list, tuple)) else [given]
+        if not several:
+            raise ValueError(f"run {name!r} is an empty list: {cure}")
+        for each in several:
+            if not isinstance(each, Rows):
+                hint = "pass its .rows" if hasattr(each, "rows") else cure
+                raise TypeError(f"run {name!r} must be Rows or a list of them, got {describe(each)}: {hint}")
+        listed[name] = several
+    return listed
+
+
+def _pair(one: str, first: Rows, other: str, rows: Rows) -> Tensor:
+    """Return the row of `rows` that stands for each row of `first`, int64 [n], or raise."""
+    if rows.values.keys() != first.values.keys():
+        alone = ((one, first.values.keys() - rows.values.keys()), (other, rows.values.keys() - first.values.keys()))
+        parts = [f"{', '.join(sorted(labels))} only in {name!r}" for name, labels in alone if labels]
+        raise ValueError(f"runs must have the same labels: {'; '.join(parts)}")
+    if rows.options != first.options:
+        names = sorted({*first.options, *rows.options})
+        name = next(n for n in names if first.options.get(n, "") != rows.options.get(n, ""))
+        a, b = (run.options.get(name, "not told") for run in (first, rows))
+        raise ValueError(f"runs must be made with the same options: {name} is {a!r} in {one!r} and {b!r} in {other!r}")
+    if isinstance(rows.ids, list) is not isinstance(first.ids, list):
+        raise ValueError(f"ids do not pair: one of {one!r} and {other!r} has whole numbers, the other text")
+    there = rows._ids.find(first._ids)
+    if len(rows) != len(first) or bool((there < 0).any()):
+        lost = _unpaired(one, first._ids, other, there), _unpaired(other, rows._ids, one, first._ids.find(rows._ids))
+        raise ValueError(f"rows do not pair: {'; '.join(filter(None, lost))}; compare runs over the same rows")
+    for what in ("weights", "clusters"):
+        if (getattr(first, what) is None) is not (getattr(rows, what) is None):
+            raise ValueError(f"{what}: one of {one!r} and {other!r} has them, the other not")
+    if first.weights is not None and rows.weights is not None:
+        unlike = first.weights != rows.weights[there]
+        if number := int(unlike.sum()):
+            example = first._ids.at(int(unlike.nonzero()[0]))
+            raise ValueError(f"weights of {number} rows differ between {one!r} and {other!r} (id {example!r})")
+    mine, theirs = first._clusters, rows._clusters
+    if mine is not None and theirs is not None and not theirs.take(there).same(mine):
+        raise ValueError(f"clusters of some rows differ between {one!r} and {other!r}")
+    return there
+
+
+def _unpaired(name: str, ids: Ids, other: str, found: Tensor) -> str:
+    """Say how many ids were not found in another run; nothing where all were."""
+    missing = (found < 0).nonzero()[:, 0]
+    if not len(missing):
+        return ""
+    example = ids.at(int(missing[0]))
+    return f"{len(missing)} of {len(ids)} ids of {name!r} are not in {other!r} (id {example!r}, for example)"

@@ -1,0 +1,166 @@
+"""Random signs and weights of resamples: hash(seed, id, r), whatever the order, the chunks and the processes.
+
+A resample is a vector of signs (flips) or of Poisson(1) weights (bootstrap), one a unit; what it makes of columns is a
+product, [resamples, units] x [units, columns], made of bounded chunks and summed in float64.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import constant
+
+Units: TypeAlias = Iterator[tuple[Tensor, Tensor]]
+"""Chunks of units: int64 keys [c], float64 values [c, columns]."""
+
+CHUNK = 256
+"""Units that are resampled at once."""
+
+_AT_ONCE = 512  # resamples: a chunk's weights are 1 MB, and its words few enough for one thread
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # splitmix64's numbers, as int64
+_FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
+#: Of 65,536 values of 16 bits, those that mean 0, 1, 2, ...: Poisson(1), with mean and variance exactly 1.
+_POISSON = (24107, 24113, 12055, 4017, 1004, 201, 33, 5, 1)
+
+
+_entered: list[int] = []
+_entering = Lock()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let PyTorch use one thread meanwhile.
+
+    Pieces fit into a core's cache, and are done sooner than threads have met: where others use the machine too, two
+    threads took ten times as long as one.
+    """
+    with _entering:
+        _entered.append(torch.get_num_threads())  # the first is what they were
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _entering:
+            before = _entered[0]
+            _entered.pop()
+            if not _entered:
+                torch.set_num_threads(before)
+
+
+def mixed(numbers: Tensor) -> Tensor:
+    """Mix the bits of int64, each number to another one: the last steps of splitmix64 (Steele et al., OOPSLA 2014)."""
+    mixed = numbers.clone()
+    for shift, factor in zip((30, 27), _FACTORS, strict=True):
+        mixed.bitwise_xor_(_shifted(mixed, shift)).mul_(factor)
+    return mixed.bitwise_xor_(_shifted(mixed, 31))
+
+
+def _shifted(numbers: Tensor, by: int) -> Tensor:
+    """Shift bits to the right, zeros behind them."""
+    return (numbers >> by).bitwise_and_(2 ** (64 - by) - 1)
+
+
+def hashes(ids: Tensor | list[str]) -> Tensor:
+    """Return a number for each id, int64 [n]: whole numbers mixed by splitmix64, text by BLAKE2b's first 8 bytes."""
+    if isinstance(ids, Tensor):
+        return mixed(ids + _GOLDEN)
+    digests = b"".join(hashlib.blake2b(word.encode(), digest_size=8).digest() for word in ids)
+    return torch.tensor(array("q", digests), dtype=torch.int64, device="cpu")
+
+
+def _words(keys: Tensor, seed: int, first: int, words: int) -> Tensor:
+    """Return words `first`, `first + 1`, ... of each unit: 64 random bits each, int64 [c, words]."""
+    start = mixed(torch.tensor([seed], dtype=torch.int64, device="cpu") + _GOLDEN)
+    steps = torch.arange(first + 1, first + words + 1, dtype=torch.int64, device="cpu") * _GOLDEN
+    return mixed(mixed(keys ^ start)[:, None] + steps)
+
+
+@constant
+def _signs_of_byte(device: torch.device) -> Tensor:
+    """Return the signs that a byte stands for, float64 [256, 8]: 1 for a bit that is not set."""
+    bits = torch.arange(256, device=device)[:, None] >> torch.arange(8, device=device) & 1
+    return 1 - 2 * bits.double()
+
+
+@constant
+def _poisson_of_16_bits(device: torch.device) -> Tensor:
+    """Return the weights that 16 bits stand for, float64 [65536]."""
+    return torch.arange(len(_POISSON), device=device).repeat_interleave(torch.tensor(_POISSON, device=device)).double()
+
+
+def signs(keys: Tensor, seed: int, first_word: int, words: int) -> Tensor:
+    """Return signs of 64 resamples a word, float64 [c, 64 * words]."""
+    found = _words(keys, seed, first_word, words).view(torch.uint8)
+    return _signs_of_byte(keys.device).index_select(0, found.flatten().int()).view(len(keys), -1)
+
+
+def poisson(keys: Tensor, seed: int, first_word: int, words: int) -> Tensor:
+    """Return Poisson(1) weights of 4 resamples a word, float64 [c, 4 * words]."""
+    found = _words(keys, seed, first_word, words).view(torch.int16).flatten().int().bitwise_and_(0xFFFF)
+    return _poisson_of_16_bits(keys.device).index_select(0, found).view(len(keys), -1)
+
+
+def flipped_sums(units: Units, columns: int, resamples: int, seed: int) -> Tensor:
+    """Add up units with random signs, float64 [resamples, columns]; one sign a unit for all columns."""
+    return _sums(units, columns, resamples, seed, signs, 64)
+
+
+def resampled_sums(units: Units, columns: int, resamples: int, seed: int) -> Tensor:
+    """Add up units with Poisson(1) weights, float64 [resamples, columns]; one weight a unit for all columns."""
+    return _sums(units, columns, resamples, seed, poisson, 4)
+
+
+def _sums(
+    units: Units,
+    columns: int,
+    resamples: int,
+    seed: int,
+    make: Callable[[Tensor, int, int, int], Tensor],
+    a_word: int,
+) -> Tensor:
+    words, at_once = -(-resamples // a_word), _AT_ONCE // a_word
+    totals = torch.zeros(columns, words * a_word, dtype=torch.float64, device="cpu")
+    for keys, values in units:
+        for part in range(0, len(keys), CHUNK):  # a unit of many rows may have come with others
+            some, those = keys[part : part + CHUNK], values[part : part + CHUNK]
+            for first in range(0, words, at_once):
+                several = min(at_once, words - first)
+                weights = make(some, seed, first, several)
+                totals[:, first * a_word : (first + several) * a_word].addmm_(those.T, weights)
+    return totals.T[:resamples]
+
+
+def all_flips(units: Tensor) -> Tensor:
+    """Add up units, float64 [n, columns], with every combination of signs but all +: [2^n - 1, columns]."""
+    sums = units.new_zeros(1, units.shape[1])
+    for unit in units.flip(0):
+        sums = torch.stack([sums + unit, sums - unit], 1).flatten(0, 1)
+    return sums[1:]
+
+
+def chunked(rows: int, ends: Tensor | None, chunk: int = 32 * CHUNK) -> Iterable[tuple[int, int]]:
+    """Cut rows into pieces of some `chunk` rows.
+
+    Args:
+        rows: how many.
+        ends: where units of several rows end, ascending, int64; no piece cuts one. None = a unit is a row.
+        chunk: rows of a piece.
+    """
+    stops = torch.arange(chunk, rows + chunk, chunk, device="cpu").clamp_(max=rows)
+    if ends is not None and len(ends):
+        stops = ends[torch.searchsorted(ends, stops)]
+    if not rows:
+        yield 0, 0
+    start = 0
+    for stop in stops.tolist():
+        if stop > start:
+            yield start, stop
+            start = stop

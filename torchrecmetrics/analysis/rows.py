@@ -1,0 +1,452 @@
+"""`Rows`: the value of every row for every metric, kept by id: what intervals and comparisons are made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.analysis.intervals import check_level
+from torchrecmetrics.analysis.resampling import chunked, hashes, one_thread, resampled_sums
+from torchrecmetrics.checks import check_choice, check_k, describe, nearest
+from torchrecmetrics.data.frames import frame_of, needed
+from torchrecmetrics.data.ids import Ids, read_ids
+from torchrecmetrics.data.saving import whole
+
+RowIds: TypeAlias = Tensor | list[str]
+
+_FORMAT = b"torchrecmetrics"
+_VERSION = 1
+_TAKEN = ("id", "cluster", "weight")
+_OWN = "weight of "
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Rows:
+    """What every row was worth to every metric, by the row's id.
+
+    The mean of a label's values, weighted and without those that are nan, is the metric. What `compare` compares;
+    made by collections and evaluations that keep their rows, or of tensors of any origin.
+
+    Attributes:
+        values: {label: float64 [n]}; nan = the metric is undefined for that row.
+        ids: int64 [n], or n words; each id stands once. They pair the rows of several runs, in whatever order.
+        weights: float64 [n] >= 0; None = all rows weigh the same.
+        clusters: int64 [n], or n words: rows of one cluster (a user's sessions) are resampled together. None = each row
+            stands for itself.
+        own_weights: {label: float64 [n]} of metrics that weigh rows themselves; instead of `weights` there.
+        options: what the values depend on besides the label, such as {"ties": "realistic"}; runs are compared only
+            where these are equal.
+
+    Raises:
+        TypeError: for ids, values, weights or clusters of another type.
+        ValueError: for lengths that differ, an id that stands twice, weights that are negative or not finite, infinite
+            values, and labels that are names of other columns.
+
+    Example:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> rows = trm.Rows({"NDCG@10": torch.tensor([1.0, 0.5, 0.0, float("nan")])}, torch.tensor([7, 8, 9, 11]))
+        >>> rows
+        Rows(4 rows, 1 label)
+        >>> rows.mean()
+        {'NDCG@10': 0.5}
+    """
+
+    values: dict[str, Tensor]
+    ids: RowIds
+    weights: Tensor | None = None
+    clusters: RowIds | None = None
+    own_weights: dict[str, Tensor] = field(default_factory=dict)
+    options: dict[str, str | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ids = _check_ids("ids", self.ids)
+        settled: dict[str, Any] = {"ids": ids}
+        rows = len(ids)
+        if not isinstance(self.values, Mapping) or not self.values:
+            raise TypeError(f"values must be a dict of labels, {{label: float64 [n]}}, got {describe(self.values)}")
+        for label in self.values:
+            if not isinstance(label, str):
+                raise TypeError(f"labels are text, got {label!r}")
+            if label in _TAKEN or label.startswith(_OWN):
+                raise ValueError(f"{label!r} cannot be a label: it is the name of another column")
+        settled["values"] = {n: _check_numbers(f"values of {n}", v, rows) for n, v in self.values.items()}
+        if infinite := [label for label, value in settled["values"].items() if value.isinf().any()]:
+            raise ValueError(f"values of {infinite[0]} are infinite in some rows: what is undefined is nan")
+        if self.weights is not None:
+            settled["weights"] = _check_weights("weights", self.weights, rows)
+        if self.clusters is not None:
+            settled["clusters"] = clusters = _check_ids("clusters", self.clusters)
+            if len(clusters) != rows:
+                raise ValueError(f"clusters must be of {rows} rows, as ids are, got {len(clusters)}")
+        if unknown := [label for label in self.own_weights if label not in self.values]:
+            raise ValueError(f"own_weights has {unknown[0]!r}, values has not{nearest(unknown[0], [*self.values])}")
+        settled["own_weights"] = {
+            n: _check_weights(f"own_weights of {n}", own, rows) for n, own in self.own_weights.items()
+        }
+        settled["options"] = dict(self.options)
+        for name, option in self.options.items():
+            if not isinstance(name, str) or not isinstance(option, (str, type(None))):
+                raise TypeError(f"options are text, or None, by name, got {name!r}: {option!r}")
+        for attribute, value in settled.items():
+            object.__setattr__(self, attribute, value)
+        if (twice := self._ids.repeat()) is not None:
+            one = self._ids.at(twice[0])
+            times = int((self.ids == one).sum()) if isinstance(self.ids, Tensor) else self.ids.count(one)
+            raise ValueError(
+                f"id {one!r} stands in {times} rows: ids tell rows apart; clusters= says that rows belong together "
+                "(the sessions of a user)"
+            )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self)} row{'s' * (len(self) != 1)}", f"{len(self.values)} label{'s' * (len(self.values) != 1)}"]
+        if self.weights is not None:
+            parts.append("weights")
+        if self._clusters is not None:
+            number = len(self._clusters.numbered()[0])
+            parts.append(f"{number} cluster{'s' * (number != 1)}")
+        return f"Rows({', '.join(parts)})"
+
+    @cached_property
+    def _ids(self) -> Ids:
+        return read_ids("ids", self.ids)[0]
+
+    @cached_property
+    def _clusters(self) -> Ids | None:
+        return None if self.clusters is None else read_ids("clusters", self.clusters)[0]
+
+    def weights_of(self, label: str) -> Tensor | None:
+        """Return the weights of a label's rows, float64 [n]; None = all weigh the same."""
+        return self.own_weights.get(label, self.weights)
+
+    def mean(self) -> dict[str, float]:
+        """Return each label's mean, weighted, over rows where it is defined; nan where there is none."""
+        means = {}
+        for label, values in self.values.items():
+            weights = self.weights_of(label)
+            if weights is None:
+                means[label] = values.nanmean().item()
+            else:
+                used = weights.where(~values.isnan(), 0)
+                means[label] = ((used * values.nan_to_num()).sum() / used.sum()).item()
+        return means
+
+    @one_thread()
+    def confidence_interval(
+        self,
+        level: float = 0.95,
+        method: Literal["bca", "percentile"] = "bca",
+        resamples: int = 2000,
+        seed: int = 0,
+    ) -> dict[str, tuple[float, float]]:
+        """Return each label's confidence interval by the bootstrap, {label: (low, high)}.
+
+        Every row (every cluster, where there are clusters) gets a Poisson(1) weight in every resample, a function of
+        `seed`, its id and the resample: the same in any order and however many processes made the rows. The same
+        resamples serve all labels.
+
+        Args:
+            level: of confidence, between 0 and 1.
+            method: "percentile": quantiles of the resampled means; "bca": corrected for bias and skewness.
+            resamples: how many.
+            seed: of the hash.
+
+        Returns:
+            nan where a label is defined for less than 2 rows or clusters.
+
+        Raises:
+            ValueError: for another level, method or number of resamples.
+
+        Source: Efron, Better bootstrap confidence intervals, JASA 82, 1987; Poisson weights: Chamandy et al.,
+        Estimating uncertainty for massive data streams, Google, 2012.
+
+        Example:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> rows = trm.Rows({"HR@10": (torch.arange(400) % 4 == 0).double()}, torch.arange(400))
+            >>> low, high = rows.confidence_interval()["HR@10"]
+            >>> 0.20 < low < 0.22, 0.28 < high < 0.30
+            (True, True)
+        """
+        level = check_level(level)
+        check_choice("method", method, ("bca", "percentile"))
+        resamples, seed = check_k(resamples, "resamples"), check_seed(seed)
+        layout = Layout.of(self)
+        labels = [*self.values]
+
+        def units() -> Iterator[tuple[Tensor, Tensor]]:
+            for rows, sums in layout.pieces():
+                parts = [self._weighed(label, rows) for label in labels]
+                columns = torch.stack([*(wx for _, wx in parts), *(w for w, _ in parts)], 1)
+                yield sums.keys, sums(columns)
+
+        found = resampled_sums(units(), 2 * len(labels), resamples, seed)
+        means = found[:, : len(labels)] / found[:, len(labels) :]
+        totals = torch.stack([values.sum(0) for _, values in units()]).sum(0).view(2, -1)
+        centre = totals[0] / totals[1]
+        squares = cubes = torch.zeros(len(labels), dtype=torch.float64, device="cpu")
+        used = torch.zeros(len(labels), dtype=torch.int64, device="cpu")
+        for _, values in units():
+            wx, w = values.view(len(values), 2, len(labels)).unbind(1)
+            d = wx - w * centre
+            squares, cubes, used = squares + d.square().sum(0), cubes + d.pow(3).sum(0), used + (w > 0).sum(0)
+        skewness = cubes / (6 * squares**1.5)
+        return {
+            label: bootstrap_interval(means[:, i], centre[i].item(), skewness[i].item(), level, method)
+            if used[i] >= 2
+            else (float("nan"), float("nan"))
+            for i, label in enumerate(labels)
+        }
+
+    def _weighed(self, label: str, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return w and w x of some rows, 0 where x is undefined."""
+        values, weights = self.values[label][rows], self.weights_of(label)
+        weights = torch.ones_like(values) if weights is None else weights[rows]
+        weights = weights.masked_fill(values.isnan(), 0)
+        return weights, weights * values.nan_to_num()
+
+    def _columns(self) -> dict[str, Any]:
+        """Return all columns by name, ids first, as what frames are made of."""
+        columns: dict[str, Any] = {"id": self.ids}
+        if self.clusters is not None:
+            columns["cluster"] = self.clusters
+        if self.weights is not None:
+            columns["weight"] = self.weights
+        columns |= self.values
+        columns |= {_OWN + label: weights for label, weights in self.own_weights.items()}
+        return {name: column.numpy() if isinstance(column, Tensor) else column for name, column in columns.items()}
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the columns as lists: id, cluster and weight where there are any, each label, own weights.
+
+        Example:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> trm.Rows({"MRR": torch.tensor([1.0, 0.5])}, ["ann", "bo"]).to_dict()
+            {'id': ['ann', 'bo'], 'MRR': [1.0, 0.5]}
+        """
+        return {n: column if isinstance(column, list) else column.tolist() for n, column in self._columns().items()}
+
+    def to_pandas(self) -> Any:
+        """Return a pandas.DataFrame of the columns of `to_dict`.
+
+        Raises:
+            ImportError: without pandas.
+        """
+        return frame_of("pandas", self._columns())
+
+    def to_polars(self) -> Any:
+        """Return a polars.DataFrame of the columns of `to_dict`; undefined values are NaN.
+
+        Raises:
+            ImportError: without polars.
+        """
+        return frame_of("polars", self._columns())
+
+    def to_arrow(self) -> Any:
+        """Return a pyarrow.Table of the columns of `to_dict`, with options and what each column is in its metadata.
+
+        Raises:
+            ImportError: without pyarrow.
+        """
+        about = {
+            "type": "Rows",
+            "version": _VERSION,
+            "labels": [*self.values],
+            "own_weights": [*self.own_weights],
+            "options": self.options,
+        }
+        return frame_of("pyarrow", self._columns()).replace_schema_metadata({_FORMAT: json.dumps(about).encode()})
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write a parquet file that `from_parquet` reads, and whatever else reads parquet: whole, or not at all.
+
+        Raises:
+            ImportError: without pyarrow.
+            OSError: where the path cannot be written.
+        """
+        table = self.to_arrow()
+        with whole(path) as part:
+            needed("pyarrow.parquet", f"writing {path}").write_table(table, part)
+
+    @classmethod
+    def from_parquet(cls, path: str | Path) -> Rows:
+        """Read rows that `to_parquet` wrote: the same values, bit by bit, ids, weights, clusters and options.
+
+        Raises:
+            ImportError: without pyarrow.
+            ValueError: for a file that is none of these, or of a later version.
+
+        Example:
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> rows = trm.Rows({"MRR": torch.tensor([1.0, 0.5])}, ["ann", "bo"], options={"ties": "realistic"})
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     rows.to_parquet(Path(folder, "rows.parquet"))
+            ...     read = trm.Rows.from_parquet(Path(folder, "rows.parquet"))
+            >>> read.ids, read.options
+            (['ann', 'bo'], {'ties': 'realistic'})
+        """
+        pa, parquet = needed("pyarrow", f"reading {path}"), needed("pyarrow.parquet", f"reading {path}")
+        try:
+            table = parquet.read_table(path)
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{path} is no parquet file, or was cut short: {error}") from error
+        about = (table.schema.metadata or {}).get(_FORMAT)
+        if about is None:
+            raise ValueError(f"{path} was not written by Rows.to_parquet: make Rows of its columns instead")
+        told = json.loads(about)
+        if told["version"] > _VERSION:
+            raise ValueError(f"{path} is of version {told['version']}, later than {_VERSION}: update torchrecmetrics")
+        columns = {name: _read_column(table.column(name), pa) for name in table.column_names}
+        return cls(
+            {label: columns[label] for label in told["labels"]},
+            columns["id"],
+            columns.get("weight"),
+            columns.get("cluster"),
+            {label: columns[_OWN + label] for label in told["own_weights"]},
+            told["options"],
+        )
+
+
+class Sums:
+    """Adds up the rows of a piece by the units they belong to."""
+
+    def __init__(self, keys: Tensor, unit_of_row: Tensor | None) -> None:
+        self.keys: Tensor = keys
+        """Of the units, int64 [c]."""
+        self._unit_of_row = unit_of_row
+
+    def __call__(self, columns: Tensor) -> Tensor:
+        """Turn rows, float64 [r, columns], into units, [c, columns]."""
+        if self._unit_of_row is None:
+            return columns
+        return columns.new_zeros(len(self.keys), columns.shape[1]).index_add_(0, self._unit_of_row, columns)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Rows in the order of their hash, whatever order they came in, and the units that they form."""
+
+    order: Tensor
+    """Row that stands at each place, int64 [n]."""
+    keys: Tensor
+    """Of each unit, ascending, int64 [units]."""
+    ends: Tensor | None
+    """Place at which each unit ends, int64 [units]; None = a row each."""
+
+    @classmethod
+    def of(cls, rows: Rows) -> Layout:
+        """Put rows in order: by cluster if there are clusters, then by id."""
+        keys, order = hashes(rows.ids).sort(stable=True)
+        if rows._clusters is None:
+            return cls(order, keys, None)
+        distinct, number = rows._clusters.numbered()
+        of_cluster = hashes(distinct.tolist() if isinstance(rows.clusters, list) else torch.tensor(distinct.tolist()))
+        rank = torch.empty_like(of_cluster)
+        keys, by_key = of_cluster.sort(stable=True)
+        rank[by_key] = torch.arange(len(by_key), device="cpu")
+        place, again = rank[number[order]].sort(stable=True)
+        return cls(order[again], keys, place.bincount(minlength=len(keys)).cumsum(0))
+
+    @property
+    def units(self) -> int:
+        """How many units there are."""
+        return len(self.keys)
+
+    def pieces(self) -> Iterator[tuple[Tensor, Sums]]:
+        """Cut into pieces: rows, int64 [r], and what adds them up."""
+        first = 0
+        for start, stop in chunked(len(self.order), self.ends):
+            if self.ends is None:
+                yield self.order[start:stop], Sums(self.keys[start:stop], None)
+                continue
+            last = int(torch.searchsorted(self.ends, stop, right=True))
+            lengths = self.ends[first:last].diff(prepend=torch.tensor([start], device="cpu"))
+            number = torch.arange(last - first, device="cpu").repeat_interleave(lengths)
+            yield self.order[start:stop], Sums(self.keys[first:last], number)
+            first = last
+
+
+def bootstrap_interval(
+    means: Tensor, value: float, skewness: float, level: float, method: Literal["bca", "percentile"]
+) -> tuple[float, float]:
+    """Return the interval of a mean, of its resampled ones.
+
+    Args:
+        means: float64 [resamples]; nan = nothing was drawn.
+        value: the mean itself.
+        skewness: the acceleration, sum d^3 / (6 (sum d^2)^1.5) with d = w (x - m).
+        level: of confidence.
+        method: "percentile", or "bca" with the acceleration and the bias z0, where a tie counts half.
+    """
+    means = means[~means.isnan()]
+    near = 1e-12 * max(abs(value), 1e-300)
+    ends = [(1 - level) / 2, (1 + level) / 2]
+    if not len(means) or bool(((means - value).abs() <= near).all()):
+        return value, value
+    if method == "bca":
+        normal = NormalDist()
+        below = int((means < value - near).sum()) + int(((means - value).abs() <= near).sum()) / 2
+        share = min(max(below / len(means), 0.5 / len(means)), 1 - 0.5 / len(means))
+        bias = normal.inv_cdf(share)
+        moved = [bias + normal.inv_cdf(end) for end in ends]
+        ends = [normal.cdf(bias + z / (1 - skewness * z)) if skewness * z < 1 else float(z > 0) for z in moved]
+    low, high = means.quantile(torch.tensor(ends, dtype=means.dtype)).tolist()
+    return low, high
+
+
+def check_seed(seed: Any) -> int:
+    """Return a seed, an int of 63 bits, or raise."""
+    return check_k(seed, "seed", least=0)
+
+
+def _check_ids(name: str, ids: Any) -> RowIds:
+    """Return whole numbers as int64 on the host, or text as a list, or raise."""
+    if isinstance(ids, Tensor):
+        if ids.dim() != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+            raise TypeError(f"{name} must be whole numbers [n], or a list of text, got {describe(ids)}")
+        return ids.detach().cpu().long()
+    if isinstance(ids, (list, tuple)) and set(map(type, ids)) <= {str}:
+        return list(ids)
+    if isinstance(ids, (list, tuple)) and set(map(type, ids)) <= {int}:
+        return torch.tensor(ids, dtype=torch.int64, device="cpu")
+    raise TypeError(f"{name} must be whole numbers [n], or a list of text, got {describe(ids)}")
+
+
+def _check_numbers(name: str, values: Any, rows: int) -> Tensor:
+    """Return numbers as float64 [n] on the host, or raise."""
+    if not isinstance(values, Tensor) or values.is_complex():
+        raise TypeError(f"{name} must be a tensor of numbers [{rows}], got {describe(values)}")
+    if values.shape != (rows,):
+        raise ValueError(f"{name} must be numbers [{rows}], as many as ids, got {describe(values)}")
+    return values.detach().cpu().double()
+
+
+def _check_weights(name: str, weights: Any, rows: int) -> Tensor:
+    checked = _check_numbers(name, weights, rows)
+    if not bool((checked.isfinite() & (checked >= 0)).all()):
+        raise ValueError(f"{name} must be finite and not negative")
+    return checked
+
+
+def _read_column(column: Any, pa: Any) -> Any:
+    """Bring a column of a parquet file to what it was."""
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        return torch.as_tensor(column.to_numpy().copy(), device="cpu")
+    return column.to_pylist()
