@@ -37,13 +37,16 @@ def ours_from_scores(
     exclude: Tensor | None = None,
     kernels: KernelChoice = "auto",
     weights: Tensor | None = None,
+    row_ids: Tensor | None = None,
 ) -> Run:
-    """One collection, validation on: reset, update, compute."""
-    metrics = trm.RecMetricCollection(problem.names, k=problem.cutoffs, kernels=kernels).to(problem.device)
+    """One collection, validation on: reset, update, compute; rows are kept where they have ids."""
+    keep_rows = row_ids is not None
+    metrics = trm.RecMetricCollection(problem.names, k=problem.cutoffs, kernels=kernels, keep_rows=keep_rows)
+    metrics = metrics.to(problem.device)
 
     def run() -> Values:
         metrics.reset()
-        metrics.update(problem.scores, target, exclude=exclude, weights=weights)
+        metrics.update(problem.scores, target, exclude=exclude, weights=weights, row_ids=row_ids)
         return _floats(metrics.compute())
 
     return run
@@ -159,6 +162,58 @@ def pandas_factorize(number: int) -> Run:
 
     def run() -> None:
         pd.factorize(ids)
+
+    return run
+
+
+def two_runs(rows: int, labels: int) -> list[trm.Rows]:
+    """Values of two models that differ a little, as dense as those of NDCG."""
+    torch.manual_seed(0)
+    first = torch.rand(labels, rows, dtype=torch.float64)
+    second = (first + 0.1 * torch.randn(labels, rows, dtype=torch.float64)).clamp(0, 1)
+    ids = torch.randperm(rows)
+    return [trm.Rows({f"metric{i}@10": row for i, row in enumerate(each)}, ids) for each in (first, second)]
+
+
+def ours_flips(runs: list[trm.Rows], resamples: int) -> Run:
+    """Compare two runs, all labels together, corrected."""
+
+    def run() -> None:
+        trm.compare({"one": runs[0], "two": runs[1]}, resamples=resamples)
+
+    return run
+
+
+def ours_bootstrap(rows: trm.Rows, resamples: int) -> Run:
+    """Give every label its BCa interval."""
+
+    def run() -> None:
+        rows.confidence_interval(resamples=resamples)
+
+    return run
+
+
+def scipy_flips(runs: list[trm.Rows], rows: int, resamples: int) -> Run:
+    """Flip the signs of one label's differences."""
+    from scipy import stats
+
+    one, two = (next(iter(each.values.values()))[:rows].numpy() for each in runs)
+
+    def run() -> None:
+        difference: Callable[..., Any] = lambda x, y, axis: np.mean(x - y, axis=axis)  # noqa: E731
+        stats.permutation_test((one, two), difference, permutation_type="samples", n_resamples=resamples, batch=50)
+
+    return run
+
+
+def scipy_bootstrap(runs: list[trm.Rows], rows: int, resamples: int) -> Run:
+    """Give one label its BCa interval."""
+    from scipy import stats
+
+    values = next(iter(runs[0].values.values()))[:rows].numpy()
+
+    def run() -> None:
+        stats.bootstrap((values,), np.mean, n_resamples=resamples, method="BCa", batch=50)
 
     return run
 

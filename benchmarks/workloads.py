@@ -327,6 +327,36 @@ def c9(tiny: bool, data: Path) -> Iterator[Case]:
     yield Case("C9", "vocabulary", text, number, entrants, dict, [Goal("ours", 2, "pandas.factorize")])
 
 
+def c10(tiny: bool, data: Path) -> Iterator[Case]:
+    """Keep what every row was worth, and tell by it whether a difference is real."""
+    rows, size = (16, 200) if tiny else (256, 10_000)
+    torch.manual_seed(0)
+    scores, target = torch.randn(rows, size), distinct(rows, 1, size)
+    problem = Problem(Interactions.from_padded(target, size), scores=scores)
+    entrants = [
+        contender("ours", partial(peers.ours_from_scores, problem, target, row_ids=torch.arange(rows))),
+        contender("without", partial(peers.ours_from_scores, problem, target)),
+    ]
+    text = f"scores float32 [{rows}, {size}], 1 relevant, keep_rows=True; {METRICS}"
+    yield Case("C10", "keep rows", text, rows, entrants, partial(expected, problem), [Goal("ours", 1.1, "without")])
+    rows, few, labels, resamples = (500, 100, 2, 50) if tiny else (1_000_000, 10_000, 10, 1_000)
+    runs = peers.two_runs(rows, labels)
+    entrants = [
+        contender("ours", partial(peers.ours_flips, runs, resamples), None, 3),
+        contender("scipy permutation_test", partial(peers.scipy_flips, runs, few, resamples), few, 3),
+    ]
+    text = f"two runs, {rows:,} rows x {labels} labels, {resamples:,} sign flips, corrected"
+    goals = [Goal("ours", 10_000), Goal("ours", 0.1, "scipy permutation_test")]
+    yield Case("C10", "compare", text, rows * labels, entrants, dict, goals)
+    entrants = [
+        contender("ours", partial(peers.ours_bootstrap, runs[0], resamples), None, 3),
+        contender("scipy bootstrap", partial(peers.scipy_bootstrap, runs, few, resamples), few, 3),
+    ]
+    text = f"BCa intervals, {rows:,} rows x {labels} labels, {resamples:,} bootstraps"
+    goals = [Goal("ours", 15_000), Goal("ours", 0.1, "scipy bootstrap")]
+    yield Case("C10", "bootstrap", text, rows * labels, entrants, dict, goals)
+
+
 def _two_of(rows: int, size: int) -> Tensor:
     """Return two different numbers below `size` in every row, int64 [rows, 2]."""
     first, step = torch.randint(size, (rows,)), torch.randint(1, size, (rows,))
@@ -334,4 +364,4 @@ def _two_of(rows: int, size: int) -> Tensor:
 
 
 # C7 is the number of calls that reach the device: tests/test_calls.py
-ROWS: dict[str, Row] = {"C1": c1, "C2": c2, "C3": c3, "C4": c4, "C5": c5, "C6": c6, "C8": c8, "C9": c9}
+ROWS: dict[str, Row] = {"C1": c1, "C2": c2, "C3": c3, "C4": c4, "C5": c5, "C6": c6, "C8": c8, "C9": c9, "C10": c10}
