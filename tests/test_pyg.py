@@ -467,13 +467,13 @@ def test_bad_input(graph):
         (
             {"edge_index": train.to_edge_index()},
             ValueError,
-            "edges join two users or two items, .* numbered from 12 on",
+            r"edges join two users or two items, .* from 12 on, train.to_edge_index\(item_offset=12, undirected=True",
         ),
         ({"edge_index": edges.flip(0)}, ValueError, "no edge leads from a user to an item"),
         ({"edge_index": edges + 9}, ValueError, r"edges hold nodes .*, expected 0..31: 12 users, then 20 items"),
         ({"edge_index": "edges"}, TypeError, "got str"),
         ({"model": nn.Linear(2, 2)}, TypeError, r"Linear has no get_embedding\(edge_index\): pass embed="),
-        ({"model": LightGCN(40, 4, 1)}, ValueError, "embeds 40 nodes, target has 12 users . 20 items"),
+        ({"model": LightGCN(40, 4, 1)}, ValueError, "target is 12 x 20, the model embeds 40 nodes: .* must be 40$"),
         ({"exclude": "train"}, ValueError, "exclude must be 'message_passing', None"),
         ({"edge_type": ("a", "b", "c")}, ValueError, "edge_type is for HeteroData"),
         (
@@ -489,6 +489,34 @@ def test_bad_input(graph):
     ):
         with pytest.raises(error, match=message):
             call(**kwargs)
+
+
+def test_numbering_is_checked_whatever_is_excluded(graph):
+    """A model propagates over the nodes that the edges name: both sides from 0 would be other nodes, silently."""
+    train, test, model = graph
+    edges = train.to_edge_index()
+    for exclude in ("message_passing", train, None):
+        with pytest.raises(ValueError, match=r"join two users .* from 12 on, train.to_edge_index\(") as said:
+            pyg.evaluate("HR@3", model, edges, target=test, exclude=exclude)
+        assert "exclude" not in str(said.value)
+    with pytest.raises(ValueError, match=r"from 12 on.*pass the history as exclude= where embed="):
+        pyg.evaluate("HR@3", model, edges, target=test, embed=lambda m: m.embedding.weight)
+    own = pyg.evaluate("HR@3", model, edges, target=test, exclude=train, embed=lambda m: m.embedding.weight)
+    users, items = model.embedding.weight.detach().split([USERS, ITEMS])
+    assert dict(own) == near(trm.evaluate("HR@3", users, items, target=test, exclude=train))
+
+
+def test_sizes_are_compared_before_the_numbering(graph):
+    """A target of nodes x nodes, or of items x users, is said to be one."""
+    train, test, model = graph
+    edges, nodes = train.to_edge_index(USERS), USERS + ITEMS
+    target = Interactions.from_edge_index(test.to_edge_index(USERS), nodes, nodes)
+    for exclude in ("message_passing", train):
+        with pytest.raises(ValueError, match=r"target is 32 x 32, the model embeds 32 nodes: num_users"):
+            pyg.evaluate("HR@3", model, edges, target=target, exclude=exclude)
+    target = Interactions.from_edge_index(test.to_edge_index().flip(0), ITEMS, USERS)
+    with pytest.raises(ValueError, match="has 12 users, then 20 items, so target must be 12 x 20, not 20 x 12"):
+        pyg.evaluate("HR@3", model, edges, target=target)
 
 
 def test_ground_truth_may_have_ids(graph):
