@@ -470,10 +470,11 @@ def test_bad_input(graph):
             r"edges join two users or two items, .* from 12 on, train.to_edge_index\(item_offset=12, undirected=True",
         ),
         ({"edge_index": edges.flip(0)}, ValueError, "no edge leads from a user to an item"),
-        ({"edge_index": edges + 9}, ValueError, r"edges hold nodes .*, expected 0..31: 12 users, then 20 items"),
+        ({"edge_index": edges + 9}, ValueError, r"edges hold nodes .*, expected 0..31: 12 users, then 20 items; a Log"),
         ({"edge_index": "edges"}, TypeError, "got str"),
         ({"model": nn.Linear(2, 2)}, TypeError, r"Linear has no get_embedding\(edge_index\): pass embed="),
-        ({"model": LightGCN(40, 4, 1)}, ValueError, "target is 12 x 20, the model embeds 40 nodes: .* must be 40$"),
+        ({"model": LightGCN(40, 4, 1)}, ValueError, "target is 12 x 20, .* embeds 40 nodes: .* must be 40; a Log has"),
+        ({"model": LightGCN(31, 4, 1), "edge_index": edges[:, :1]}, ValueError, "must be 31$"),
         ({"exclude": "train"}, ValueError, "exclude must be 'message_passing', None"),
         ({"edge_type": ("a", "b", "c")}, ValueError, "edge_type is for HeteroData"),
         (

@@ -162,7 +162,11 @@ class EmbeddingScorer:
             raise ValueError(f"embedding widths differ: users {users.shape[1]}, items {items.shape[1]}")
         for name, have, want in zip(("users", "items"), (len(users), len(items)), shape, strict=True):
             if have != want:
-                raise ValueError(f"{have} {name} have embeddings, but target has {want} {name}")
+                ids = f"Log.from_frame(..., {name[:-1]}_ids=range({have}))"
+                whole = f"; a Log has only those that occur, unless {name[:-1]}_ids= lists all: {ids}"
+                raise ValueError(
+                    f"{have} {name} have embeddings, but target has {want} {name}{whole if have > want else ''}"
+                )
         self.num_items, self.device = len(items), place.device
         self.dtype = torch.float64 if torch.float64 in (users.dtype, items.dtype) else torch.float32
         self.row_bytes = self.num_items * self.dtype.itemsize

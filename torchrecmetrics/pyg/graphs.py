@@ -24,6 +24,11 @@ Embed: TypeAlias = Callable[[nn.Module], Tensor | tuple[Tensor, Tensor] | dict[s
 EdgeType: TypeAlias = tuple[str, str, str] | tuple[str, str]
 """(user type, relation, item type), or without the relation."""
 
+_WHOLE = (
+    "; a Log has only those that occur, unless user_ids= and item_ids= list all: Log.from_frame(..., "
+    "user_ids=range(num_users), item_ids=range(num_items))"
+)
+
 
 @torch.no_grad()
 def evaluate(
@@ -47,7 +52,7 @@ def evaluate(
         edge_index: message-passing edges: [2, E] or `EdgeIndex`, a torch.sparse or torch_sparse adjacency (transposed,
             as PyG keeps it), users numbered 0 .. U - 1 and items U .. U + I - 1; or `HeteroData` with `edge_type`, both
             sides numbered from 0. LightGCN is trained with both directions; one alone is taken as it is. Edges that
-            join two users or two items are refused, unless `embed` makes the embeddings and `exclude` says what is known.
+            join two users or two items are refused, unless `embed` makes the embeddings and `exclude` is given.
         target: ground truth [U, I], such as `Interactions.from_edge_index(edges, U, I, item_offset=U)`.
         exclude: what leaves a user's candidates: the "message_passing" edges (default), None = nothing, or as in
             `torchrecmetrics.evaluate`.
@@ -90,10 +95,11 @@ def evaluate(
             get_embedding: Any = model.get_embedding
             embedded = get_embedding(edge_index, *([] if edge_weight is None else [edge_weight]))
     if isinstance(embedded, Tensor):
+        missing = len(embedded) > sum(shape)
         if len(embedded) != sum(shape):
             raise ValueError(
                 f"target is {shape[0]} x {shape[1]}, the model embeds {len(embedded)} nodes: num_users + num_items "
-                f"must be {len(embedded)}"
+                f"must be {len(embedded)}{_WHOLE if missing else ''}"
             )
         embedded = embedded[: target.num_users], embedded[target.num_users :]
     if isinstance(embedded, Mapping) and isinstance(edge_index, HeteroData):
@@ -153,7 +159,7 @@ class _Nodes(NamedTuple):
         if edges.shape[1] and (int(edges.min()) < 0 or int(edges.max()) >= nodes):
             raise ValueError(
                 f"edges hold nodes {int(edges.min())}..{int(edges.max())}, expected 0..{nodes - 1}: {num_users} users, "
-                f"then {num_items} items"
+                f"then {num_items} items{_WHOLE}"
             )
         return cls(edges, num_users, num_items, False)
 
