@@ -279,7 +279,13 @@ def scorer_of(
         if items is not None:
             raise ValueError("a score function scores the items itself: leave items out (k and others go by name)")
         return FunctionScorer(users, shape[1], terms.read(shape[1], place), place)
-    raise TypeError(f"users must be a tensor [U, d] or a function of user ids, got {_weight_hint(users)}")
+    raise no_users(users)
+
+
+def no_users(users: Any) -> TypeError:
+    """Return the error about users that cannot be scored."""
+    got = "None: item_bias= alone ranks alike for all" if users is None else _weight_hint(users)
+    return TypeError(f"users must be a tensor [U, d] or a function of user ids, got {got}")
 
 
 def _weight_hint(thing: Any) -> str:
