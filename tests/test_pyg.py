@@ -14,7 +14,15 @@ from torchrecmetrics import Interactions
 pytest.importorskip("torch_geometric")
 from torch_geometric import EdgeIndex
 from torch_geometric.data import HeteroData
-from torch_geometric.metrics import LinkPredMetricCollection, LinkPredNDCG, LinkPredPrecision, LinkPredRecall
+from torch_geometric.metrics import (
+    LinkPredCoverage,
+    LinkPredHitRatio,
+    LinkPredMAP,
+    LinkPredMetricCollection,
+    LinkPredNDCG,
+    LinkPredPrecision,
+    LinkPredRecall,
+)
 from torch_geometric.nn import LightGCN
 
 from torchrecmetrics import pyg
@@ -449,6 +457,23 @@ def test_link_pred_speaks_of_its_arguments(changed, error, message):
     with pytest.raises(error, match=message):
         collection.update(**({"pred_index_mat": LISTS, "edge_label_index": LABELS} | changed))
     assert not any(member.update_called for member in collection.members)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "cure"),
+    [
+        (LinkPredRecall(20), r"use Recall\(20\)"),
+        (LinkPredRecall(5, weighted=True), r"use Recall\(5, weighted=True\)"),
+        (LinkPredHitRatio(20), r"use HitRate\(20\)"),
+        (LinkPredMAP(20), r"use MAP\(20, normalize='min'\)"),
+        (LinkPredCoverage(20, num_dst_nodes=9), "put others beside it"),
+    ],
+)
+def test_metrics_of_pyg_are_refused_with_ours(theirs, cure, graph):
+    """They take lists and labels, and not the Ranking that a collection's members read together."""
+    train, test, model = graph
+    with pytest.raises(TypeError, match=f"{cure}$|{cure} in a torchmetrics"):
+        pyg.evaluate(theirs, model, train.to_edge_index(USERS), target=test)
 
 
 def test_without_pyg(monkeypatch):
