@@ -140,6 +140,9 @@ def test_hetero_data_and_two_towers(graph):
     assert dict(pyg.evaluate("HR", towers, data, embed=both, **options)) == near(expected)  # the only type there is
     with pytest.raises(ValueError, match=r"HeteroData needs edge_type, .*, one of .*'rates'"):
         pyg.evaluate("HR", towers, data, edge_type=("movie", "rated_by", "user"), embed=both, **options)
+    for reversed_type in (("movie", "user"), ("movie", "rates", "user")):
+        with pytest.raises(ValueError, match=r"got \('movie', .*; did you mean \('user', 'rates', 'movie'\)\?"):
+            pyg.evaluate("HR", towers, data, edge_type=reversed_type, embed=both, **options)
     # as PyG has it: two words for an edge type, embeddings by node type, whatever else stands beside them
     of_types = lambda m: {"genre": torch.ones(3, 4), "movie": m["movie"].weight, "user": m["user"].weight}  # noqa: E731
     data["movie", "rev_rates", "user"].edge_index = train.to_edge_index().flip(0)
@@ -147,6 +150,8 @@ def test_hetero_data_and_two_towers(graph):
         for embed in (both, of_types):
             got = pyg.evaluate("HR", towers, data, edge_type=edge_type, embed=embed, **options)
             assert dict(got) == near(expected)
+    with pytest.raises(ValueError, match=r"target is 12 x 20: edge_type leads .* such as \('user', 'movie'\)"):
+        pyg.evaluate("HR", towers, data, edge_type=("movie", "user"), embed=of_types, **options)
     data["user", "likes", "movie"].edge_index = train.to_edge_index()
     for edge_type in (None, ("user", "movie"), ("user", "genre"), "rates", ["user", "rates", "movie"]):
         with pytest.raises(ValueError, match=r"\(user type, item type\), one of .*'likes'.*, got "):
@@ -500,6 +505,12 @@ def test_bad_input(graph):
         ({"model": nn.Linear(2, 2)}, TypeError, r"Linear has no get_embedding\(edge_index\): pass embed="),
         ({"model": LightGCN(40, 4, 1)}, ValueError, "target is 12 x 20, .* embeds 40 nodes: .* must be 40; a Log has"),
         ({"model": LightGCN(31, 4, 1), "edge_index": edges[:, :1]}, ValueError, "must be 31$"),
+        (
+            {"embed": lambda model, graph: graph},
+            TypeError,
+            r"embed must be a function of the model alone; .*, got one of \(model, graph\)",
+        ),
+        ({"embed": model.embedding.weight}, TypeError, "embed must be .*, got a torch.float32 tensor"),
         ({"exclude": "train"}, ValueError, "exclude must be 'message_passing', None"),
         ({"edge_type": ("a", "b", "c")}, ValueError, "edge_type is for HeteroData"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -79,6 +80,7 @@ def evaluate(
         raise ValueError(f"exclude must be 'message_passing', None or what evaluate takes, got {exclude!r}")
     if edge_weight is not None and embed is not None:
         raise ValueError("edge_weight is for get_embedding; embed= is a function of the model alone")
+    _check_embed(embed, model)
     shape = target.num_users, target.num_items
     needed = embed is None or isinstance(exclude, str)
     edges = _Nodes.read(edge_index, *shape, edge_type) if needed else None
@@ -150,8 +152,16 @@ class _Nodes(NamedTuple):
     def read(cls, edge_index: Any, num_users: int, num_items: int, edge_type: EdgeType | None) -> _Nodes:
         """Read any adjacency; its nodes are there."""
         if isinstance(edge_index, HeteroData):
-            chosen = edge_index[_only_type(edge_index, edge_type)].edge_index
-            return cls(chosen, num_users, num_items, True)
+            chosen = _only_type(edge_index, edge_type)
+            edges = edge_index[chosen].edge_index
+            first, second = (int(side.max()) + 1 if len(side) else 0 for side in edges)
+            fits, turned = first <= num_users and second <= num_items, first <= num_items and second <= num_users
+            if turned and not fits:
+                raise ValueError(
+                    f"edges {chosen} join {first} x {second} nodes, target is {num_users} x {num_items}: "
+                    f"edge_type leads from users to items, such as {(chosen[2], chosen[0])}"
+                )
+            return cls(edges, num_users, num_items, True)
         if edge_type is not None:
             raise ValueError("edge_type is for HeteroData")
         edges = _edges(edge_index)
@@ -205,14 +215,32 @@ def _check_options(options: Mapping[str, Any]) -> None:
             )
 
 
+def _check_embed(embed: Any, model: nn.Module) -> None:
+    """Refuse what is no function of the model alone."""
+    what = "embed must be a function of the model alone; a graph stands within, lambda model: model(data)"
+    if embed is not None and not callable(embed):
+        raise TypeError(f"{what}, got {describe(embed)}")
+    try:
+        signature = None if embed is None else inspect.signature(embed)
+    except ValueError:  # written in C
+        return
+    try:
+        if signature is not None:
+            signature.bind(model)
+    except TypeError:
+        raise TypeError(f"{what}, got one of {signature}") from None
+
+
 def _only_type(data: HeteroData, edge_type: EdgeType | None) -> tuple[str, str, str]:
     """Return the type of the edges that is meant."""
     types: list[tuple[str, str, str]] = data.edge_types
     fitting = [each for each in types if edge_type in (None, each, (each[0], each[2]))]
     if len(fitting) != 1:
+        turned = [each for each in types if edge_type in (each[::-1], (each[2], each[0]))]
+        hint = f"; did you mean {turned[0]}?" if turned and not fitting else ""
         raise ValueError(
             "HeteroData needs edge_type, (user type, relation, item type) or, where that says it, (user type, item "
-            f"type), one of {types}, got {edge_type!r}"
+            f"type), one of {types}, got {edge_type!r}{hint}"
         )
     return fitting[0]
 
