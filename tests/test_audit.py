@@ -47,9 +47,9 @@ def test_a_clean_split_has_no_faults():
     assert report.faults == ()
     assert str(report).endswith("\n0 faults")
     assert str(report).startswith("LogSplit: train 240, valid 60, test 60 events\n      events ")
-    assert "360 events, times 1000 to 3059" in str(report)
+    assert "360 events of all parts, times 1000 to 3059" in str(report)
     assert (report["users"].number, report["items"].number, report["pairs"].number) == (30, 40, 360)
-    assert "40 items occur; text, 'i0' to 'i9'" in str(report)
+    assert "40 items of all parts occur; text, 'i0' to 'i9'" in str(report)
     assert "density 0.3" in report["pairs"].says
 
 
@@ -170,7 +170,8 @@ def test_ids_without_events_are_counted():
     split = split_of(clean(), extra_users=["zz"], extra_items=["i400", "i401"])
     report = trm.audit(split)
     assert set(report.faults) == {"unused_users", "unused_items"}
-    assert str(report["unused_items"]) == "2 of 42 (4.8%) items of the vocabulary have no event: item 'i400'"
+    says = "items of the vocabulary have no event in any part"
+    assert str(report["unused_items"]) == f"2 of 42 (4.8%) {says}: item 'i400'"
     assert trm.audit(split.train).faults == ()
 
 
@@ -188,6 +189,24 @@ def test_a_log_is_looked_at_alone():
     assert len(report) == len(list(report)) == 13
     with pytest.raises(KeyError, match="nothing was looked at under 'popular_itm'; did you mean 'popular_item'"):
         report["popular_itm"]
+
+
+def test_lines_say_which_part_they_are_about():
+    """Of a split: all parts, test beside train, and which part is empty; a log has none."""
+    said = [str(trm.audit(split)) for split in (split_of(clean()), split_of(clean()).train)]
+    for line in (
+        "events of all parts, times",
+        "events of all parts are with the most popular item: ",
+        "users of test have the most popular item of train",
+        "no_train           0 train parts are empty\n",
+    ):
+        assert line in said[0]
+    assert "part" not in said[1]
+    parts = clean()
+    no_test(parts)
+    assert str(trm.audit(split_of(parts))["no_test"]) == "1 test part is empty"
+    known = trm.audit(split_of(clean()).train.split_users(2))
+    assert "the most popular item of fit and train" in known["popular_item"].says
 
 
 def test_splits_of_interactions_are_looked_at_without_times():

@@ -167,6 +167,21 @@ def test_to_interactions():
         log.to_interactions(duplicates="error")
 
 
+def test_a_model_that_has_rows_already():
+    """Vocabularies of all row numbers keep those without an event, and a split fits the model's embeddings."""
+    users, items = torch.eye(4), torch.eye(6)[:, :4]
+    frame = {"user": [0, 0, 2, 2], "item": [1, 0, 4, 2]}
+    bare = Log.from_frame(frame)
+    assert (bare.num_users, bare.num_items) == (2, 4)
+    with pytest.raises(ValueError, match=r"unless user_ids= lists all: Log.from_frame\(..., user_ids=range\(4\)\)"):
+        trm.evaluate("HR@1", users, items, target=bare.to_interactions())
+    whole = Log.from_frame(frame, user_ids=range(4), item_ids=range(6))
+    train, _, test = whole.split_random((1, 0, 1), seed=0)
+    assert whole.items.tolist() == frame["item"]
+    for part in (train.to_interactions(), test.to_interactions()):
+        assert trm.evaluate("HR@6", users, items, target=part)["HR@6"] == 1
+
+
 @pytest.mark.parametrize("unit", [None, "D", "ns"])
 def test_survives_a_file(unit, tmp_path):
     """Times with their unit, values, vocabularies; `torch.load` with its default reads it."""

@@ -14,7 +14,15 @@ from torchrecmetrics import Interactions
 pytest.importorskip("torch_geometric")
 from torch_geometric import EdgeIndex
 from torch_geometric.data import HeteroData
-from torch_geometric.metrics import LinkPredMetricCollection, LinkPredNDCG, LinkPredPrecision, LinkPredRecall
+from torch_geometric.metrics import (
+    LinkPredCoverage,
+    LinkPredHitRatio,
+    LinkPredMAP,
+    LinkPredMetricCollection,
+    LinkPredNDCG,
+    LinkPredPrecision,
+    LinkPredRecall,
+)
 from torch_geometric.nn import LightGCN
 
 from torchrecmetrics import pyg
@@ -132,6 +140,9 @@ def test_hetero_data_and_two_towers(graph):
     assert dict(pyg.evaluate("HR", towers, data, embed=both, **options)) == near(expected)  # the only type there is
     with pytest.raises(ValueError, match=r"HeteroData needs edge_type, .*, one of .*'rates'"):
         pyg.evaluate("HR", towers, data, edge_type=("movie", "rated_by", "user"), embed=both, **options)
+    for reversed_type in (("movie", "user"), ("movie", "rates", "user")):
+        with pytest.raises(ValueError, match=r"got \('movie', .*; did you mean \('user', 'rates', 'movie'\)\?"):
+            pyg.evaluate("HR", towers, data, edge_type=reversed_type, embed=both, **options)
     # as PyG has it: two words for an edge type, embeddings by node type, whatever else stands beside them
     of_types = lambda m: {"genre": torch.ones(3, 4), "movie": m["movie"].weight, "user": m["user"].weight}  # noqa: E731
     data["movie", "rev_rates", "user"].edge_index = train.to_edge_index().flip(0)
@@ -139,6 +150,8 @@ def test_hetero_data_and_two_towers(graph):
         for embed in (both, of_types):
             got = pyg.evaluate("HR", towers, data, edge_type=edge_type, embed=embed, **options)
             assert dict(got) == near(expected)
+    with pytest.raises(ValueError, match=r"target is 12 x 20: edge_type leads .* such as \('user', 'movie'\)"):
+        pyg.evaluate("HR", towers, data, edge_type=("movie", "user"), embed=of_types, **options)
     data["user", "likes", "movie"].edge_index = train.to_edge_index()
     for edge_type in (None, ("user", "movie"), ("user", "genre"), "rates", ["user", "rates", "movie"]):
         with pytest.raises(ValueError, match=r"\(user type, item type\), one of .*'likes'.*, got "):
@@ -451,6 +464,23 @@ def test_link_pred_speaks_of_its_arguments(changed, error, message):
     assert not any(member.update_called for member in collection.members)
 
 
+@pytest.mark.parametrize(
+    ("theirs", "cure"),
+    [
+        (LinkPredRecall(20), r"use Recall\(20\)"),
+        (LinkPredRecall(5, weighted=True), r"use Recall\(5, weighted=True\)"),
+        (LinkPredHitRatio(20), r"use HitRate\(20\)"),
+        (LinkPredMAP(20), r"use MAP\(20, normalize='min'\)"),
+        (LinkPredCoverage(20, num_dst_nodes=9), "put others beside it"),
+    ],
+)
+def test_metrics_of_pyg_are_refused_with_ours(theirs, cure, graph):
+    """They take lists and labels, and not the Ranking that a collection's members read together."""
+    train, test, model = graph
+    with pytest.raises(TypeError, match=f"{cure}$|{cure} in a torchmetrics"):
+        pyg.evaluate(theirs, model, train.to_edge_index(USERS), target=test)
+
+
 def test_without_pyg(monkeypatch):
     """The error names the extra."""
     monkeypatch.delitem(sys.modules, "torchrecmetrics.pyg")
@@ -467,13 +497,20 @@ def test_bad_input(graph):
         (
             {"edge_index": train.to_edge_index()},
             ValueError,
-            "edges join two users or two items, .* numbered from 12 on",
+            r"edges join two users or two items, .* from 12 on, train.to_edge_index\(item_offset=12, undirected=True",
         ),
         ({"edge_index": edges.flip(0)}, ValueError, "no edge leads from a user to an item"),
-        ({"edge_index": edges + 9}, ValueError, r"edges hold nodes .*, expected 0..31: 12 users, then 20 items"),
+        ({"edge_index": edges + 9}, ValueError, r"edges hold nodes .*, expected 0..31: 12 users, then 20 items; a Log"),
         ({"edge_index": "edges"}, TypeError, "got str"),
         ({"model": nn.Linear(2, 2)}, TypeError, r"Linear has no get_embedding\(edge_index\): pass embed="),
-        ({"model": LightGCN(40, 4, 1)}, ValueError, "embeds 40 nodes, target has 12 users . 20 items"),
+        ({"model": LightGCN(40, 4, 1)}, ValueError, "target is 12 x 20, .* embeds 40 nodes: .* must be 40; a Log has"),
+        ({"model": LightGCN(31, 4, 1), "edge_index": edges[:, :1]}, ValueError, "must be 31$"),
+        (
+            {"embed": lambda model, graph: graph},
+            TypeError,
+            r"embed must be a function of the model alone; .*, got one of \(model, graph\)",
+        ),
+        ({"embed": model.embedding.weight}, TypeError, "embed must be .*, got a torch.float32 tensor"),
         ({"exclude": "train"}, ValueError, "exclude must be 'message_passing', None"),
         ({"edge_type": ("a", "b", "c")}, ValueError, "edge_type is for HeteroData"),
         (
@@ -489,6 +526,34 @@ def test_bad_input(graph):
     ):
         with pytest.raises(error, match=message):
             call(**kwargs)
+
+
+def test_numbering_is_checked_whatever_is_excluded(graph):
+    """A model propagates over the nodes that the edges name: both sides from 0 would be other nodes, silently."""
+    train, test, model = graph
+    edges = train.to_edge_index()
+    for exclude in ("message_passing", train, None):
+        with pytest.raises(ValueError, match=r"join two users .* from 12 on, train.to_edge_index\(") as said:
+            pyg.evaluate("HR@3", model, edges, target=test, exclude=exclude)
+        assert "exclude" not in str(said.value)
+    with pytest.raises(ValueError, match=r"from 12 on.*pass the history as exclude= where embed="):
+        pyg.evaluate("HR@3", model, edges, target=test, embed=lambda m: m.embedding.weight)
+    own = pyg.evaluate("HR@3", model, edges, target=test, exclude=train, embed=lambda m: m.embedding.weight)
+    users, items = model.embedding.weight.detach().split([USERS, ITEMS])
+    assert dict(own) == near(trm.evaluate("HR@3", users, items, target=test, exclude=train))
+
+
+def test_sizes_are_compared_before_the_numbering(graph):
+    """A target of nodes x nodes, or of items x users, is said to be one."""
+    train, test, model = graph
+    edges, nodes = train.to_edge_index(USERS), USERS + ITEMS
+    target = Interactions.from_edge_index(test.to_edge_index(USERS), nodes, nodes)
+    for exclude in ("message_passing", train):
+        with pytest.raises(ValueError, match=r"target is 32 x 32, the model embeds 32 nodes: num_users"):
+            pyg.evaluate("HR@3", model, edges, target=target, exclude=exclude)
+    target = Interactions.from_edge_index(test.to_edge_index().flip(0), ITEMS, USERS)
+    with pytest.raises(ValueError, match="has 12 users, then 20 items, so target must be 12 x 20, not 20 x 12"):
+        pyg.evaluate("HR@3", model, edges, target=target)
 
 
 def test_ground_truth_may_have_ids(graph):

@@ -349,5 +349,16 @@ def test_popularity_is_a_baseline(device):
     assert found.num_tied == expected.num_tied > 0
     large = popularity + 2**24  # float32 would make neighbours equal
     assert dict(trm.evaluate(["HR", "NDCG", "MRR"], item_bias=large, **run)) == dict(expected)
-    with pytest.raises(TypeError, match=r"users must be a tensor \[U, d\] or a function of user ids, got NoneType"):
+    with pytest.raises(TypeError, match=r"users must be a tensor .*, got None: item_bias= alone ranks"):
         trm.evaluate(["HR"], k=1, target=test)
+    rows = torch.arange(40)
+    lists, _ = trm.recommend(k=10, item_bias=large, exclude=train)
+    again = trm.RecMetricCollection("HR", k=10)
+    again.update(trm.Ranking.from_topk(lists.cpu(), test.to("cpu").select(rows).items))
+    assert 0 < again.compute()["HR@10"] < 1
+    top = large.argsort(descending=True, stable=True)[:4].tolist()
+    assert trm.recommend(k=4, item_bias=large, user_ids=[0, 7])[0].tolist() == [top, top]
+    with pytest.raises(ValueError, match="with item_bias alone, recommend needs num_users or user_ids"):
+        trm.recommend(k=4, item_bias=large)
+    with pytest.raises(TypeError, match=r"users must be a tensor .*, got None: item_bias= alone ranks"):
+        trm.recommend(k=5)

@@ -425,11 +425,24 @@ def _ours(key: object, metric: object) -> RankingMetric:
                 f"{metric.__name__} is a class: a collection holds instances, such as {metric.__name__}(10)"
             )
         what = f"the class {metric.__name__}" if isinstance(metric, type) else type(metric).__name__
+        cure = _instead_of_pyg(metric) or "put others beside it in a torchmetrics.MetricCollection"
         raise TypeError(
             f"{key}: a RecMetricCollection holds instances of torchrecmetrics' metrics (names in its constructor "
-            f"only), got {what}; put others beside it in a torchmetrics.MetricCollection"
+            f"only), got {what}; {cure}"
         )
     return metric
+
+
+def _instead_of_pyg(metric: object) -> str | None:
+    """Say which metric takes the place of one of PyG's."""
+    name = type(metric).__name__
+    cls = _BY_NAME.get(name.removeprefix("LinkPred").lower()) if name.startswith("LinkPred") else None
+    if cls is None:
+        return None
+    option = ", normalize='min'" if cls is _metrics.MAP else ""
+    if cls is _metrics.Recall and getattr(metric, "weighted", False):
+        option = ", weighted=True"
+    return f"use {cls.__name__}({getattr(metric, 'k', 10)}{option})"
 
 
 def is_name(text: str) -> bool:

@@ -202,28 +202,34 @@ def _times(parts: dict[str, Events]) -> dict[str, Tensor] | None:
 def _of_all(whole: Events, times: Tensor | None, split: bool) -> dict[str, Finding]:
     """Look at events, whatever part they are in."""
     users, items, number = whole.users, whole.items, len(whole)
-    found = {"events": Finding(number, 0, "events" + _ends(times), "", False)}
+    of_all, in_all, in_any = (" of all parts", " in all parts", " in any part") if split else ("", "", "")
+    found = {"events": Finding(number, 0, f"events{of_all}{_ends(times)}", "", False)}
     per_user = torch.bincount(users, minlength=whole.shape[0])
     per_item = torch.bincount(items, minlength=whole.shape[1])
     for name, count, ids in (("users", per_user, whole.user_ids), ("items", per_item, whole.item_ids)):
         used = int((count > 0).sum())
-        found[name] = Finding(used, 0, f"{name} occur; {_range(count, ids)}", "", False)
+        found[name] = Finding(used, 0, f"{name}{of_all} occur; {_range(count, ids)}", "", False)
     pairs = torch.unique(_keys(whole))
     density = len(pairs) / max(1, found["users"].number * found["items"].number)
-    found["pairs"] = Finding(len(pairs), 0, f"different pairs of user and item, density {density:.2g}", "", False)
+    says = f"different pairs of user and item{in_all}, density {density:.2g}"
+    found["pairs"] = Finding(len(pairs), 0, says, "", False)
 
     repeated = _repeats(whole, times)
     when = "" if times is None else " and time"
-    found["repeated_events"] = _finding(repeated, f"events repeat the user, item{when} of another", _namer(whole), True)
+    found["repeated_events"] = _finding(
+        repeated, f"events{of_all} repeat the user, item{when} of another", _namer(whole), True
+    )
     empty = torch.zeros(number, dtype=torch.bool, device="cpu")
     for rows, ids in ((users, whole.user_ids), (items, whole.item_ids)):
         if ids is not None and ids.kind in _NOTHING:
             nothing = ids.rows(_NOTHING[ids.kind], unknown="mark")
             empty |= torch.isin(rows, nothing[nothing >= 0])
-    found["empty_ids"] = _finding(empty, "events are of an id that seems to stand for nothing", _namer(whole), True)
+    found["empty_ids"] = _finding(
+        empty, f"events{of_all} are of an id that seems to stand for nothing", _namer(whole), True
+    )
     if times is not None:
         same = number > 1 and bool((times == times[0]).all())
-        says = "events all have one time"
+        says = f"events{of_all} have one and the same time"
         found["one_time"] = Finding(number if same else 0, number, says, str(times[0].item()), same)
         sizes = times.double().abs()  # nanoseconds, a hundred times as large, are no int64
         large = sizes > sizes.median() * _APART
@@ -231,30 +237,32 @@ def _of_all(whole: Events, times: Tensor | None, split: bool) -> dict[str, Findi
         apart = large | small if times.min() > 0 else torch.zeros_like(large)
         found["time_units"] = _finding(
             apart,
-            f"times are more than {_APART} times as large, or as small, as most",
+            f"times{of_all} are more than {_APART} times as large, or as small, as most",
             lambda row: f"{times[row].item()} beside {times.median().item()}",
             True,
         )
 
     head = max(1, found["items"].number // 100)
     top = int(per_item.sort(descending=True).values[:head].sum())
-    says = f"events are with the {head} most popular items"
+    says = f"events{of_all} are with the {'' if head == 1 else f'{head} '}most popular item{'' if head == 1 else 's'}"
     crowded = top > _HEAD * number and head < found["items"].number
     found["head_share"] = Finding(top, number, says, _item(whole, per_item), crowded)
     heaviest = int(per_user.max())
     found["heaviest_user"] = Finding(
         heaviest,
         number,
-        "events are of one user",
+        f"events{of_all} are of one user",
         f"user {_called(whole.user_ids, int(per_user.argmax()))}",
         heaviest > _HEAVY * number and found["users"].number >= 1 / _HEAVY,
     )
     if not split:
-        found["popular_item"] = _reach(whole, whole)._replace(wrong=False)
+        found["popular_item"] = _reach(whole, whole, "users have the most popular item")._replace(wrong=False)
     for name, count, ids in (("users", per_user, whole.user_ids), ("items", per_item, whole.item_ids)):
         unused = count == 0
         example = f"{name[:-1]} {_called(ids, int(unused.long().argmax()))}"
-        finding = Finding(int(unused.sum()), len(count), f"{name} of the vocabulary have no event", example, False)
+        finding = Finding(
+            int(unused.sum()), len(count), f"{name} of the vocabulary have no event{in_any}", example, False
+        )
         found[f"unused_{name}"] = finding._replace(wrong=split and finding.number > 0)
     return found
 
@@ -264,7 +272,9 @@ def _of_split(parts: dict[str, Events], times: dict[str, Tensor] | None) -> dict
     train, test = parts["train"], parts["test"]
     known = _joined([part for name, part in parts.items() if name in ("train", "others")])
     found = {
-        f"no_{name}": Finding(int(not len(part)), 1, f"part is empty: {name}", "", not len(part))
+        f"no_{name}": Finding(
+            int(not len(part)), 0, f"{name} {'parts are' if len(part) else 'part is'} empty", "", not len(part)
+        )
         for name, part in (("train", known), ("test", test))
     }
     if times is None:
@@ -272,7 +282,8 @@ def _of_split(parts: dict[str, Events], times: dict[str, Tensor] | None) -> dict
         found["no_times"] = Finding(len(parts), len(parts), says, "", False)
     named = _namer(test)
     if len(test) and len(known):
-        found["popular_item"] = _reach(known, test)
+        says = f"users of test have the most popular item of {'train' if 'others' not in parts else 'fit and train'}"
+        found["popular_item"] = _reach(known, test, says)
     for name in ("train", "valid"):
         if name in parts:
             both = torch.isin(_keys(test, known), _keys(parts[name], known))
@@ -311,15 +322,13 @@ def _finding(rows: Tensor, says: str, named: Callable[[int], str], fault: bool) 
     return Finding(count, len(rows), says, named(int(rows.long().argmax())) if count else "", fault and count > 0)
 
 
-def _reach(known: Events, asked: Events) -> Finding:
+def _reach(known: Events, asked: Events, says: str) -> Finding:
     """How many users one item reaches that is recommended to all."""
     popularity = torch.bincount(torch.unique(_keys(known)) % max(known.shape[1], 1), minlength=known.shape[1])
     best = int(popularity.argmax())
     reached = len(torch.unique(asked.users[asked.items == best]))
     number = len(torch.unique(asked.users))
-    return Finding(
-        reached, number, "users have the most popular item", _item(known, popularity), reached > _POPULAR * number
-    )
+    return Finding(reached, number, says, _item(known, popularity), reached > _POPULAR * number)
 
 
 def _repeats(whole: Events, times: Tensor | None) -> Tensor:

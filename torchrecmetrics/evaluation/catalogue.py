@@ -33,6 +33,7 @@ from torchrecmetrics.evaluation.scoring import (
     batches,
     evaluating,
     histories,
+    no_users,
     scorer_of,
 )
 from torchrecmetrics.kernels import Kernels
@@ -343,7 +344,7 @@ def _my_share(shard: str | None) -> tuple[int, int]:
 
 @torch.no_grad()
 def recommend(
-    users: Tensor | ScoreFunction,
+    users: Tensor | ScoreFunction | None = None,
     items: Tensor | None = None,
     k: int = 10,
     *,
@@ -361,7 +362,8 @@ def recommend(
 ) -> Recommendations:
     """Return each user's `k` best items and their scores; arguments as in `evaluate`.
 
-    With a score function, `num_users` (unless `user_ids` are given) and `num_items` say how large the catalogue is.
+    With a score function, `num_users` (unless `user_ids` are given) and `num_items` say how large the catalogue is; a
+    history does so, too. `item_bias` alone recommends the same items to all, but for their history.
 
     Returns:
         `Recommendations`, a tuple of ids int64 [users, k] and scores [users, k], best first, ties by lower id; -1 and
@@ -380,6 +382,8 @@ def recommend(
                 [0]]), ['y', 'x'])
     """
     k = check_k(k)
+    if users is None and item_bias is None:
+        raise no_users(users)
     if histories(exclude):
         exclude = _numbered_as_first(histories(exclude))
     given = [part for part in histories(exclude) if isinstance(part, Interactions)]
@@ -391,12 +395,15 @@ def recommend(
     elif given:
         num_users = given[0].num_users if num_users is None else num_users
         num_items = given[0].num_items if num_items is None else num_items
+    elif users is None and isinstance(item_bias, Tensor) and num_items is None:
+        num_items = item_bias.numel()
     if num_items is None or (num_users is None and user_ids is None):
-        raise ValueError("with a score function, recommend needs num_items and num_users or user_ids")
+        what = "item_bias alone" if users is None else "a score function"
+        raise ValueError(f"with {what}, recommend needs {'' if num_items else 'num_items and '}num_users or user_ids")
     if num_users is None:
         num_users = 1 + max(_ids(user_ids, None).tolist(), default=-1)
     num_users, num_items = check_k(num_users, "num_users", 0), check_k(num_items, "num_items")
-    place = Place.of(device, users)
+    place = Place.of(device, item_bias if users is None else users)
     terms = Terms(item_bias, similarity, items_allowed)
     scorer = scorer_of(users, items, (num_users, num_items), terms, place)
     history = History(exclude, num_items, place)

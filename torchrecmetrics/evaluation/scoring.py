@@ -162,7 +162,11 @@ class EmbeddingScorer:
             raise ValueError(f"embedding widths differ: users {users.shape[1]}, items {items.shape[1]}")
         for name, have, want in zip(("users", "items"), (len(users), len(items)), shape, strict=True):
             if have != want:
-                raise ValueError(f"{have} {name} have embeddings, but target has {want} {name}")
+                ids = f"Log.from_frame(..., {name[:-1]}_ids=range({have}))"
+                whole = f"; a Log has only those that occur, unless {name[:-1]}_ids= lists all: {ids}"
+                raise ValueError(
+                    f"{have} {name} have embeddings, but target has {want} {name}{whole if have > want else ''}"
+                )
         self.num_items, self.device = len(items), place.device
         self.dtype = torch.float64 if torch.float64 in (users.dtype, items.dtype) else torch.float32
         self.row_bytes = self.num_items * self.dtype.itemsize
@@ -275,7 +279,13 @@ def scorer_of(
         if items is not None:
             raise ValueError("a score function scores the items itself: leave items out (k and others go by name)")
         return FunctionScorer(users, shape[1], terms.read(shape[1], place), place)
-    raise TypeError(f"users must be a tensor [U, d] or a function of user ids, got {_weight_hint(users)}")
+    raise no_users(users)
+
+
+def no_users(users: Any) -> TypeError:
+    """Return the error about users that cannot be scored."""
+    got = "None: item_bias= alone ranks alike for all" if users is None else _weight_hint(users)
+    return TypeError(f"users must be a tensor [U, d] or a function of user ids, got {got}")
 
 
 def _weight_hint(thing: Any) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,11 @@ Embed: TypeAlias = Callable[[nn.Module], Tensor | tuple[Tensor, Tensor] | dict[s
 """A function of the model: users and items, both in one, or embeddings by node type."""
 EdgeType: TypeAlias = tuple[str, str, str] | tuple[str, str]
 """(user type, relation, item type), or without the relation."""
+
+_WHOLE = (
+    "; a Log has only those that occur, unless user_ids= and item_ids= list all: Log.from_frame(..., "
+    "user_ids=range(num_users), item_ids=range(num_items))"
+)
 
 
 @torch.no_grad()
@@ -45,8 +51,9 @@ def evaluate(
         model: a module with `get_embedding(edge_index[, edge_weight])` -> [users + items, d], such as
             `torch_geometric.nn.LightGCN`, or any module with `embed`. Its training mode is restored.
         edge_index: message-passing edges: [2, E] or `EdgeIndex`, a torch.sparse or torch_sparse adjacency (transposed,
-            as PyG keeps it), users numbered 0 .. U - 1 and items U .. U + I - 1, in one direction or in both; or
-            `HeteroData` with `edge_type`, both sides numbered from 0.
+            as PyG keeps it), users numbered 0 .. U - 1 and items U .. U + I - 1; or `HeteroData` with `edge_type`, both
+            sides numbered from 0. LightGCN is trained with both directions; one alone is taken as it is. Edges that
+            join two users or two items are refused, unless `embed` makes the embeddings and `exclude` is given.
         target: ground truth [U, I], such as `Interactions.from_edge_index(edges, U, I, item_offset=U)`.
         exclude: what leaves a user's candidates: the "message_passing" edges (default), None = nothing, or as in
             `torchrecmetrics.evaluate`.
@@ -69,13 +76,14 @@ def evaluate(
     """
     _check_options(options)
     check_target(target)
-    if isinstance(exclude, str):
-        if exclude != "message_passing":
-            raise ValueError(f"exclude must be 'message_passing', None or what evaluate takes, got {exclude!r}")
-        edges = message_passing_interactions(edge_index, target.num_users, target.num_items, edge_type=edge_type)
-        exclude = edges.with_ids(target.user_ids, target.item_ids)  # rows of target are nodes of the graph
+    if isinstance(exclude, str) and exclude != "message_passing":
+        raise ValueError(f"exclude must be 'message_passing', None or what evaluate takes, got {exclude!r}")
     if edge_weight is not None and embed is not None:
         raise ValueError("edge_weight is for get_embedding; embed= is a function of the model alone")
+    _check_embed(embed, model)
+    shape = target.num_users, target.num_items
+    needed = embed is None or isinstance(exclude, str)
+    edges = _Nodes.read(edge_index, *shape, edge_type) if needed else None
     with evaluating(model):
         if embed is not None:
             embedded = embed(model)
@@ -89,11 +97,11 @@ def evaluate(
             get_embedding: Any = model.get_embedding
             embedded = get_embedding(edge_index, *([] if edge_weight is None else [edge_weight]))
     if isinstance(embedded, Tensor):
-        nodes = target.num_users + target.num_items
-        if len(embedded) != nodes:
+        missing = len(embedded) > sum(shape)
+        if len(embedded) != sum(shape):
             raise ValueError(
-                f"the model embeds {len(embedded)} nodes, "
-                f"target has {target.num_users} users + {target.num_items} items"
+                f"target is {shape[0]} x {shape[1]}, the model embeds {len(embedded)} nodes: num_users + num_items "
+                f"must be {len(embedded)}{_WHOLE if missing else ''}"
             )
         embedded = embedded[: target.num_users], embedded[target.num_users :]
     if isinstance(embedded, Mapping) and isinstance(edge_index, HeteroData):
@@ -105,6 +113,12 @@ def evaluate(
         what = "(users, items), one tensor of both or, for HeteroData, {node type: embeddings}"
         raise TypeError(f"embed must return {what}, got {describe(embedded)}")
     users, items = embedded
+    if edges is not None:
+        otherwise = "pass the history as exclude= where embed= reads them otherwise" if embed is not None else ""
+        edges.check_sides(otherwise)  # after the sizes, which say more
+    if isinstance(exclude, str):
+        assert edges is not None
+        exclude = edges.interactions().with_ids(target.user_ids, target.item_ids)  # rows of target are nodes
     return evaluate_embeddings(metrics, users, items, target=target, exclude=exclude, **options)
 
 
@@ -119,29 +133,75 @@ def message_passing_interactions(
         ValueError: for edges among users or among items (the numbering is not users first, items after), or if there
             are edges but none from a user to an item.
     """
-    if isinstance(edge_index, HeteroData):
-        chosen = edge_index[_only_type(edge_index, edge_type)].edge_index
-        return Interactions.from_edge_index(chosen, num_users, num_items)
-    if edge_type is not None:
-        raise ValueError("edge_type is for HeteroData")
-    edges = _edges(edge_index)
-    nodes = num_users + num_items
-    if edges.shape[1] and (int(edges.min()) < 0 or int(edges.max()) >= nodes):
-        raise ValueError(
-            f"edges hold nodes {int(edges.min())}..{int(edges.max())}, expected 0..{nodes - 1}: {num_users} users, "
-            f"then {num_items} items"
-        )
-    from_user, to_item = edges[0] < num_users, edges[1] >= num_users
-    within = (from_user != to_item) & (edges[0] != edges[1])
-    if within.any():
-        raise ValueError(
-            f"{int(within.sum())} edges join two users or two items, such as {edges[:, within][:, 0].tolist()}: items "
-            f"must be numbered from {num_users} on (both from 0: pass exclude=Interactions.from_edge_index(...))"
-        )
-    chosen = edges[:, from_user & to_item]
-    if edges.shape[1] and not chosen.shape[1]:
-        raise ValueError("no edge leads from a user to an item; the mirrored direction alone is not used")
-    return Interactions.from_edge_index(chosen, num_users, num_items, item_offset=num_users)
+    edges = _Nodes.read(edge_index, num_users, num_items, edge_type)
+    edges.check_sides()
+    return edges.interactions()
+
+
+class _Nodes(NamedTuple):
+    """Edges among nodes of two kinds: users first, items after, or both from 0."""
+
+    edges: Tensor
+    """Int64 [2, E], sources above targets."""
+    num_users: int
+    num_items: int
+    from_0: bool
+    """Whether items are numbered from 0, too, and users are above items."""
+
+    @classmethod
+    def read(cls, edge_index: Any, num_users: int, num_items: int, edge_type: EdgeType | None) -> _Nodes:
+        """Read any adjacency; its nodes are there."""
+        if isinstance(edge_index, HeteroData):
+            chosen = _only_type(edge_index, edge_type)
+            edges = edge_index[chosen].edge_index
+            first, second = (int(side.max()) + 1 if len(side) else 0 for side in edges)
+            fits, turned = first <= num_users and second <= num_items, first <= num_items and second <= num_users
+            if turned and not fits:
+                raise ValueError(
+                    f"edges {chosen} join {first} x {second} nodes, target is {num_users} x {num_items}: "
+                    f"edge_type leads from users to items, such as {(chosen[2], chosen[0])}"
+                )
+            return cls(edges, num_users, num_items, True)
+        if edge_type is not None:
+            raise ValueError("edge_type is for HeteroData")
+        edges = _edges(edge_index)
+        nodes = num_users + num_items
+        if edges.shape[1] and (int(edges.min()) < 0 or int(edges.max()) >= nodes):
+            raise ValueError(
+                f"edges hold nodes {int(edges.min())}..{int(edges.max())}, expected 0..{nodes - 1}: {num_users} users, "
+                f"then {num_items} items{_WHOLE}"
+            )
+        return cls(edges, num_users, num_items, False)
+
+    def check_sides(self, otherwise: str = "") -> None:
+        """Refuse edges that join two users or two items: then the numbering is another, and so is every number."""
+        if self.from_0:
+            return
+        within = self._within(self.num_users)
+        if not within.any():
+            return
+        example, u, i = self.edges[:, within][:, 0].tolist(), self.num_users, self.num_items
+        if u != i and not self._within(i).any():
+            cure = f"the graph has {i} users, then {u} items, so target must be {i} x {u}, not {u} x {i}"
+        else:
+            cure = f"items must be numbered from {u} on, train.to_edge_index(item_offset={u}, undirected=True)"
+        more = f" ({otherwise})" if otherwise else ""
+        raise ValueError(f"{int(within.sum())} edges join two users or two items, such as {example}: {cure}{more}")
+
+    def _within(self, num_users: int) -> Tensor:
+        """Which edges stay on one side, if so many nodes are users, bool [E]; self loops do not count."""
+        from_user, to_user = self.edges < num_users
+        within: Tensor = (from_user == to_user) & (self.edges[0] != self.edges[1])
+        return within
+
+    def interactions(self) -> Interactions:
+        """Return the edges from users to items."""
+        if self.from_0:
+            return Interactions.from_edge_index(self.edges, self.num_users, self.num_items)
+        chosen = self.edges[:, (self.edges[0] < self.num_users) & (self.edges[1] >= self.num_users)]
+        if self.edges.shape[1] and not chosen.shape[1]:
+            raise ValueError("no edge leads from a user to an item; the mirrored direction alone is not used")
+        return Interactions.from_edge_index(chosen, self.num_users, self.num_items, item_offset=self.num_users)
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -155,14 +215,32 @@ def _check_options(options: Mapping[str, Any]) -> None:
             )
 
 
+def _check_embed(embed: Any, model: nn.Module) -> None:
+    """Refuse what is no function of the model alone."""
+    what = "embed must be a function of the model alone; a graph stands within, lambda model: model(data)"
+    if embed is not None and not callable(embed):
+        raise TypeError(f"{what}, got {describe(embed)}")
+    try:
+        signature = None if embed is None else inspect.signature(embed)
+    except ValueError:  # written in C
+        return
+    try:
+        if signature is not None:
+            signature.bind(model)
+    except TypeError:
+        raise TypeError(f"{what}, got one of {signature}") from None
+
+
 def _only_type(data: HeteroData, edge_type: EdgeType | None) -> tuple[str, str, str]:
     """Return the type of the edges that is meant."""
     types: list[tuple[str, str, str]] = data.edge_types
     fitting = [each for each in types if edge_type in (None, each, (each[0], each[2]))]
     if len(fitting) != 1:
+        turned = [each for each in types if edge_type in (each[::-1], (each[2], each[0]))]
+        hint = f"; did you mean {turned[0]}?" if turned and not fitting else ""
         raise ValueError(
             "HeteroData needs edge_type, (user type, relation, item type) or, where that says it, (user type, item "
-            f"type), one of {types}, got {edge_type!r}"
+            f"type), one of {types}, got {edge_type!r}{hint}"
         )
     return fitting[0]
 

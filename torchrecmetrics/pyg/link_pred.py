@@ -109,7 +109,8 @@ class LinkPredCollection(RecMetricCollection):
         """Add a batch; costs one host sync unless `max_relevant` says how many labels a row has at most.
 
         Args:
-            pred_index_mat: integer [B, K], each row's items, best first, -1 = no more.
+            pred_index_mat: integer [B, K], each row's items, best first, -1 = no more; numbered as the labels are, so
+                less `num_users` where `LightGCN.recommend` made node numbers of them.
             edge_label_index: integer [2, E] or a pair of [E]: row in the batch, relevant item.
             edge_label_weight: number [E], the gains of the labels, which NDCG and `Recall(weighted=True)` read.
         """
