@@ -620,8 +620,10 @@ FLOORS = [  # what stands on one floor; the names are those of CONTRIBUTING.md's
     ("what a batch adds, options, state", ["panel.py", "options.py", "state.py"]),
     ("formulas", ["functional.py"]),
     ("where relevant items stand", ["ranking/"]),
+    ("rows, intervals, comparisons", ["analysis/"]),
     ("logs, interactions, ids", ["data/"]),
     ("counting over scores", ["kernels/"]),
+    ("columns of rows, tables", ["kept.py", "tables.py"]),
     ("the ground", ["checks.py", "arrays.py", "processes.py"]),
 ]
 
@@ -636,7 +638,7 @@ def floors(style: Style) -> Canvas:
     """Rooms of the package, a floor on the other."""
     tall = 0.5
     sheet = Canvas(style, 0.45 + (tall + 0.1) * len(FLOORS))
-    colours = ["muted", "muted", "green", "green", "green", "orange", "blue", "blue", "muted"]
+    colours = [*["muted"] * 2, *["green"] * 3, "orange", *["blue"] * 3, *["muted"] * 2]
     for floor, (idea, rooms) in enumerate(FLOORS):
         y = sheet.height - 0.1 - (tall + 0.1) * (floor + 1)
         sheet.text(0.5, y + tall / 2, idea, "muted")
