@@ -518,7 +518,10 @@ class Longest(SummedMetric):
     def summaries(cls, metrics, tallies, counts):
         both = zip(tallies, counts, strict=True)
         errors = Later(lambda *sums: torch.stack(sums).amin(1), *(tally.sums for tally in tallies))
-        return [Summary(tally.sums.max(), errors, errors, place, *numbers * 4) for place, (tally, numbers) in enumerate(both)]
+        return [
+            Summary(tally.sums.max(), errors, errors, place, *numbers * 4)
+            for place, (tally, numbers) in enumerate(both)
+        ]
 
     def update(self, tally):
         self.add(tally)
