@@ -623,7 +623,7 @@ FLOORS = [  # what stands on one floor; the names are those of CONTRIBUTING.md's
     ("rows, intervals, comparisons", ["analysis/"]),
     ("logs, interactions, ids", ["data/"]),
     ("counting over scores", ["kernels/"]),
-    ("columns of rows, tables", ["kept.py", "tables.py"]),
+    ("rows, tables and plots", ["kept.py", "tables.py", "plots.py"]),
     ("the ground", ["checks.py", "arrays.py", "processes.py"]),
 ]
 
