@@ -82,7 +82,9 @@ def _draw_dots(lines: Sequence[Line], ax: Axes | None) -> Drawn:
     """Draw values as dots, a label a row."""
     axes = _axes(ax, height=1.1 + 0.32 * len(lines))
     for row, line in enumerate(lines):
-        axes.errorbar(line.values, [row], xerr=_errors(line), fmt="o", ms=6, capsize=3, color="C0", label=line.label)
+        axes.errorbar(
+            line.values, [row], xerr=_errors(line), fmt="o", ms=6, capsize=3, color=_colour(0), label=line.label
+        )
     _rows(axes, [line.label for line in lines], ax is None)
     axes.set_xlabel(_says(lines, "value"))
     return _figure(axes), axes
@@ -137,7 +139,7 @@ def draw_forest(
     ends = min(finite) - room, max(finite) + room
     step = min(0.26, 0.8 / len(pairs))
     for place, pair in enumerate(pairs):
-        colour, marker = f"C{place}", _marker(place)
+        colour, marker = _colour(place), _marker(place)
         those = [each for each in differences if each.pair == pair]
         rows = [labels.index(each.label) + step * (place - (len(pairs) - 1) / 2) for each in those]
         for each, row in zip(those, rows, strict=True):
@@ -175,9 +177,9 @@ def draw_histogram(
     widest = max(map(abs, values), default=0.0) or 1.0
     edges = [widest * place / bins for place in range(bins + 1)]
     above, below = [v for v in values if v > 0], [v for v in values if v < 0]
-    axes.hist(above, edges, color="C0", label=sides[0])
+    axes.hist(above, edges, color=_colour(0), label=sides[0])
     axes.plot([], [], ls="none", label=sides[1])
-    axes.hist(below, [-edge for edge in reversed(edges)], color="C1", label=sides[2])
+    axes.hist(below, [-edge for edge in reversed(edges)], color=_colour(1), label=sides[2])
     axes.axvline(0, color=pyplot().rcParams["axes.edgecolor"], lw=1)
     axes.set(xlabel=xlabel, ylabel="rows", xlim=(-1.02 * widest, 1.02 * widest))
     _whole(axes.yaxis)
@@ -211,6 +213,12 @@ def _shift(axes: Axes, points: float) -> Any:
     from matplotlib.transforms import ScaledTranslation
 
     return ScaledTranslation(points / 72, 0, _figure(axes).dpi_scale_trans)
+
+
+def _colour(place: int) -> str:
+    """Return a colour of the user's style, now: "C0" would be that of whenever the figure is drawn."""
+    colours: list[str] = pyplot().rcParams["axes.prop_cycle"].by_key().get("color", ["C0"])
+    return colours[place % len(colours)]
 
 
 def _marker(place: int) -> str:
