@@ -611,6 +611,70 @@ def sampled(style: Style) -> Canvas:
     return sheet
 
 
+# ---------------------------------------------------------------------------------------------------- curve and forest
+
+PLANTED_USERS, PLANTED_ITEMS = 300, 400
+PLANTED_CUTOFFS = [1, 2, 5, 10, 20, 50, 100]
+
+
+@cache
+def planted() -> dict[str, trm.RecMetricCollection]:
+    """Three models whose relevant items are lifted by what their users have in common, and by what the model knows."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.rand(PLANTED_USERS, PLANTED_ITEMS, generator=generator)
+    target = torch.rand(PLANTED_USERS, PLANTED_ITEMS, generator=generator).argsort(1)[:, :3]
+    easy = torch.rand(PLANTED_USERS, 1, generator=generator)
+    found = {}
+    for model, lift in {"popularity": 0.0, "MF": 0.02, "LightGCN": 0.1}.items():
+        own = 0.8 * easy + (0.35 + lift) * torch.rand(PLANTED_USERS, 3, generator=generator)
+        collection = trm.RecMetricCollection(["HR", "NDCG", "Recall"], k=PLANTED_CUTOFFS, keep_rows=True)
+        collection.update(scores.scatter(1, target, own), target, row_ids=torch.arange(PLANTED_USERS))
+        collection.compute()
+        found[model] = collection
+    return found
+
+
+def curve_numbers() -> dict[str, Any]:
+    """NDCG of two planted models at all cut-offs, with its band."""
+    return {model: planted()[model].curve("NDCG") for model in ("popularity", "LightGCN")}
+
+
+def forest_numbers() -> trm.Comparison:
+    """Comparison of the planted models with the first one."""
+    shown = [f"{name}@{k}" for k in (10, 50) for name in ("HR", "NDCG", "Recall")]
+    runs = {
+        model: trm.Rows({label: found.rows.values[label] for label in shown}, found.rows.ids)
+        for model, found in planted().items()
+    }
+    return trm.compare(runs, baseline="popularity", resamples=2000)
+
+
+def themed(style: Style) -> Any:
+    """Let the library's own plots take the style's colours."""
+    inks = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
+    hues = [style.blue, style.orange, style.green]
+    settings = {**dict.fromkeys(inks, style.ink), "axes.edgecolor": style.muted, "grid.color": style.muted}
+    return matplotlib.rc_context({**settings, "axes.prop_cycle": matplotlib.cycler(color=hues)})
+
+
+def curve(style: Style) -> Canvas:
+    """NDCG of two planted models against k, each with a band that holds at all k together."""
+    with themed(style):
+        sheet = Canvas(style, 4.6)
+        axes = sheet.axes(0.95, 0.8, 5.9, 3.3)
+        for model, found in curve_numbers().items():
+            found.plot(axes, label=model)
+    return sheet
+
+
+def forest(style: Style) -> Canvas:
+    """Two planted models against a third: differences of six metrics with their intervals."""
+    with themed(style):
+        sheet = Canvas(style, 4.6)
+        forest_numbers().plot(sheet.axes(1.35, 0.8, 4.5, 3.3))
+    return sheet
+
+
 # --------------------------------------------------------------------------------------------------------------- floors
 
 FLOORS = [  # what stands on one floor; the names are those of CONTRIBUTING.md's table
@@ -620,8 +684,10 @@ FLOORS = [  # what stands on one floor; the names are those of CONTRIBUTING.md's
     ("what a batch adds, options, state", ["panel.py", "options.py", "state.py"]),
     ("formulas", ["functional.py"]),
     ("where relevant items stand", ["ranking/"]),
+    ("rows, intervals, comparisons", ["analysis/"]),
     ("logs, interactions, ids", ["data/"]),
     ("counting over scores", ["kernels/"]),
+    ("rows, tables and plots", ["kept.py", "tables.py", "plots.py"]),
     ("the ground", ["checks.py", "arrays.py", "processes.py"]),
 ]
 
@@ -636,7 +702,7 @@ def floors(style: Style) -> Canvas:
     """Rooms of the package, a floor on the other."""
     tall = 0.5
     sheet = Canvas(style, 0.45 + (tall + 0.1) * len(FLOORS))
-    colours = ["muted", "muted", "green", "green", "green", "orange", "blue", "blue", "muted"]
+    colours = [*["muted"] * 2, *["green"] * 3, "orange", *["blue"] * 3, *["muted"] * 2]
     for floor, (idea, rooms) in enumerate(FLOORS):
         y = sheet.height - 0.1 - (tall + 0.1) * (floor + 1)
         sheet.text(0.5, y + tall / 2, idea, "muted")
@@ -660,6 +726,8 @@ PICTURES: dict[str, Callable[[Style], Canvas]] = {
     "cost": cost,
     "blocks": blocks,
     "sampled": sampled,
+    "curve": curve,
+    "forest": forest,
     "floors": floors,
 }
 

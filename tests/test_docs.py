@@ -26,6 +26,7 @@ def test_docstrings():
     shown = {name.removeprefix("torchrecmetrics.") for name, examples in tried.items() if examples}
     assert shown == {
         "analysis.comparison",
+        "analysis.differences",
         "analysis.intervals",
         "analysis.rows",
         "collection",

@@ -133,6 +133,25 @@ class TestNumbers:
         assert a["full"] > b["full"]
         assert a["sampled"][at] < b["sampled"][at]
 
+    def test_curve(self, pictures):
+        """What the alt text says: one above the other, and where the bands touch."""
+        weak, strong = pictures.curve_numbers().values()
+        assert weak.k == strong.k == tuple(pictures.PLANTED_CUTOFFS)
+        assert all(b > a for a, b in zip(weak.values, strong.values, strict=True))
+        apart = [low > high for high, low in zip(weak.high, strong.low, strict=True)]
+        assert apart == [True] * 7
+
+    def test_forest(self, pictures):
+        found = pictures.forest_numbers().results
+        assert len(found) == 12
+        assert {each.run for each in found if each.adjusted_low > 0} == {"LightGCN"}
+        assert all(each.adjusted_low < 0 < each.adjusted_high for each in found if each.run == "MF")
+        users = pictures.planted()
+        x, y = (users[model].rows.values["HR@10"] for model in ("LightGCN", "popularity"))
+        assert next(e for e in found if (e.label, e.run) == ("HR@10", "LightGCN")).difference == pytest.approx(
+            ((x.sum() - y.sum()) / pictures.PLANTED_USERS).item()
+        )
+
     def test_cost(self, pictures):
         assert [panel["varied"] for panel in pictures.cost_numbers()] == list(pictures.COST_AXES)
         assert all(panel["us_per_row"].keys() == pictures.COST_LINES.keys() for panel in pictures.cost_numbers())

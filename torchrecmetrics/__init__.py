@@ -2,6 +2,7 @@
 
 from torchrecmetrics import metrics
 from torchrecmetrics.analysis.comparison import Comparison, compare
+from torchrecmetrics.analysis.differences import differences
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import Audit, audit
@@ -31,6 +32,7 @@ __all__ = [
     "Vocabulary",
     "audit",
     "compare",
+    "differences",
     "evaluate",
     "evaluate_lists",
     "get_topk_ranks",

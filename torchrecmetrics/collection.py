@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -16,6 +17,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from torchrecmetrics import metrics as _metrics
+from torchrecmetrics.analysis.curves import Curve, Point, curve_of, plot_points
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.data.interactions import Batch
@@ -23,6 +25,7 @@ from torchrecmetrics.kept import KeptRows, RowKeys, all_gather
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import MetricOptions, check_spelling
 from torchrecmetrics.panel import BatchRows, Panel
+from torchrecmetrics.plots import draw_steps
 from torchrecmetrics.ranking import Exclude, Needs, Ranking
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
@@ -294,6 +297,81 @@ class RecMetricCollection(MetricCollection):
         """Return the standard error of what the last `compute` gave for every member, under its key."""
         return {key: member.standard_error() for key, member in zip(self.keys(), self.members, strict=True)}
 
+    @property
+    def points(self) -> list[Point]:
+        """What the last `compute` found for each member, in the order of the keys."""
+        labels = zip(self.keys(), self.keys(keep_base=True), self.members, strict=True)
+        return [_point(key, label, member) for key, label, member in labels]
+
+    def plot(self, val: Any = None, ax: Any = None, together: bool = True) -> Any:
+        """Plot all values in one figure: against k with 95 % intervals, a line a metric.
+
+        Metrics without a cut-off lie across. Where there is one cut-off, every key has a row and a dot.
+
+        Args:
+            val: values as `compute` or `forward` returns them, of which no interval is known; or a list of them, one a
+                step; None = what `compute` gives.
+            ax: matplotlib axes; None = a new figure.
+            together: False: a figure a metric, as torchmetrics' collections have them; `ax` is then a list of axes.
+
+        Returns:
+            Figure and axes; with `together=False` a list of both.
+
+        Raises:
+            ImportError: without matplotlib.
+            ValueError: for values that lack a key.
+        """
+        if not together:
+            if val is not None:
+                return super().plot(val, ax, together=False)
+            axes = [None] * len(self.members) if ax is None else ax
+            return [member.plot(ax=each) for member, each in zip(self.members, axes, strict=True)]
+        if val is None:
+            self.compute()
+            return plot_points(self.points, ax)
+        keys, several = [*self.keys()], [val] if isinstance(val, Mapping) else val
+        for one in several:
+            if not isinstance(one, Mapping):
+                raise TypeError(f"val must be values by key, or a list of these, got {describe(one)}")
+            if missing := [key for key in keys if key not in one]:
+                raise ValueError(f"val has no value of {missing[0]!r}; it holds {', '.join(map(str, one))}")
+        if several is val:
+            return draw_steps({key: [float(one[key]) for one in several] for key in keys}, ax)
+        labels = zip(keys, self.keys(keep_base=True), self.members, strict=True)
+        return plot_points([_point(key, label, m, float(val[key])) for key, label, m in labels], ax)
+
+    def curve(self, name: str, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Curve:
+        """Return a metric's value at each of its cut-offs, with a band that holds at all of them together.
+
+        It is made of the intervals of `confidence_interval`, at a higher level. From sums alone that is Bonferroni's,
+        1 - (1 - level) / K. Where rows are kept, it is at most as high, and says how much the K values depend on each
+        other: of each resample of the rows (or clusters), the largest deviation over all k counts, in units of the
+        resample's own standard error.
+
+        Args:
+            name: of the metric without cut-off, "NDCG" or "NDCG-exponential".
+            level: of confidence, for all cut-offs together.
+            resamples: how many, where rows are kept.
+            seed: of the hash of ids.
+
+        Raises:
+            ValueError: for an unknown name, a metric without a cut-off.
+
+        Source: Montiel Olea and Plagborg-Møller, Simultaneous confidence bands: theory, implementation, and an
+        application to SVARs, Journal of Applied Econometrics 34, 2019.
+
+        Examples:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> collection = trm.RecMetricCollection("HR", k=[1, 2], keep_rows=True)
+            >>> collection.update(torch.tensor([1, 2, 3, 3] * 25))
+            >>> curve = collection.curve("HR")
+            >>> curve.k, curve.values
+            ((1, 2), (0.25, 0.5))
+        """
+        self.compute()
+        return curve_of(self.points, name, self._rows if self.keep_rows else None, level, resamples, seed)
+
     def merge_state(self, other: RecMetricCollection) -> None:
         """Add the state of a collection of the same metrics, made with the same options; all members, or none."""
         if not isinstance(other, RecMetricCollection):
@@ -394,6 +472,17 @@ class RecMetricCollection(MetricCollection):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._adopt()
+
+
+def _point(key: str, label: str, metric: RankingMetric, value: float | None = None) -> Point:
+    """Return what a metric's last `compute` found; or a value, of which no more is known."""
+    if value is not None:
+        return Point(key, label, metric.name, metric.k, value, math.nan, math.nan, metric.bounds, 0)
+    found = metric.last_summary()
+    error = found.standard_error.item()
+    return Point(
+        key, label, metric.name, metric.k, found.value.item(), error, found.size, metric.bounds, found.num_users
+    )
 
 
 def _members(

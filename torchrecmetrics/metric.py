@@ -34,6 +34,7 @@ from torchrecmetrics.options import (
     label_part,
 )
 from torchrecmetrics.panel import Panel
+from torchrecmetrics.plots import draw_interval
 from torchrecmetrics.ranking import Exclude, Needs, Overlap, Ranking, Rules, Ties
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
@@ -310,6 +311,24 @@ class RankingMetric(SummedMetric):
         """
         found = self.last_summary()
         return interval(found.value.item(), found.standard_error.item(), found.size, self.bounds, level, method)
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Plot the value with its 95 % interval; or values that are passed, as other torchmetrics metrics do.
+
+        Args:
+            val: a value, or a sequence of them, one a step; None = what `compute` gives.
+            ax: matplotlib axes; None = a new figure.
+
+        Returns:
+            Figure and axes.
+
+        Raises:
+            ImportError: without matplotlib.
+        """
+        figure, axes = super().plot(val, ax)
+        if val is None:
+            draw_interval(axes, self.last_summary().value.item(), self.confidence_interval(), self.label)
+        return figure, axes
 
     # ------------------------------------------------------------------------------------------------- update, compute
 

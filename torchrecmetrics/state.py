@@ -17,6 +17,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrecmetrics.arrays import float_dtype
 from torchrecmetrics.checks import describe
+from torchrecmetrics.plots import pyplot
 
 
 class Tally(NamedTuple):
@@ -184,8 +185,10 @@ class SummedMetric(Metric):
         return self
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plot the value, or a sequence of values, as other torchmetrics metrics do (needs matplotlib)."""
-        return self._plot(val, ax)
+        """Plot the value, or a sequence of values, as other torchmetrics metrics do."""
+        pyplot()  # torchmetrics' own message does not name our extra
+        drawn: tuple[Any, Any] = self._plot(val, ax)
+        return drawn[1].figure, drawn[1]
 
     def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
         return update  # counts updates itself, after they succeeded

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,7 +27,11 @@ from torchrecmetrics.analysis.rows import check_seed
 from torchrecmetrics.analysis.student import quantile
 from torchrecmetrics.checks import check_choice, check_k, nearest
 from torchrecmetrics.data.frames import frame_of
+from torchrecmetrics.plots import Difference, Drawn, draw_forest
 from torchrecmetrics.tables import filled, latex, markdown, texts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _POWER = 0.8
 _LEFT = ("label", "run", "against")
@@ -143,6 +147,32 @@ class Comparison:
         """Return a LaTeX tabular with the rules of booktabs, without columns that hold nothing."""
         columns = filled(self.to_dict())
         return latex([*columns], texts(columns), _LEFT)
+
+    def plot(self, ax: Axes | None = None) -> Drawn:
+        """Draw a forest plot: each difference with its interval (thick) and the corrected one (thin), a colour a pair.
+
+        Where there is a margin, a broken line stands at its end.
+
+        Args:
+            ax: matplotlib axes; None = a new figure, as high as the labels need.
+
+        Returns:
+            Figure and axes.
+
+        Raises:
+            ImportError: without matplotlib.
+        """
+        corrected = self.correction != "none" and len(self.results) > 1
+        title = f"{100 * self.level:g} % intervals"
+        if corrected:
+            title += f", thin: corrected for {len(self.results)} comparisons"
+        found = [
+            Difference(
+                r.label, f"{r.run} - {r.against}", r.difference, (r.low, r.high), (r.adjusted_low, r.adjusted_high)
+            )
+            for r in self.results
+        ]
+        return draw_forest(found, title, corrected, self.margin, ax)
 
     def __str__(self) -> str:
         header, *lines = self._cells()

@@ -119,8 +119,7 @@ class Paired:
         means = {key: torch.stack(values).mean(0) for key, values in run_values.items()}
         for (one, other), label in product(self.pairs, self.labels):
             x, y = means[one, label], means[other, label]
-            difference = x - y
-            difference = difference.masked_fill(difference.abs() <= _EQUAL * torch.maximum(x.abs(), y.abs()), 0)
+            difference = _less(x, y)
             if (one, other, label) in self._own:
                 scales = self._own[one, other, label]
                 w, wx = self._weighed(one, label, rows, run_values[one, label], scales)
@@ -137,6 +136,14 @@ class Paired:
             differences.append(weighted)
             all_weights.append(weights)
         return torch.stack(better, 1), torch.stack(differences, 1), torch.stack(all_weights, 1)
+
+    def differences(self, pair: tuple[str, str], label: str) -> Tensor:
+        """Return x - y of the rows that a pair has, in the first run's order, float64 [used]."""
+        everything = torch.arange(len(self.first), device="cpu")
+        x, y = (torch.stack([self._values(run, label, everything) for run in self.runs[name]]).mean(0) for name in pair)
+        weights = [self._own_weights(run, label, everything) for name in pair for run in self.runs[name]]
+        difference = _less(x, y)
+        return difference[~difference.isnan() & (torch.stack(weights) > 0).any(0)]
 
     def _rows_in(self, run: Rows, rows: Tensor) -> Tensor:
         """Return where rows of the first run stand in another one."""
@@ -187,6 +194,12 @@ class Paired:
             weights = torch.stack([self._own_weights(run, label, everything) for run in side]) * ~undefined
             found.append(((weights * several.nan_to_num()).sum(1) / weights.sum(1)).tolist())
         return found[0], found[1]
+
+
+def _less(x: Tensor, y: Tensor) -> Tensor:
+    """Return x - y, 0 where that is rounding."""
+    difference = x - y
+    return difference.masked_fill(difference.abs() <= _EQUAL * torch.maximum(x.abs(), y.abs()), 0)
 
 
 def _listed(runs: Runs) -> dict[str, list[Rows]]:

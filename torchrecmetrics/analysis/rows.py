@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.intervals import check_level
-from torchrecmetrics.analysis.resampling import chunked, hashes, one_thread, resampled_sums
+from torchrecmetrics.analysis.resampling import Units, chunked, hashes, one_thread, resampled_sums
 from torchrecmetrics.checks import check_choice, check_k, describe, nearest
 from torchrecmetrics.data.frames import frame_of, needed
 from torchrecmetrics.data.ids import Ids, read_ids
@@ -185,19 +185,13 @@ class Rows:
         layout = Layout.of(self)
         labels = [*self.values]
 
-        def units() -> Iterator[tuple[Tensor, Tensor]]:
-            for rows, sums in layout.pieces():
-                parts = [self._weighed(label, rows) for label in labels]
-                columns = torch.stack([*(wx for _, wx in parts), *(w for w, _ in parts)], 1)
-                yield sums.keys, sums(columns)
-
-        found = resampled_sums(units(), 2 * len(labels), resamples, seed)
+        found = resampled_sums(self.units(labels, layout), 2 * len(labels), resamples, seed)
         means = found[:, : len(labels)] / found[:, len(labels) :]
-        totals = torch.stack([values.sum(0) for _, values in units()]).sum(0).view(2, -1)
+        totals = torch.stack([values.sum(0) for _, values in self.units(labels, layout)]).sum(0).view(2, -1)
         centre = totals[0] / totals[1]
         squares = cubes = torch.zeros(len(labels), dtype=torch.float64, device="cpu")
         used = torch.zeros(len(labels), dtype=torch.int64, device="cpu")
-        for _, values in units():
+        for _, values in self.units(labels, layout):
             wx, w = values.view(len(values), 2, len(labels)).unbind(1)
             d = wx - w * centre
             squares, cubes, used = squares + d.square().sum(0), cubes + d.pow(3).sum(0), used + (w > 0).sum(0)
@@ -208,6 +202,13 @@ class Rows:
             else (float("nan"), float("nan"))
             for i, label in enumerate(labels)
         }
+
+    def units(self, labels: Sequence[str], layout: Layout) -> Units:
+        """Yield keys of units, and sums of w x and of w of some labels, piece by piece: [units, 2 * labels]."""
+        for rows, sums in layout.pieces():
+            parts = [self._weighed(label, rows) for label in labels]
+            columns = torch.stack([*(wx for _, wx in parts), *(w for w, _ in parts)], 1)
+            yield sums.keys, sums(columns)
 
     def _weighed(self, label: str, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return w and w x of some rows, 0 where x is undefined."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
+from torchrecmetrics.analysis.curves import Curve, curve_of, plot_points
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words, nearest
 from torchrecmetrics.collection import Metrics, RecMetricCollection
@@ -39,10 +40,12 @@ from torchrecmetrics.evaluation.scoring import (
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
+from torchrecmetrics.plots import Drawn
 from torchrecmetrics.processes import together
 from torchrecmetrics.ranking import Ranking
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from typing_extensions import Unpack
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -90,7 +93,7 @@ class Evaluation(dict[str, Tensor], Exported):
     ) -> None:
         super().__init__(collection.compute())
         first = collection.members[0].last_summary()
-        self._names = [(metric.name, metric.k, metric.num_users) for metric in collection.members]
+        self._points = collection.points
         self.num_unserved: int = num_unserved
         self.num_left_out: int = num_left_out
         self.num_unknown: int = num_unknown
@@ -137,13 +140,41 @@ class Evaluation(dict[str, Tensor], Exported):
             raise ValueError("rows are kept with keep_rows=True")
         return self._rows
 
+    def plot(self, ax: Axes | None = None) -> Drawn:
+        """Plot all values in one figure, against k with 95 % intervals: as `RecMetricCollection.plot`.
+
+        Args:
+            ax: matplotlib axes; None = a new figure.
+
+        Returns:
+            Figure and axes.
+
+        Raises:
+            ImportError: without matplotlib.
+        """
+        return plot_points(self._points, ax)
+
+    def curve(self, name: str, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Curve:
+        """Return a metric's value at each of its cut-offs, with a band for all together: `RecMetricCollection.curve`.
+
+        Args:
+            name: of the metric without cut-off, "NDCG" or "NDCG-exponential".
+            level: of confidence, for all cut-offs together.
+            resamples: how many, where rows are kept.
+            seed: of the hash of ids.
+
+        Raises:
+            ValueError: for an unknown name, a metric without a cut-off.
+        """
+        return curve_of(self._points, name, self._rows, level, resamples, seed)
+
     def result_rows(self) -> list[ResultRow]:
         """Return a row for each metric and cut-off."""
         rows = []
-        for (key, value), (name, k, num_users) in zip(self.items(), self._names, strict=True):
+        for (key, value), point in zip(self.items(), self._points, strict=True):
             low, high = (None if math.isnan(end) else end for end in self.confidence_intervals[key])
             error = self.standard_errors[key].item()
-            rows.append(ResultRow(name, k, None, value.item(), error, low, high, num_users))
+            rows.append(ResultRow(point.name, point.k, None, value.item(), error, low, high, point.num_users))
         return rows
 
     def counts(self) -> dict[str, int]:

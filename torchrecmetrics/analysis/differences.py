@@ -1,0 +1,93 @@
+"""`differences`: two runs row by row, and their histogram."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from torchrecmetrics.analysis.pairing import Paired, Runs
+from torchrecmetrics.checks import check_k, nearest
+from torchrecmetrics.plots import Drawn, draw_histogram
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, eq=False)
+class Differences:
+    """How much more each row is worth to one run than to another: `plot` draws their histogram."""
+
+    label: str
+    run: str
+    against: str
+    values: Tensor
+    """Of `run` less `against`, float64 [n]: rows that are defined in both."""
+
+    @property
+    def wins(self) -> int:
+        """Rows in which `run` is better, as in `compare`."""
+        return int((self.values > 0).sum())
+
+    @property
+    def ties(self) -> int:
+        """Rows that are worth the same."""
+        return int((self.values == 0).sum())
+
+    @property
+    def losses(self) -> int:
+        """Rows in which `run` is worse."""
+        return int((self.values < 0).sum())
+
+    def __repr__(self) -> str:
+        counts = f"{self.wins} won, {self.ties} tied, {self.losses} lost"
+        return f"Differences({self.label}, {self.run} - {self.against}: {counts})"
+
+    def plot(self, ax: Axes | None = None, bins: int = 20) -> Drawn:
+        """Draw a histogram of the differences, those above 0 and below; equal rows stand in the legend alone.
+
+        Args:
+            ax: matplotlib axes; None = a new figure.
+            bins: on each side of 0.
+
+        Returns:
+            Figure and axes.
+
+        Raises:
+            ImportError: without matplotlib.
+            ValueError: for no bins.
+        """
+        bins, rows = check_k(bins, "bins"), len(self.values)
+        shares = [f"{number / rows:.1%}" if rows else "0 rows" for number in (self.wins, self.ties, self.losses)]
+        sides = (f"{self.run} better: {shares[0]}", f"equal: {shares[1]}", f"{self.against} better: {shares[2]}")
+        name = f"{self.label}, {self.run} - {self.against}"
+        return draw_histogram(self.values.tolist(), sides, name, bins, ax)
+
+
+def differences(runs: Runs, label: str) -> Differences:
+    """Return what two runs differ by in every row, the second less the first.
+
+    Args:
+        runs: two of them, as `compare` takes them; several of one name are averaged row by row.
+        label: of the metric.
+
+    Raises:
+        TypeError: for runs that are no `Rows`.
+        ValueError: for other than two runs, an unknown label, and runs that do not pair, as in `compare`.
+
+    Example:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> ids = torch.arange(50)
+        >>> pop, gcn = (trm.Rows({"HR@10": (ids % n == 0).double()}, ids) for n in (4, 3))
+        >>> trm.differences({"pop": pop, "gcn": gcn}, "HR@10")
+        Differences(HR@10, gcn - pop: 12 won, 30 tied, 8 lost)
+    """
+    paired = Paired(runs)
+    if len(paired.runs) != 2:
+        raise ValueError(f"differences are those of two runs, got {len(paired.runs)}: {', '.join(paired.runs)}")
+    if label not in paired.labels:
+        raise ValueError(f"no label {label!r}{nearest(str(label), paired.labels)}")
+    against, run = paired.runs
+    return Differences(label, run, against, paired.differences((run, against), label))

@@ -1,0 +1,314 @@
+"""Pictures of values, intervals and differences: plain numbers and labels as matplotlib draws them (extra `plot`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Drawn: TypeAlias = "tuple[Figure, Axes]"
+
+_MARKERS = "osD^vPX"
+_LEGEND = 16
+"""Lines of a legend, before it gets another column."""
+_SPREAD = 20
+"""From where on cut-offs stand on a logarithmic axis: the largest as a multiple of the least."""
+
+
+class Line(NamedTuple):
+    """Values of one metric with their intervals, one a cut-off; or a single one that has no cut-off."""
+
+    label: str
+    k: Sequence[int]
+    """Ascending; empty = no cut-off."""
+    values: Sequence[float]
+    low: Sequence[float]
+    """nan = nothing is known."""
+    high: Sequence[float]
+
+
+class Difference(NamedTuple):
+    """A difference of two runs, with its intervals."""
+
+    label: str
+    pair: str
+    value: float
+    interval: tuple[float, float]
+    adjusted: tuple[float, float]
+
+
+def pyplot() -> Any:
+    """Import matplotlib.pyplot.
+
+    Raises:
+        ImportError: if it is not installed; names the extra.
+    """
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install 'torchrecmetrics[plot]'") from error
+    return plt
+
+
+def draw_lines(lines: Sequence[Line], ax: Axes | None) -> Drawn:
+    """Draw values against k, a line a metric, those without a cut-off across; all as dots where there is one k."""
+    if len({k for line in lines for k in line.k}) < 2:
+        return _draw_dots(lines, ax)
+    axes = _axes(ax)
+    against, across = [line for line in lines if line.k], [line for line in lines if not line.k]
+    step = min(4.0, 24 / len(against))  # points, so that intervals at one k stand side by side
+    for place, line in enumerate(against):
+        how: dict[str, Any] = {"marker": _marker(place), "ms": 5, "lw": 1.6, "elinewidth": 1.2, "capsize": 2.5}
+        drawn = axes.errorbar(line.k, line.values, _errors(line), label=line.label, zorder=3, **how)
+        shifted = axes.transData + _shift(axes, step * (place - (len(against) - 1) / 2))
+        for part in drawn.get_children():  # not before: limits are those of what does not move
+            part.set_transform(shifted)
+    for line in across:
+        whole = axes.get_yaxis_transform()
+        (level,) = axes.plot([0, 1], [line.values[0]] * 2, ls="--", lw=1.4, label=line.label, transform=whole)
+        if not math.isnan(line.low[0]):
+            axes.axhspan(line.low[0], line.high[0], color=level.get_color(), alpha=0.12, lw=0)
+    _axis_of_k(axes, {k for line in against for k in line.k})
+    axes.set_ylabel(_says(lines, "value"))
+    _legend(axes, ax is None)
+    return _figure(axes), axes
+
+
+def _draw_dots(lines: Sequence[Line], ax: Axes | None) -> Drawn:
+    """Draw values as dots, a label a row."""
+    axes = _axes(ax, height=1.1 + 0.32 * len(lines))
+    for row, line in enumerate(lines):
+        axes.errorbar(
+            line.values, [row], xerr=_errors(line), fmt="o", ms=6, capsize=3, color=_colour(0), label=line.label
+        )
+    _rows(axes, [line.label for line in lines], ax is None)
+    axes.set_xlabel(_says(lines, "value"))
+    return _figure(axes), axes
+
+
+def draw_steps(values: Mapping[str, Sequence[float]], ax: Axes | None) -> Drawn:
+    """Draw how values changed from step to step, a line a metric."""
+    axes = _axes(ax)
+    for place, (label, several) in enumerate(values.items()):
+        axes.plot(range(len(several)), several, marker=_marker(place), ms=5, lw=1.6, label=label)
+    _whole(axes.xaxis)
+    axes.set(xlabel="step", ylabel="value")
+    axes.grid(axis="y", alpha=0.3)
+    _legend(axes, ax is None)
+    return _figure(axes), axes
+
+
+def draw_interval(ax: Axes, value: float, interval: tuple[float, float], label: str) -> None:
+    """Draw the interval of the single value that torchmetrics has drawn at 0."""
+    line = Line(label, (), [value], [interval[0]], [interval[1]])
+    ax.errorbar([0], [value], _errors(line), fmt="none", capsize=5, elinewidth=1.6, color=ax.lines[-1].get_color())
+    ax.set_ylabel(label)
+
+
+def draw_band(line: Line, ylabel: str, title: str, ax: Axes | None) -> Drawn:
+    """Draw values against k with a band; the legend has what is labelled."""
+    axes = _axes(ax)
+    name = line.label or "_"
+    (drawn,) = axes.plot(line.k, line.values, marker=_marker(len(axes.lines)), ms=5, lw=1.8, label=name)
+    colour = drawn.get_color()
+    if len(line.k) > 1:
+        axes.fill_between(line.k, line.low, line.high, color=colour, alpha=0.18, lw=0)
+    else:
+        axes.errorbar(line.k, line.values, _errors(line), fmt="none", capsize=3, color=colour)
+    _axis_of_k(axes, set(line.k))
+    axes.set_ylabel(ylabel)
+    axes.set_title(title, fontsize="medium", loc="left")
+    _legend(axes, ax is None)
+    return _figure(axes), axes
+
+
+def draw_forest(
+    differences: Sequence[Difference], title: str, corrected: bool, margin: float | None, ax: Axes | None
+) -> Drawn:
+    """Draw differences with their intervals, labels from top to bottom, a colour a pair."""
+    labels = list(dict.fromkeys(each.label for each in differences))
+    pairs = list(dict.fromkeys(each.pair for each in differences))
+    axes = _axes(ax, height=1.3 + max(0.32, 0.2 * len(pairs)) * len(labels))
+    known = [end for each in differences for end in (each.value, *each.interval, *each.adjusted)]
+    finite = [0.0, *(end for end in known if math.isfinite(end))] + ([] if margin is None else [-margin])
+    room = 0.06 * (max(finite) - min(finite) or 1.0)
+    ends = min(finite) - room, max(finite) + room
+    step = min(0.26, 0.8 / len(pairs))
+    for place, pair in enumerate(pairs):
+        colour, marker = _colour(place), _marker(place)
+        those = [each for each in differences if each.pair == pair]
+        rows = [labels.index(each.label) + step * (place - (len(pairs) - 1) / 2) for each in those]
+        for each, row in zip(those, rows, strict=True):
+            if corrected:
+                axes.plot(_cut(each.adjusted, ends), [row, row], color=colour, lw=1, zorder=2)
+            axes.plot(_cut(each.interval, ends), [row, row], color=colour, lw=3, solid_capstyle="butt", zorder=2)
+        how: dict[str, Any] = {"ls": "none", "marker": marker, "color": colour, "ms": 6.5, "mew": 0}
+        axes.plot([each.value for each in those], rows, label=pair, zorder=3, **how)
+    neutral = pyplot().rcParams["axes.edgecolor"]
+    axes.axvline(0, color=neutral, lw=1, zorder=1)
+    if margin is not None:
+        axes.axvline(-margin, color=neutral, lw=1, ls="--", zorder=1, label=f"margin {margin:g}")
+    _rows(axes, labels, ax is None)
+    axes.set_xlim(*ends)
+    axes.set_xlabel("difference" if len(pairs) > 1 else pairs[0])
+    axes.set_title(title, fontsize="medium", loc="left")
+    if len(pairs) > 1 or margin is not None:
+        _legend(axes, ax is None)
+    return _figure(axes), axes
+
+
+def draw_histogram(
+    values: Sequence[float], sides: tuple[str, str, str], xlabel: str, bins: int, ax: Axes | None
+) -> Drawn:
+    """Draw how often differences of which size are, those above 0 and those below in two colours; 0 is only told.
+
+    Args:
+        values: of rows.
+        sides: what the legend says of those above 0, at 0 and below.
+        xlabel: what they are differences of.
+        bins: on each side.
+        ax: where; None = a figure of its own.
+    """
+    axes = _axes(ax)
+    widest = max(map(abs, values), default=0.0) or 1.0
+    edges = [widest * place / bins for place in range(bins + 1)]
+    above, below = [v for v in values if v > 0], [v for v in values if v < 0]
+    axes.hist(above, edges, color=_colour(0), label=sides[0])
+    axes.plot([], [], ls="none", label=sides[1])
+    axes.hist(below, [-edge for edge in reversed(edges)], color=_colour(1), label=sides[2])
+    axes.axvline(0, color=pyplot().rcParams["axes.edgecolor"], lw=1)
+    axes.set(xlabel=xlabel, ylabel="rows", xlim=(-1.02 * widest, 1.02 * widest))
+    _whole(axes.yaxis)
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    handles, labels = axes.get_legend_handles_labels()
+    order = [labels.index(side) for side in sides]
+    _legend(axes, ax is None, [handles[place] for place in order])
+    return _figure(axes), axes
+
+
+def _axes(ax: Axes | None, height: float | None = None) -> Axes:
+    """Return the axes that were given, or those of a new figure, which makes room for a legend outside."""
+    plt = pyplot()
+    if ax is not None:
+        if not hasattr(ax, "errorbar"):
+            raise TypeError(f"ax must be matplotlib axes, got {type(ax).__name__}")
+        return ax
+    size = plt.rcParams["figure.figsize"]
+    made: Axes = plt.subplots(figsize=(size[0], size[1] if height is None else height), layout="constrained")[1]
+    return made
+
+
+def _figure(axes: Axes) -> Figure:
+    figure: Figure = axes.figure  # type: ignore[assignment]  # of a subfigure it has what matters, too
+    return figure
+
+
+def _shift(axes: Axes, points: float) -> Any:
+    """Return what moves to the right by so many points."""
+    from matplotlib.transforms import ScaledTranslation
+
+    return ScaledTranslation(points / 72, 0, _figure(axes).dpi_scale_trans)
+
+
+def _colour(place: int) -> str:
+    """Return a colour of the user's style, now: "C0" would be that of whenever the figure is drawn."""
+    colours: list[str] = pyplot().rcParams["axes.prop_cycle"].by_key().get("color", ["C0"])
+    return colours[place % len(colours)]
+
+
+def _marker(place: int) -> str:
+    return _MARKERS[place % len(_MARKERS)]
+
+
+def _errors(line: Line) -> list[list[float]]:
+    """Return how far the interval reaches down and up from each value; nan = there is none."""
+    down = [_above(value, low) for value, low in zip(line.values, line.low, strict=True)]
+    return [down, [_above(high, value) for value, high in zip(line.values, line.high, strict=True)]]
+
+
+def _above(high: float, low: float) -> float:
+    """Return how much higher one is; rounding is none."""
+    return max(high - low, 0.0)  # nan stays: it is the first
+
+
+def _says(lines: Sequence[Line], what: str) -> str:
+    """Say of intervals that they are there."""
+    known = any(not math.isnan(low) for line in lines for low in line.low)
+    return f"{what}, 95 % interval" if known else what
+
+
+def _cut(interval: tuple[float, float], ends: tuple[float, float]) -> list[float]:
+    """Return an interval as far as it can be seen."""
+    return [max(interval[0], ends[0]), min(interval[1], ends[1])]
+
+
+def _rows(axes: Axes, labels: Sequence[str], ours: bool) -> None:
+    """Write labels from top to bottom."""
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_axisbelow(True)
+    if ours:
+        _widen(axes, max(0.0, _inches(labels) - 1))
+
+
+def _axis_of_k(axes: Axes, cutoffs: set[int]) -> None:
+    """Put cut-offs, and those that stand there already, on the axis: as many as can be read."""
+    from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
+
+    before = axes.xaxis.get_major_locator()
+    known = {int(k) for k in before.tick_values(0, 0)} if isinstance(before, FixedLocator) else set()
+    every = sorted(cutoffs | known, reverse=True)
+    most, least = every[0], every[-1]
+    scale: Callable[[float], float] = math.log if most >= _SPREAD * least else float
+    apart = 0.06 * (scale(most) - scale(least))
+    ticks = [most]
+    for k in every[1:]:
+        if scale(ticks[-1]) - scale(k) >= apart:
+            ticks.append(k)
+    if scale is math.log:
+        axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(ticks[::-1]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.set_xlabel("k")
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+
+
+def _whole(axis: Any) -> None:
+    """Put whole numbers on an axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _legend(axes: Axes, ours: bool, handles: Sequence[Any] | None = None) -> None:
+    """Write a legend beside the axes, where there is something to tell; a figure of ours grows by it."""
+    if handles is None:
+        # matplotlib's own order is by kind
+        handles = sorted(axes.get_legend_handles_labels()[0], key=lambda handle: not hasattr(handle, "has_yerr"))
+    if not handles:
+        return
+    labels = [str(handle.get_label()) for handle in handles]
+    columns = -(-len(labels) // _LEGEND)
+    axes.legend(handles, labels, ncols=columns, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+    if ours:
+        _widen(axes, columns * (_inches(labels) + 0.6))
+
+
+def _inches(labels: Sequence[str]) -> float:
+    """Return how wide the longest label is, about."""
+    return 0.008 * float(pyplot().rcParams["font.size"]) * max(map(len, labels))
+
+
+def _widen(axes: Axes, inches: float) -> None:
+    """Make a figure wider, so that the axes stay as wide."""
+    figure = _figure(axes)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width + inches, height)
