@@ -111,6 +111,36 @@ def test_history_and_complete(folder, capsys):
     assert "| 1.0000 |" in capsys.readouterr().out
 
 
+def test_overlap(folder, capsys):
+    """Pairs of both TRUTH and history are an error in the words of the command, or mean what --overlap says."""
+    pd.DataFrame({"user": ["al"], "item": ["y"]}).to_csv("had.csv", index=False)
+    (folder / "m.yaml").write_text("HR: {k: 1, validate_args: true}\nMRR: 2\n")
+    (folder / "own.yaml").write_text("HR: {k: 1, overlap: keep}\n")
+    for asked in (["-m", "HR@1", "-m", "MRR@2"], ["-c", "m.yaml"]):
+        words = [*EVALUATE[:5], *asked, "--history", "had.csv", "--complete"]
+        for more in ([], ["--overlap", "error"]):
+            assert main([*words, *more]) == 2
+            said = capsys.readouterr().err
+            assert "pair of TRUTH is also in the history, such as [['al', 'y']]. --overlap without takes" in said
+            assert "--overlap keep lets them" in said
+            assert "overlap=" not in said
+        for overlap in ("keep", "miss", "without"):
+            assert main([*words, "--overlap", overlap]) == 0
+            found = trm.evaluate_lists(
+                ["HR@1", "MRR@2"],
+                "lists.csv",
+                target="truth.csv",
+                exclude="had.csv",
+                rank="rank",
+                complete=True,
+                overlap=overlap,
+            )
+            assert capsys.readouterr().out == f"{found}\n"
+    words = [*EVALUATE[:5], "-c", "own.yaml", "--history", "had.csv", "--complete"]
+    assert main(words) == 0
+    assert "HR@1  0.5" in capsys.readouterr().out
+
+
 def test_repeats_and_gains(folder, capsys):
     """--first lets an item's first place stand; --value names gains of the truth."""
     pd.DataFrame({"user": ["al"] * 3, "item": ["x", "x", "y"]}).to_csv("twice.csv", index=False)

@@ -505,12 +505,43 @@ def test_a_collection_stays_as_it_was():
 def test_overlap_of_truth_and_history():
     """Is an error that names ids, or what overlap= says."""
     lists, had = {"al": ["x", "y"], "bo": ["z", "y"], "eve": ["y", "x"]}, {"user": ["eve"], "item": ["x"]}
-    with pytest.raises(ValueError, match=r"1 \(user, item\) pairs of target are also in exclude.*\['eve', 'x'\]"):
+    with pytest.raises(ValueError, match=r"1 \(user, item\) pair of target is also in exclude.*\['eve', 'x'\]"):
         evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=1)
     for overlap, value in (("keep", 2 / 3), ("miss", 2 / 3)):
         found = evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=1, overlap=overlap)
         assert float(found["HR@1"]) == pytest.approx(value)
     assert evaluate_lists("MRR@2", lists, target=TRUTH, exclude=had, overlap="keep")["MRR@2"] == pytest.approx(2.5 / 3)
+
+
+def test_overlap_may_leave_the_ground_truth(tmp_path):
+    """As `without` takes it out, in whatever form truth and history come; who has nothing left is skipped."""
+    pytest.importorskip("pyarrow")
+    lists, had = {"al": ["x", "y"], "bo": ["z", "y"], "eve": ["y", "x"]}, {"user": ["eve", "al"], "item": ["x", "y"]}
+    how = {"k": 2, "complete": True}
+    truth, seen = Interactions.from_frame(TRUTH), Interactions.from_frame(had)
+    expected = evaluate_lists(NAMES, lists, target=truth.without(seen), exclude=seen, **how)
+    assert (expected.num_users, expected.num_skipped) == (2, 1)
+    for name, frame in (("truth", TRUTH), ("had", had)):
+        pd.DataFrame(frame).to_csv(tmp_path / f"{name}.csv", index=False)
+    for target, exclude in (
+        (truth, seen),
+        (TRUTH, (had, seen)),
+        (Log.from_frame(TRUTH), Log.from_frame(had)),
+        (tmp_path / "truth.csv", tmp_path / "had.csv"),
+        ({"al": ["x", "y"], "bo": ["z"], "eve": ["x"]}, {"eve": ["x"], "al": ["y"]}),
+    ):
+        found = evaluate_lists(NAMES, lists, target=target, exclude=exclude, overlap="without", **how)
+        same(found, expected)
+        assert found.counts() == expected.counts()
+        with pytest.raises(ValueError, match=r"2 \(user, item\) pairs of target .* overlap='without' takes them out"):
+            evaluate_lists("HR", lists, target=target, exclude=exclude, **how)
+    collection = trm.RecMetricCollection(NAMES, k=2)
+    same(evaluate_lists(collection, lists, target=TRUTH, exclude=had, overlap="without", complete=True), expected)
+    mask = torch.tensor([True, False, False])  # x
+    found = evaluate_lists("HR", lists, target=truth, exclude=mask, overlap="without", **how)
+    assert (float(found["HR@2"]), found.num_users, found.num_skipped) == (1, 2, 1)
+    with pytest.raises(ValueError, match=r"all pairs of target are also in exclude: .* leaves nothing to evaluate"):
+        evaluate_lists("HR", lists, target=TRUTH, exclude=TRUTH, overlap="without", **how)
 
 
 # ---------------------------------------------------------------------------------------------------------- bad input

@@ -94,6 +94,8 @@ def _as_options(message: str) -> str:
     """Write the arguments that a message names as options of the command."""
     for argument, option in (("complete=True", "--complete"), ("duplicates='first'", "--first")):
         message = message.replace(argument, option)
+    message = re.sub("of target (is|are) also in exclude", r"of TRUTH \1 also in the history", message)
+    message = re.sub(r"overlap='(\w+)'", r"--overlap \1", message).replace("out of the test;", "out of TRUTH;")
     return re.sub(r"(?<![\w/])(user|item|rank|score|time|value)=(?=['.])", r"--\1 ", message)
 
 
@@ -126,6 +128,12 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("truth", type=Path, metavar="TRUTH", help="file of ground truth: users and items to be found")
     one.add_argument(
         "--history", type=Path, action="append", default=[], metavar="FILE", help="items that leave the lists"
+    )
+    one.add_argument(
+        "--overlap",
+        choices=("error", "keep", "miss", "without"),
+        help="a pair of TRUTH and history: an error (default), may be found (keep), is missed (miss), leaves TRUTH "
+        "(without)",
     )
     one.add_argument(
         "-m", "--metric", action="append", default=[], metavar="NAME@K", help="such as NDCG@10; repeatable"
@@ -175,10 +183,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _evaluate(given: argparse.Namespace) -> int:
-    metrics = [*given.metric, *([] if given.config is None else metrics_of(given.config))]
+    leaves = given.overlap == "without"
+    common: Any = {} if given.overlap is None or leaves else {"overlap": given.overlap}
+    metrics = [*given.metric, *([] if given.config is None else metrics_of(given.config, common))]
     if not metrics:
         raise ValueError("no metric is named: pass -m NDCG@10, or a file of metrics with -c")
-    collection = RecMetricCollection(metrics)
+    collection = RecMetricCollection(metrics, **common)
     labels = {label.lower(): label for label in collection}
     for label, _ in given.fail_under:
         if label.lower() not in labels:
@@ -208,6 +218,7 @@ def _evaluate(given: argparse.Namespace) -> int:
             complete=given.complete,
             duplicates="first" if given.first else "error",
             progress=_show if on_terminal else False,
+            overlap="without" if leaves else None,
         )
     finally:
         if on_terminal:
@@ -266,8 +277,12 @@ def _audit(given: argparse.Namespace) -> int:
 # ----------------------------------------------------------------------------------------------------- metrics of YAML
 
 
-def metrics_of(path: str | Path) -> list[RankingMetric]:
+def metrics_of(path: str | Path, common: Mapping[str, Any] | None = None) -> list[RankingMetric]:
     """Read metrics of a YAML file: {name: cut-offs}, or {name: {k: cut-offs, option: value}}, or a list of these.
+
+    Args:
+        path: of the file.
+        common: options of those that do not say otherwise.
 
     Raises:
         ImportError: without PyYAML.
@@ -292,20 +307,21 @@ def metrics_of(path: str | Path) -> list[RankingMetric]:
     made: list[RankingMetric] = []
     for name, said in entries:
         try:
-            made += _made(name, said)
+            made += _made(name, said, common or {})
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path}, {name}: {error}") from error
     return made
 
 
-def _made(name: Any, said: Any) -> list[RankingMetric]:
+def _made(name: Any, said: Any, common: Mapping[str, Any]) -> list[RankingMetric]:
     """Make the metrics of an entry."""
     if not isinstance(name, str):
         raise ValueError(f"a metric goes by its name, got {name!r}")
     options = dict(said) if isinstance(said, Mapping) else {"k": said}
     cutoffs = options.pop("k", None)
     if not options:
-        return RecMetricCollection(name, k=cutoffs).members
+        return RecMetricCollection(name, k=cutoffs, **common).members
+    options = {**common, **options}
     bare, _, own = name.partition("@")
     kind = type(RecMetricCollection(bare, k=1).members[0])
     if own:

@@ -21,12 +21,19 @@ from torchrecmetrics.evaluation.catalogue import Evaluation, Progress, ProgressB
 from torchrecmetrics.evaluation.listed import Listed, Names, Side
 from torchrecmetrics.evaluation.scoring import History, Place, histories
 from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
-from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.ranking import Overlap, Ranking
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _CELLS = 2**19  # listed, relevant and excluded items of a batch, padding included
+
+
+class ListsOptions(MetricOptions, total=False):
+    """Keyword options of metrics, as `evaluate_lists` takes them."""
+
+    overlap: Overlap | Literal["without"] | None  # type: ignore[misc]  # one choice more than metrics have
+    """What a relevant item that is also excluded means; "without" = it leaves the ground truth."""
 
 
 @torch.no_grad()
@@ -45,7 +52,7 @@ def evaluate_lists(
     duplicates: Literal["error", "first"] = "error",
     progress: bool | Progress = False,
     keep_rows: bool = False,
-    **options: Unpack[MetricOptions],
+    **options: Unpack[ListsOptions],
 ) -> Evaluation:
     """Look up what each user was to be recommended in the list that some recommender made, and return the metrics.
 
@@ -71,7 +78,8 @@ def evaluate_lists(
         duplicates: an item listed twice for a user is an "error", or only its "first" place stands.
         progress: as in `evaluate`.
         keep_rows: as in `evaluate`.
-        options: keyword options for metrics given by name.
+        options: keyword options for metrics given by name. `overlap`, what a pair in both `target` and `exclude` means,
+            may also be "without": such pairs leave the ground truth, as `Interactions.without` takes them out.
 
     Users of the ground truth without a list score 0 (`num_unserved`), users of lists without ground truth are left out
     (`num_left_out`). A listed item that the ground truth does not know takes its place as a miss (`num_unknown`).
@@ -111,7 +119,11 @@ def evaluate_lists(
             ]
             raise ValueError(f"evaluate_lists has no option {name!r}{nearest(name, known)}")
     check_choice("duplicates", duplicates, ("error", "first"))
-    collection = RecMetricCollection.fresh(metrics, k, options, keep_rows=keep_rows).to("cpu")
+    own: Any = dict(options)
+    leaves = own.get("overlap") == "without"
+    if leaves or own.get("overlap") is None:
+        own.pop("overlap", None)
+    collection = RecMetricCollection.fresh(metrics, k, own, keep_rows=keep_rows).to("cpu")
     for metric in collection.members:
         metric.sync_on_compute = False
     member, needs = collection.members[0], collection.needs
@@ -128,13 +140,17 @@ def evaluate_lists(
     written = isinstance(target, (str, Path)) and is_text(target)
     users = Side("user", truth.user_ids, truth.num_users, written)
     items = Side("item", truth.item_ids, truth.num_items, written)
-    degree = truth.host_degree
-    listed = Listed.read(lists, names, users, items, degree > 0)
     history = History(tuple(parts), truth.num_items, Place.of(None, None, truth))
     excluded = history.lengths(truth.num_users)
+    if leaves:
+        truth = truth.take(~history.holds(truth))
+        if not len(truth):
+            raise ValueError("all pairs of target are also in exclude: overlap='without' leaves nothing to evaluate")
+    degree = truth.host_degree
+    listed = Listed.read(lists, names, users, items, degree > 0)
     ids, nobody = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
     if member.rules.take_overlap == "error":
-        history.check_overlap(truth, ids, member.padding_idx)
+        history.check_overlap(truth, ids, member.padding_idx, "overlap='without'")
     lengths = listed.lengths
     longest = int(lengths.max())
     _check_reach(collection, longest, complete, listed.source.what)
