@@ -340,6 +340,36 @@ def test_columns_of_the_ground_truth_have_names_of_their_own(folder, capsys):
     assert "1.0000" in capsys.readouterr().out
 
 
+def test_columns_of_the_history_have_names_of_their_own(folder, capsys):
+    """Those of the ground truth unless they are said; times are looked at under them, too."""
+    TRUTH.assign(time=[5, 6]).rename(columns={"user": "uid", "item": "iid"}).to_csv("other.csv", index=False)
+    pd.DataFrame({"who": ["al"], "iid": ["x"], "time": [9]}).to_csv("seen.csv", index=False)
+    words = [
+        "evaluate",
+        "lists.csv",
+        "other.csv",
+        "--rank",
+        "rank",
+        "-m",
+        "HR@1",
+        "--complete",
+        "--history",
+        "seen.csv",
+    ]
+    words += ["--truth-user", "uid", "--truth-item", "iid"]
+    assert main(words) == 2
+    assert "seen.csv has no column 'uid'" in (said := capsys.readouterr().err)
+    assert said.rstrip().endswith("where history alone does: --history-user ..., --history-item ...")
+    assert main([*words, "--history-user", "who", "--time", "time"]) == 0
+    said = capsys.readouterr()
+    assert "before_train_ends: 2 of 2" in said.err
+    assert "1.0000" in said.out
+    pd.DataFrame({"who": ["al"], "what": ["x"]}).to_csv("seen.csv", index=False)
+    own = ["--history-user", "who", "--history-item", "what"]
+    assert main([*EVALUATE, "--complete", "--history", "seen.csv", *own]) == 0
+    assert "HR@1   1.0000" in capsys.readouterr().out
+
+
 def test_results_go_to_devices_and_through_links(folder, capsys):
     """What is no regular file is written to, what a link points to is replaced, and nobody's other file is touched."""
     (folder / "there").mkdir()

@@ -82,7 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, OSError, ImportError) as error:
         message = _as_options(str(error))
         if given.command == "evaluate" and " has no column " in message:
-            message += "; where TRUTH and history name them otherwise: --truth-user ..., --truth-item ..."
+            message += (
+                "; where TRUTH and history name them otherwise: --truth-user ..., --truth-item ...; where history "
+                "alone does: --history-user ..., --history-item ..."
+            )
         print(f"{parser.prog} {given.command}: error: {message}", file=sys.stderr)
         return BAD_INPUT
     except Exception:  # a mistake of ours must not look like a metric that has dropped
@@ -145,6 +148,8 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--time", metavar="COLUMN", help="column of times in TRUTH and history: what audit finds is told")
     one.add_argument("--truth-user", metavar="COLUMN", help="column of users in TRUTH and history, if it is another")
     one.add_argument("--truth-item", metavar="COLUMN", help="column of items in TRUTH and history, if it is another")
+    one.add_argument("--history-user", metavar="COLUMN", help="column of users in history, if not that of TRUTH")
+    one.add_argument("--history-item", metavar="COLUMN", help="column of items in history, if not that of TRUTH")
     one.add_argument("--value", metavar="COLUMN", help="column of gains in TRUTH; default: all rows are alike")
     one.add_argument("--complete", action="store_true", help="the lists are all that is recommended, however short")
     one.add_argument("--first", action="store_true", help="of an item that a list repeats the first place stands alone")
@@ -195,13 +200,16 @@ def _evaluate(given: argparse.Namespace) -> int:
             raise ValueError(f"--fail-under names {label!r}, which is not computed: {', '.join(collection)}")
     truth: Any = given.truth
     history: list[Any] = given.history
-    user, item = given.truth_user or given.user, given.truth_item or given.item
-    if given.value is not None or (user, item) != (given.user, given.item):
-        truth = Log.from_file(given.truth, user, item, value=given.value)
-    if (user, item) != (given.user, given.item):
-        history = [Log.from_file(path, user, item) for path in history]
+    of_lists = (given.user, given.item)
+    of_truth = (given.truth_user or given.user, given.truth_item or given.item)
+    of_history = (given.history_user or of_truth[0], given.history_item or of_truth[1])
+    if given.value is not None or of_truth != of_lists:
+        truth = Log.from_file(given.truth, *of_truth, value=given.value)
+    if of_history != of_lists:
+        history = [Log.from_file(path, *of_history) for path in history]
     if given.time is not None:
-        _look_at_times([Log.from_file(path, user, item, given.time) for path in (*given.history, given.truth)])
+        files = [*((path, of_history) for path in given.history), (given.truth, of_truth)]
+        _look_at_times([Log.from_file(path, *names, given.time) for path, names in files])
     on_terminal = sys.stderr.isatty()
     if on_terminal:
         print(f"reading {given.lists} ...", end="", file=sys.stderr, flush=True)
