@@ -45,9 +45,18 @@ def test_evaluate_prints_what_evaluate_lists_finds(folder, capsys):
     found = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv", rank="rank")
     assert capsys.readouterr() == (f"{found}\n", "")
     assert main([*EVALUATE, "--markdown"]) == 0
-    assert capsys.readouterr().out == found.to_markdown() + "\n"
+    assert capsys.readouterr().out == found.to_markdown() + "\n\n" + str(found).splitlines()[-1] + "\n"
     assert main(["evaluate", "lists.parquet", "truth.csv", "--score", "score", "-m", "HR@1", "-m", "MRR@2"]) == 0
     assert capsys.readouterr().out == f"{found}\n"
+
+
+def test_markdown_of_many_users_has_the_counts_below_it(folder, capsys):
+    """And not what else stands below a table with intervals."""
+    users = [f"u{n:03}" for n in range(200)]
+    pd.DataFrame({"user": users, "item": ["x", "y"] * 100}).to_csv("truth.csv", index=False)
+    pd.DataFrame({"user": users, "item": ["x"] * 200}).to_csv("lists.csv", index=False)
+    assert main(["evaluate", "lists.csv", "truth.csv", "-m", "HR@1", "--markdown"]) == 0
+    assert capsys.readouterr().out.endswith(" |\n\n200 users\n")
 
 
 def test_json_is_written_whole_or_not_at_all(folder, monkeypatch):

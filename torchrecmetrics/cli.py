@@ -154,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--complete", action="store_true", help="the lists are all that is recommended, however short")
     one.add_argument("--first", action="store_true", help="of an item that a list repeats the first place stands alone")
     one.add_argument("--json", type=Path, metavar="FILE", help="write results and counts there, whole or not at all")
-    one.add_argument("--markdown", action="store_true", help="print a table in Markdown")
+    one.add_argument("--markdown", action="store_true", help="print a table in Markdown, and the counts below it")
     one.add_argument(
         "--fail-under",
         type=Threshold.read,
@@ -233,7 +233,8 @@ def _evaluate(given: argparse.Namespace) -> int:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     if given.json is not None:
         write_text(given.json, found.to_json() + "\n")
-    print(found.to_markdown() if given.markdown else found)
+    counts = str(found).splitlines()[len(found)]  # behind a line for each metric
+    print(f"{found.to_markdown()}\n\n{counts}" if given.markdown else found)
     return _compared(found, [Threshold(labels[label.lower()], least) for label, least in given.fail_under])
 
 
