@@ -20,6 +20,8 @@ from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.recommendations import Recommendations
 
 _PIECE = 2**20
+#: What columns that order lists are mostly called.
+_ORDERS = {"rank": "rank", "position": "rank", "pos": "rank", "place": "rank", "order": "rank", "score": "score"}
 
 
 class Names(NamedTuple):
@@ -238,9 +240,9 @@ def _checked(lists: Any, names: Names, what: str) -> Names:
     if isinstance(lists, (str, Path)) and is_run(lists):
         return names._replace(score="score")
     known = names_of(lists) if isinstance(lists, (str, Path)) else names_in(lists)
-    for role in ("rank", "score"):
+    for usual, role in _ORDERS.items():
         for name in known:
-            if name.lower() == role and name not in names:
+            if name.lower() == usual and name not in names:
                 raise ValueError(
                     f"{what} has a column {name!r}, and nobody said whether it orders the lists: pass {role}={name!r}; "
                     "if the rows are in order as they stand, leave that column out"

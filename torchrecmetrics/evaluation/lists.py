@@ -71,7 +71,8 @@ def evaluate_lists(
         rank: name of the column of ranks, which must run 1, 2, 3, ... (or 0, 1, 2, ... throughout) in each list.
         score: name of the column of scores, highest first; equal scores stay in the order of the rows (trec_eval puts
             them in order of their ids). TREC's runs are ordered by score unless `rank` is given. Without either rows
-            are in order, users in any; a column that is called rank or score must then not be there.
+            are in order, users in any; a column that is called rank, position, pos, place, order or score must then not
+            be there.
         complete: the lists are all that is recommended; an item that is not listed is a miss at every k. Otherwise
             a list that excluded or repeated items leave shorter than the metrics look is an error, and so are lists
             that all end before; one that was shorter than others from the start had no more items to recommend.
