@@ -502,6 +502,17 @@ def test_a_collection_stays_as_it_was():
         evaluate_lists("HR", {"al": ["x"]}, target=TRUTH, top_k=1)
 
 
+def test_a_key_that_there_is_not():
+    """Is a KeyError that names the nearest, as with a collection; `get` and `in` are those of a dict."""
+    found = evaluate_lists(["HR", "NDCG"], {"al": ["x"]}, target=TRUTH, k=1)
+    with pytest.raises(
+        KeyError, match=r"no metric has the key 'NDGC@1'; did you mean 'NDCG@1'\? There are HR@1, NDCG@1"
+    ):
+        found["NDGC@1"]
+    assert found.get("NDGC@1") is None
+    assert "NDGC@1" not in found
+
+
 def test_overlap_of_truth_and_history():
     """Is an error that names ids, or what overlap= says."""
     lists, had = {"al": ["x", "y"], "bo": ["z", "y"], "eve": ["y", "x"]}, {"user": ["eve"], "item": ["x"]}

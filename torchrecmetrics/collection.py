@@ -17,7 +17,7 @@ from torchmetrics import Metric, MetricCollection
 
 from torchrecmetrics import metrics as _metrics
 from torchrecmetrics.analysis.rows import Rows
-from torchrecmetrics.checks import check_k, describe
+from torchrecmetrics.checks import check_k, describe, nearest
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.kept import KeptRows, RowKeys, all_gather
 from torchrecmetrics.metric import RankingMetric
@@ -143,13 +143,23 @@ class RecMetricCollection(MetricCollection):
 
     if TYPE_CHECKING:  # what torchmetrics' own return, as it is here
 
-        def __getitem__(self, key: str, copy_state: bool = True) -> RankingMetric: ...
         def __iter__(self) -> Iterator[str]: ...
         def keys(self, keep_base: bool = False) -> Iterable[str]: ...  # type: ignore[override]  # noqa: D102
         def values(self, copy_state: bool = True) -> Iterable[RankingMetric]: ...  # type: ignore[override]  # noqa: D102
         def items(  # type: ignore[override]  # noqa: D102
             self, keep_base: bool = False, copy_state: bool = True
         ) -> Iterable[tuple[str, RankingMetric]]: ...
+
+    def __getitem__(self, key: str, copy_state: bool = True) -> RankingMetric:
+        """Return the metric of a key.
+
+        Raises:
+            KeyError: if there is none; names the nearest key.
+        """
+        try:
+            return super().__getitem__(key, copy_state)  # type: ignore[return-value]
+        except KeyError:
+            raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self.keys()))}") from None
 
     def add_metrics(
         self,
@@ -454,8 +464,8 @@ def _from_name(text: str, cutoffs: list[int], options: MetricOptions) -> list[Ra
     name, at, cutoff = text.partition("@")
     cls = _BY_NAME.get(re.sub(r"[\s_-]", "", name).lower())
     if cls is None:
-        nearest = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
-        hint = f"; did you mean {_BY_NAME[nearest[0]]._name!r}?" if nearest else "."
+        close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
+        hint = f"; did you mean {_BY_NAME[close[0]]._name!r}?" if close else "."
         if "," in text:
             hint = "; several names are given as a list."
         if "-" in name and _BY_NAME.get(name.split("-")[0].lower()):

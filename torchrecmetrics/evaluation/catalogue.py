@@ -106,6 +106,9 @@ class Evaluation(dict[str, Tensor], Exported):
         self.num_unreachable: int = first.num_unreachable
         self.num_tied: int = first.num_tied
 
+    def __missing__(self, key: str) -> Tensor:
+        raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self))}")
+
     def __str__(self) -> str:
         width = max(map(len, self))
         lines = [f"{key:{width}}  {value:.4f} ± {self.standard_errors[key]:.4f}" for key, value in self.items()]
