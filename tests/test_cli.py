@@ -114,7 +114,7 @@ def test_history_and_complete(folder, capsys):
     pd.DataFrame({"user": ["al"], "item": ["x"]}).to_csv("had.csv", index=False)
     words = [*EVALUATE, "--history", "had.csv"]
     assert main(words) == 2
-    assert "user 'al' holds 1 items" in (said := capsys.readouterr().err)
+    assert "user 'al' holds 1 item after" in (said := capsys.readouterr().err)
     assert said.rstrip().endswith("if the lists are all that is recommended, --complete")
     assert main([*words, "--complete", "--markdown"]) == 0
     assert "| 1.0000 |" in capsys.readouterr().out
@@ -155,10 +155,10 @@ def test_repeats_and_gains(folder, capsys):
     pd.DataFrame({"user": ["al"] * 3, "item": ["x", "x", "y"]}).to_csv("twice.csv", index=False)
     words = ["evaluate", "twice.csv", "truth.csv", "-m", "MRR@2"]
     assert main(words) == 2
-    assert "twice.csv, row 1 (line 3), column 'item'" in (said := capsys.readouterr().err)
+    assert "error: twice.csv, row 1 (line 3), column 'item': user 'al'" in (said := capsys.readouterr().err)
     assert "--first lets its first place" in said
     assert main([*words, "--first"]) == 0
-    assert "1 listed item for the second time" in capsys.readouterr().out
+    assert "1 list entry whose item stands in front of it already" in capsys.readouterr().out
     TRUTH.assign(stars=[0, 2]).to_csv("graded.csv", index=False)
     assert main(["evaluate", "lists.csv", "graded.csv", "--rank", "rank", "-m", "HR@1", "--value", "stars"]) == 0
     assert "1 user, 1 without a relevant item" in capsys.readouterr().out
@@ -221,9 +221,12 @@ def bad_files():
         "id.csv": (table.replace("bo,z", ",z").encode(), "column 'user' of id.csv holds a missing value"),
         "twice.csv": (
             table.replace("é", "z").encode(),
-            "twice.csv, row 3 (line 5), column 'item' of twice.csv: user 'bo'",
+            "error: twice.csv, row 3 (line 5), column 'item': user 'bo'",
         ),
-        "order.csv": (table.replace("é,2", "é,3").encode(), "order.csv, row 3 (line 5), column 'rank' of order.csv"),
+        "order.csv": (
+            table.replace("é,2", "é,3").encode(),
+            "error: order.csv, row 3 (line 5), column 'rank': user 'bo'",
+        ),
         "uneven.csv": (table.replace("y,2", "y,2,9").encode(), "uneven.csv, line 3: 5 columns, expected 4"),
         "none.parquet": (LISTS[:0].to_parquet(), "none.parquet holds no rows"),
         "short.parquet": (None, "short.parquet is no parquet file, or was cut short"),

@@ -1,6 +1,7 @@
 """evaluate_lists: lists in every form against oracles, the rules of their order, and what is wrong with them."""
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -360,19 +361,17 @@ def test_ranks_that_are_no_places(ranks, said):
 def test_rows_of_errors_are_those_of_the_frame():
     """Rows of users without truth count too, and rows are in any order."""
     frame = {"user": ["zoe", "al", "bo", "zoe", "al"], "item": ["x", "x", "z", "x", "x"], "score": [1, 2, 3, 4, 5]}
-    with pytest.raises(
-        ValueError, match=r"lists, row 1, column 'item' of lists: user 'al' has item 'x' for the second"
-    ):
+    with pytest.raises(ValueError, match=r"^lists, row 1, column 'item': user 'al' has item 'x' for the second"):
         evaluate_lists("HR", frame, target=TRUTH, k=1, score="score")
     found = evaluate_lists("HR", frame, target=TRUTH, k=1, score="score", duplicates="first", complete=True)
     assert (found.num_repeated, float(found["HR@1"])) == (1, pytest.approx(2 / 3))
     frame["rank"] = [1, 1, 1, 2, 3]
-    with pytest.raises(ValueError, match=r"lists, row 4, column 'rank' of lists: user 'al' has rank 3 after 1"):
+    with pytest.raises(ValueError, match=r"^lists, row 4, column 'rank': user 'al' has rank 3 after 1"):
         evaluate_lists("HR", frame, target=TRUTH, k=1, rank="rank")
 
 
 def test_unknown_items_that_repeat_are_found():
-    with pytest.raises(ValueError, match="user 'al' has item 'new' for the second time"):
+    with pytest.raises(ValueError, match=r"^lists: user 'al' has item 'new' for the second time"):
         evaluate_lists("HR", {"al": ["new", "x", "new"]}, target=TRUTH, k=1)
 
 
@@ -498,6 +497,13 @@ def test_a_collection_stays_as_it_was():
     assert evaluate_lists("HR", {"al": ["x"]}, target=TRUTH, k=1, empty_target_action="neg").num_users == 3
     with pytest.raises(ValueError, match=r"evaluate_lists has no option 'compleet'; did you mean 'complete'\?"):
         evaluate_lists("HR", {"al": ["x"]}, target=TRUTH, k=1, compleet=True)
+    for option, cure in (
+        ("denominator", "trm.F1(10, denominator=...) or trm.Precision(10, denominator=...)"),
+        ("gain", "trm.NDCG(10, gain=...)"),
+        ("weight", "trm.AUROC(weight=...)"),
+    ):
+        with pytest.raises(ValueError, match=f"no option '{option}'.* goes to an instance, {re.escape(cure)}$"):
+            evaluate_lists("HR", {"al": ["x"]}, target=TRUTH, k=1, **{option: 1})
     with pytest.raises(TypeError, match="top_k= is called k here"):
         evaluate_lists("HR", {"al": ["x"]}, target=TRUTH, top_k=1)
 

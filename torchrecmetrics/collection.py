@@ -21,7 +21,7 @@ from torchrecmetrics.checks import check_k, describe, nearest
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.kept import KeptRows, RowKeys, all_gather
 from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.options import MetricOptions, check_spelling
+from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
 from torchrecmetrics.panel import BatchRows, Panel
 from torchrecmetrics.ranking import Exclude, Needs, Ranking
 from torchrecmetrics.ranking.forms import Form, read
@@ -453,6 +453,31 @@ def _instead_of_pyg(metric: object) -> str | None:
     if cls is _metrics.Recall and getattr(metric, "weighted", False):
         option = ", weighted=True"
     return f"use {cls.__name__}({getattr(metric, 'k', 10)}{option})"
+
+
+def _instances_with(option: str) -> str:
+    """Say how metrics are made with an option that not all have; nothing where none of ours has it."""
+    taken = {name: inspect.signature(cls.__init__).parameters for name, cls in _CLASSES.items()}
+    return " or ".join(
+        f"trm.{name}({'10, ' if 'k' in parameters else ''}{option}=...)"
+        for name, parameters in taken.items()
+        if option in parameters and option not in ("self", "options")
+    )
+
+
+def check_options(what: str, options: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse options, given beside names of metrics, that not all metrics have.
+
+    Raises:
+        TypeError: for what others call the cut-off.
+        ValueError: for any other; says the nearest name, or whose option it is.
+    """
+    check_spelling(options)
+    for name in options:
+        if name not in OPTIONS:
+            made = _instances_with(name)
+            hint = f": what not all metrics have goes to an instance, {made}" if made else nearest(name, known)
+            raise ValueError(f"{what} has no option {name!r}{hint}")
 
 
 def is_name(text: str) -> bool:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import check_choice, describe, nearest
-from torchrecmetrics.collection import Metrics, RecMetricCollection
+from torchrecmetrics.checks import check_choice, describe
+from torchrecmetrics.collection import Metrics, RecMetricCollection, check_options
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import is_qrels, is_text, read_file
 from torchrecmetrics.data.frames import Roles, Table, check_names, columns_of, distinct, names_in
@@ -20,7 +20,7 @@ from torchrecmetrics.data.log import Log
 from torchrecmetrics.evaluation.catalogue import Evaluation, Progress, ProgressBar, check_target
 from torchrecmetrics.evaluation.listed import Listed, Names, Side
 from torchrecmetrics.evaluation.scoring import History, Place, histories
-from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
+from torchrecmetrics.options import OPTIONS, MetricOptions
 from torchrecmetrics.ranking import Overlap, Ranking
 
 if TYPE_CHECKING:
@@ -100,25 +100,10 @@ def evaluate_lists(
         >>> print(trm.evaluate_lists(["HR", "MRR"], {"al": ["y", "x"], "bo": ["z", "w"]}, target=truth, k=2))
         HR@2   0.3333 ± 0.3333
         MRR@2  0.1667 ± 0.1667
-        3 users, 1 without a list, 1 listed item that the ground truth does not know
+        3 users, 1 without a list, 1 list entry whose item the ground truth does not know
     """
-    check_spelling(options)
-    for name in options:
-        if name not in OPTIONS:
-            known = [
-                "exclude",
-                "k",
-                "user",
-                "item",
-                "rank",
-                "score",
-                "complete",
-                "duplicates",
-                "progress",
-                "keep_rows",
-                *OPTIONS,
-            ]
-            raise ValueError(f"evaluate_lists has no option {name!r}{nearest(name, known)}")
+    own_options = ["exclude", "k", "user", "item", "rank", "score", "complete", "duplicates", "progress", "keep_rows"]
+    check_options("evaluate_lists", options, [*own_options, *OPTIONS])
     check_choice("duplicates", duplicates, ("error", "first"))
     own: Any = dict(options)
     leaves = own.get("overlap") == "without"
@@ -301,7 +286,7 @@ def _check_reach(collection: RecMetricCollection, longest: int, complete: bool, 
         if not complete and (metric.needs.depth is None or metric.needs.depth > longest):
             looks = "at the whole ranking" if metric.needs.depth is None else f"at {metric.needs.depth} places"
             raise ValueError(
-                f"{label} looks {looks}, but the longest list of {what} holds {longest} items: recommend more, or if "
+                f"{label} looks {looks}, but the longest list of {what} holds {_items(longest)}: recommend more, or if "
                 "the lists are all that is recommended, complete=True"
             )
 
@@ -315,10 +300,14 @@ def _check_shortened(ranking: Ranking, before: Tensor, depth: int | None, batch:
     if bool(short.any()):
         row = int(short.nonzero()[0])
         raise ValueError(
-            f"the list of user {users.called(int(batch[row]))} holds {int(left[row])} items after excluded and "
+            f"the list of user {users.called(int(batch[row]))} holds {_items(int(left[row]))} after excluded and "
             f"repeated ones have left it, and the metrics look at {depth} places: recommend k + history, or if the "
             "lists are all that is recommended, complete=True"
         )
+
+
+def _items(number: int) -> str:
+    return f"{number} {'item' if number == 1 else 'items'}"
 
 
 def _explain_repeat(listed: Listed, batch: Tensor, users: Side, items: Side, duplicates: str) -> None:
@@ -327,7 +316,7 @@ def _explain_repeat(listed: Listed, batch: Tensor, users: Side, items: Side, dup
     if found is not None:
         user, entry = found
         raise ValueError(
-            f"{listed.source.row(entry)}, {listed.source.column('item')}: user {users.called(user)} has item "
+            f"{listed.source.at(entry, 'item')}: user {users.called(user)} has item "
             f"{items.called(int(listed.items[entry]))} for the second time; duplicates='first' lets its first place "
             "stand alone"
         ) from None
