@@ -45,7 +45,8 @@ def test_evaluate_prints_what_evaluate_lists_finds(folder, capsys):
     found = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv", rank="rank")
     assert capsys.readouterr() == (f"{found}\n", "")
     assert main([*EVALUATE, "--markdown"]) == 0
-    assert capsys.readouterr().out == found.to_markdown() + "\n\n" + str(found).splitlines()[-1] + "\n"
+    counts = "2 users, 2 list entries whose item the ground truth does not know"
+    assert capsys.readouterr().out == f"{found.to_markdown()}\n\n{counts}\n"
     assert main(["evaluate", "lists.parquet", "truth.csv", "--score", "score", "-m", "HR@1", "-m", "MRR@2"]) == 0
     assert capsys.readouterr().out == f"{found}\n"
 
