@@ -45,9 +45,19 @@ def test_evaluate_prints_what_evaluate_lists_finds(folder, capsys):
     found = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv", rank="rank")
     assert capsys.readouterr() == (f"{found}\n", "")
     assert main([*EVALUATE, "--markdown"]) == 0
-    assert capsys.readouterr().out == found.to_markdown() + "\n"
+    counts = "2 users, 2 list entries whose item the ground truth does not know"
+    assert capsys.readouterr().out == f"{found.to_markdown()}\n\n{counts}\n"
     assert main(["evaluate", "lists.parquet", "truth.csv", "--score", "score", "-m", "HR@1", "-m", "MRR@2"]) == 0
     assert capsys.readouterr().out == f"{found}\n"
+
+
+def test_markdown_of_many_users_has_the_counts_below_it(folder, capsys):
+    """And not what else stands below a table with intervals."""
+    users = [f"u{n:03}" for n in range(200)]
+    pd.DataFrame({"user": users, "item": ["x", "y"] * 100}).to_csv("truth.csv", index=False)
+    pd.DataFrame({"user": users, "item": ["x"] * 200}).to_csv("lists.csv", index=False)
+    assert main(["evaluate", "lists.csv", "truth.csv", "-m", "HR@1", "--markdown"]) == 0
+    assert capsys.readouterr().out.endswith(" |\n\n200 users\n")
 
 
 def test_json_is_written_whole_or_not_at_all(folder, monkeypatch):
@@ -105,10 +115,40 @@ def test_history_and_complete(folder, capsys):
     pd.DataFrame({"user": ["al"], "item": ["x"]}).to_csv("had.csv", index=False)
     words = [*EVALUATE, "--history", "had.csv"]
     assert main(words) == 2
-    assert "user 'al' holds 1 items" in (said := capsys.readouterr().err)
+    assert "user 'al' holds 1 item after" in (said := capsys.readouterr().err)
     assert said.rstrip().endswith("if the lists are all that is recommended, --complete")
     assert main([*words, "--complete", "--markdown"]) == 0
     assert "| 1.0000 |" in capsys.readouterr().out
+
+
+def test_overlap(folder, capsys):
+    """Pairs of both TRUTH and history are an error in the words of the command, or mean what --overlap says."""
+    pd.DataFrame({"user": ["al"], "item": ["y"]}).to_csv("had.csv", index=False)
+    (folder / "m.yaml").write_text("HR: {k: 1, validate_args: true}\nMRR: 2\n")
+    (folder / "own.yaml").write_text("HR: {k: 1, overlap: keep}\n")
+    for asked in (["-m", "HR@1", "-m", "MRR@2"], ["-c", "m.yaml"]):
+        words = [*EVALUATE[:5], *asked, "--history", "had.csv", "--complete"]
+        for more in ([], ["--overlap", "error"]):
+            assert main([*words, *more]) == 2
+            said = capsys.readouterr().err
+            assert "pair of TRUTH is also in the history, such as [['al', 'y']]. --overlap without takes" in said
+            assert "--overlap keep lets them" in said
+            assert "overlap=" not in said
+        for overlap in ("keep", "miss", "without"):
+            assert main([*words, "--overlap", overlap]) == 0
+            found = trm.evaluate_lists(
+                ["HR@1", "MRR@2"],
+                "lists.csv",
+                target="truth.csv",
+                exclude="had.csv",
+                rank="rank",
+                complete=True,
+                overlap=overlap,
+            )
+            assert capsys.readouterr().out == f"{found}\n"
+    words = [*EVALUATE[:5], "-c", "own.yaml", "--history", "had.csv", "--complete"]
+    assert main(words) == 0
+    assert "HR@1  0.5" in capsys.readouterr().out
 
 
 def test_repeats_and_gains(folder, capsys):
@@ -116,10 +156,10 @@ def test_repeats_and_gains(folder, capsys):
     pd.DataFrame({"user": ["al"] * 3, "item": ["x", "x", "y"]}).to_csv("twice.csv", index=False)
     words = ["evaluate", "twice.csv", "truth.csv", "-m", "MRR@2"]
     assert main(words) == 2
-    assert "twice.csv, row 1 (line 3), column 'item'" in (said := capsys.readouterr().err)
+    assert "error: twice.csv, row 1 (line 3), column 'item': user 'al'" in (said := capsys.readouterr().err)
     assert "--first lets its first place" in said
     assert main([*words, "--first"]) == 0
-    assert "1 listed item for the second time" in capsys.readouterr().out
+    assert "1 list entry whose item stands in front of it already" in capsys.readouterr().out
     TRUTH.assign(stars=[0, 2]).to_csv("graded.csv", index=False)
     assert main(["evaluate", "lists.csv", "graded.csv", "--rank", "rank", "-m", "HR@1", "--value", "stars"]) == 0
     assert "1 user, 1 without a relevant item" in capsys.readouterr().out
@@ -182,9 +222,12 @@ def bad_files():
         "id.csv": (table.replace("bo,z", ",z").encode(), "column 'user' of id.csv holds a missing value"),
         "twice.csv": (
             table.replace("é", "z").encode(),
-            "twice.csv, row 3 (line 5), column 'item' of twice.csv: user 'bo'",
+            "error: twice.csv, row 3 (line 5), column 'item': user 'bo'",
         ),
-        "order.csv": (table.replace("é,2", "é,3").encode(), "order.csv, row 3 (line 5), column 'rank' of order.csv"),
+        "order.csv": (
+            table.replace("é,2", "é,3").encode(),
+            "error: order.csv, row 3 (line 5), column 'rank': user 'bo'",
+        ),
         "uneven.csv": (table.replace("y,2", "y,2,9").encode(), "uneven.csv, line 3: 5 columns, expected 4"),
         "none.parquet": (LISTS[:0].to_parquet(), "none.parquet holds no rows"),
         "short.parquet": (None, "short.parquet is no parquet file, or was cut short"),
@@ -308,6 +351,36 @@ def test_columns_of_the_ground_truth_have_names_of_their_own(folder, capsys):
     arguments = ["evaluate", "lists.csv", "other.csv", "--rank", "rank", "-m", "HR@1", "--complete"]
     assert main([*arguments, "--history", "seen.csv", "--truth-user", "uid", "--truth-item", "iid"]) == 0
     assert "1.0000" in capsys.readouterr().out
+
+
+def test_columns_of_the_history_have_names_of_their_own(folder, capsys):
+    """Those of the ground truth unless they are said; times are looked at under them, too."""
+    TRUTH.assign(time=[5, 6]).rename(columns={"user": "uid", "item": "iid"}).to_csv("other.csv", index=False)
+    pd.DataFrame({"who": ["al"], "iid": ["x"], "time": [9]}).to_csv("seen.csv", index=False)
+    words = [
+        "evaluate",
+        "lists.csv",
+        "other.csv",
+        "--rank",
+        "rank",
+        "-m",
+        "HR@1",
+        "--complete",
+        "--history",
+        "seen.csv",
+    ]
+    words += ["--truth-user", "uid", "--truth-item", "iid"]
+    assert main(words) == 2
+    assert "seen.csv has no column 'uid'" in (said := capsys.readouterr().err)
+    assert said.rstrip().endswith("where history alone does: --history-user ..., --history-item ...")
+    assert main([*words, "--history-user", "who", "--time", "time"]) == 0
+    said = capsys.readouterr()
+    assert "before_train_ends: 2 of 2" in said.err
+    assert "1.0000" in said.out
+    pd.DataFrame({"who": ["al"], "what": ["x"]}).to_csv("seen.csv", index=False)
+    own = ["--history-user", "who", "--history-item", "what"]
+    assert main([*EVALUATE, "--complete", "--history", "seen.csv", *own]) == 0
+    assert "HR@1   1.0000" in capsys.readouterr().out
 
 
 def test_results_go_to_devices_and_through_links(folder, capsys):

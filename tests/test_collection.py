@@ -410,6 +410,8 @@ def test_a_rejected_call_changes_no_member(call, device):
 
 BAD = [
     (lambda: trm.RecMetricCollection([]), ValueError, "at least one metric"),
+    (lambda: trm.RecMetricCollection(["NDCG"], k=5)["NDGC@5"], KeyError, "the key 'NDGC@5'; did you mean 'NDCG@5'"),
+    (lambda: trm.RecMetricCollection("HR@5", prefix="val/")["mrr"], KeyError, "the key 'mrr'. There are val/HR@5"),
     (lambda: trm.RecMetricCollection(["nDGC"], k=5), ValueError, "unknown metric 'nDGC'; did you mean 'NDCG'?"),
     (lambda: trm.RecMetricCollection(["coverage"], k=5), ValueError, "Known: AUROC, F1, HR, MAP"),
     (lambda: trm.RecMetricCollection(["HR"]), ValueError, "'HR' needs a cut-off: pass k="),

@@ -496,7 +496,7 @@ def test_padding_is_no_overlap():
     assert got["HR@1"] == batch.compute()["HR@1"] == 1
     assert (got.num_users, got.num_skipped) == (batch["HR@1"].num_users, batch["HR@1"].num_skipped) == (1, 1)
     other = trm.Interactions.from_edge_index(torch.tensor([[0, 1], [0, 1]]), 2, 4)
-    with pytest.raises(ValueError, match=r"1 \(user, item\) pairs .* such as \[\[1, 1\]\]"):
+    with pytest.raises(ValueError, match=r"1 \(user, item\) pair of target is .* such as \[\[1, 1\]\]"):
         trm.evaluate(["HR"], users, items, target=other, exclude=other, k=1, padding_idx=0)
 
 
@@ -590,6 +590,11 @@ BAD = [
         lambda: trm.evaluate("HR", U, V, target=TEST, exclude=TEST, k=5),
         ValueError,
         r"\d+ \(user, item\) pairs of target .*without\(exclude\).*'keep'.*'miss'",
+    ),
+    (
+        lambda: trm.evaluate("HR", U, V, target=TEST, exclude=(TRAIN, TEST), k=5),
+        ValueError,
+        r"target.without\(part\), for each part of exclude, takes them out",
     ),
     (
         lambda: trm.evaluate("HR", U, V, target=TEST, exclude=torch.eye(3) > 0, k=5),

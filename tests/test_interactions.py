@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from torchrecmetrics import Interactions
+from torchrecmetrics import Interactions, Log
 
 EDGES = torch.tensor([[2, 0, 2, 0], [1, 4, 3, 0]])
 
@@ -778,6 +778,11 @@ BAD = [
     (lambda: GRAPH.select([[1]]), ValueError, r"users must be one column \[E\], .* \[1, 1\]"),
     (lambda: GRAPH.union(Interactions.from_edge_index(EDGES, 3, 6)), ValueError, "shapes and devices must be equal"),
     (lambda: GRAPH.without(EDGES), TypeError, "expected Interactions, got Tensor"),
+    (
+        lambda: GRAPH.without(Log.from_frame({"user": [1], "item": [1]})),
+        TypeError,
+        r"expected Interactions, got Log: pass other.to_interactions\(\)",
+    ),
 ]
 
 

@@ -1,6 +1,7 @@
 """evaluate_lists: lists in every form against oracles, the rules of their order, and what is wrong with them."""
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -360,19 +361,17 @@ def test_ranks_that_are_no_places(ranks, said):
 def test_rows_of_errors_are_those_of_the_frame():
     """Rows of users without truth count too, and rows are in any order."""
     frame = {"user": ["zoe", "al", "bo", "zoe", "al"], "item": ["x", "x", "z", "x", "x"], "score": [1, 2, 3, 4, 5]}
-    with pytest.raises(
-        ValueError, match=r"lists, row 1, column 'item' of lists: user 'al' has item 'x' for the second"
-    ):
+    with pytest.raises(ValueError, match=r"^lists, row 1, column 'item': user 'al' has item 'x' for the second"):
         evaluate_lists("HR", frame, target=TRUTH, k=1, score="score")
     found = evaluate_lists("HR", frame, target=TRUTH, k=1, score="score", duplicates="first", complete=True)
     assert (found.num_repeated, float(found["HR@1"])) == (1, pytest.approx(2 / 3))
     frame["rank"] = [1, 1, 1, 2, 3]
-    with pytest.raises(ValueError, match=r"lists, row 4, column 'rank' of lists: user 'al' has rank 3 after 1"):
+    with pytest.raises(ValueError, match=r"^lists, row 4, column 'rank': user 'al' has rank 3 after 1"):
         evaluate_lists("HR", frame, target=TRUTH, k=1, rank="rank")
 
 
 def test_unknown_items_that_repeat_are_found():
-    with pytest.raises(ValueError, match="user 'al' has item 'new' for the second time"):
+    with pytest.raises(ValueError, match=r"^lists: user 'al' has item 'new' for the second time"):
         evaluate_lists("HR", {"al": ["new", "x", "new"]}, target=TRUTH, k=1)
 
 
@@ -498,19 +497,68 @@ def test_a_collection_stays_as_it_was():
     assert evaluate_lists("HR", {"al": ["x"]}, target=TRUTH, k=1, empty_target_action="neg").num_users == 3
     with pytest.raises(ValueError, match=r"evaluate_lists has no option 'compleet'; did you mean 'complete'\?"):
         evaluate_lists("HR", {"al": ["x"]}, target=TRUTH, k=1, compleet=True)
+    for option, cure in (
+        ("denominator", "trm.F1(10, denominator=...) or trm.Precision(10, denominator=...)"),
+        ("gain", "trm.NDCG(10, gain=...)"),
+        ("weight", "trm.AUROC(weight=...)"),
+    ):
+        with pytest.raises(ValueError, match=f"no option '{option}'.* goes to an instance, {re.escape(cure)}$"):
+            evaluate_lists("HR", {"al": ["x"]}, target=TRUTH, k=1, **{option: 1})
     with pytest.raises(TypeError, match="top_k= is called k here"):
         evaluate_lists("HR", {"al": ["x"]}, target=TRUTH, top_k=1)
+
+
+def test_a_key_that_there_is_not():
+    """Is a KeyError that names the nearest, as with a collection; `get` and `in` are those of a dict."""
+    found = evaluate_lists(["HR", "NDCG"], {"al": ["x"]}, target=TRUTH, k=1)
+    with pytest.raises(
+        KeyError, match=r"no metric has the key 'NDGC@1'; did you mean 'NDCG@1'\? There are HR@1, NDCG@1"
+    ):
+        found["NDGC@1"]
+    assert found.get("NDGC@1") is None
+    assert "NDGC@1" not in found
 
 
 def test_overlap_of_truth_and_history():
     """Is an error that names ids, or what overlap= says."""
     lists, had = {"al": ["x", "y"], "bo": ["z", "y"], "eve": ["y", "x"]}, {"user": ["eve"], "item": ["x"]}
-    with pytest.raises(ValueError, match=r"1 \(user, item\) pairs of target are also in exclude.*\['eve', 'x'\]"):
+    with pytest.raises(ValueError, match=r"1 \(user, item\) pair of target is also in exclude.*\['eve', 'x'\]"):
         evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=1)
     for overlap, value in (("keep", 2 / 3), ("miss", 2 / 3)):
         found = evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=1, overlap=overlap)
         assert float(found["HR@1"]) == pytest.approx(value)
     assert evaluate_lists("MRR@2", lists, target=TRUTH, exclude=had, overlap="keep")["MRR@2"] == pytest.approx(2.5 / 3)
+
+
+def test_overlap_may_leave_the_ground_truth(tmp_path):
+    """As `without` takes it out, in whatever form truth and history come; who has nothing left is skipped."""
+    pytest.importorskip("pyarrow")
+    lists, had = {"al": ["x", "y"], "bo": ["z", "y"], "eve": ["y", "x"]}, {"user": ["eve", "al"], "item": ["x", "y"]}
+    how = {"k": 2, "complete": True}
+    truth, seen = Interactions.from_frame(TRUTH), Interactions.from_frame(had)
+    expected = evaluate_lists(NAMES, lists, target=truth.without(seen), exclude=seen, **how)
+    assert (expected.num_users, expected.num_skipped) == (2, 1)
+    for name, frame in (("truth", TRUTH), ("had", had)):
+        pd.DataFrame(frame).to_csv(tmp_path / f"{name}.csv", index=False)
+    for target, exclude in (
+        (truth, seen),
+        (TRUTH, (had, seen)),
+        (Log.from_frame(TRUTH), Log.from_frame(had)),
+        (tmp_path / "truth.csv", tmp_path / "had.csv"),
+        ({"al": ["x", "y"], "bo": ["z"], "eve": ["x"]}, {"eve": ["x"], "al": ["y"]}),
+    ):
+        found = evaluate_lists(NAMES, lists, target=target, exclude=exclude, overlap="without", **how)
+        same(found, expected)
+        assert found.counts() == expected.counts()
+        with pytest.raises(ValueError, match=r"2 \(user, item\) pairs of target .* overlap='without' takes them out"):
+            evaluate_lists("HR", lists, target=target, exclude=exclude, **how)
+    collection = trm.RecMetricCollection(NAMES, k=2)
+    same(evaluate_lists(collection, lists, target=TRUTH, exclude=had, overlap="without", complete=True), expected)
+    mask = torch.tensor([True, False, False])  # x
+    found = evaluate_lists("HR", lists, target=truth, exclude=mask, overlap="without", **how)
+    assert (float(found["HR@2"]), found.num_users, found.num_skipped) == (1, 2, 1)
+    with pytest.raises(ValueError, match=r"all pairs of target are also in exclude: .* leaves nothing to evaluate"):
+        evaluate_lists("HR", lists, target=TRUTH, exclude=TRUTH, overlap="without", **how)
 
 
 # ---------------------------------------------------------------------------------------------------------- bad input
@@ -536,6 +584,10 @@ BAD = {
     "both": (ROWS, {"rank": "rank", "score": "score"}, "rank='rank' and score='score' are both to order lists"),
     "rank unsaid": (ROWS | {"rank": [1, 1]}, {}, "has a column 'rank'.*pass rank='rank'"),
     "score unsaid": (pd.DataFrame(ROWS | {"Score": [1, 1]}), {}, "has a column 'Score'.*pass score='Score'"),
+    "position unsaid": (pd.DataFrame(ROWS | {"Position": [1, 1]}), {}, "has a column 'Position'.*pass rank='Position'"),
+    "pos unsaid": (pl.DataFrame(ROWS | {"pos": [1, 1]}), {}, "has a column 'pos'.*pass rank='pos'"),
+    "place unsaid": (ROWS | {"place": [1, 1]}, {}, "has a column 'place'.*pass rank='place'"),
+    "order unsaid": (ROWS | {"order": [1, 1]}, {}, "has a column 'order'.*pass rank='order'"),
     "no users": (torch.zeros(2, 3, dtype=torch.int64), {}, r"whose are they\? Pass \(lists, users\)"),
     "a list": ([["x"]], {}, r"whose are they\? Pass \(lists, users\)"),
     "three": ((1, 2, 3), {}, "tuple of two"),

@@ -583,7 +583,9 @@ def test_a_repeated_place_tells_the_depth():
     metric = trm.HR(10)
     metric.update(joined)
     assert metric.compute() == 1
-    with pytest.raises(ValueError, match=r"1 of 2 rows known to fewer than k places .*: row 0 to 10"):
+    with pytest.raises(
+        ValueError, match=r"1 of 2 rows known to fewer than k places .*: row 0 to 10, since rank 11 stands twice"
+    ):
         trm.HR(11).update(joined)
     with pytest.raises(ValueError, match="a place twice"):
         trm.Ranking.from_ranks(torch.tensor([[1, 1]]), depth=5)

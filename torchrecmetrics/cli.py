@@ -82,7 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, OSError, ImportError) as error:
         message = _as_options(str(error))
         if given.command == "evaluate" and " has no column " in message:
-            message += "; where TRUTH and history name them otherwise: --truth-user ..., --truth-item ..."
+            message += (
+                "; where TRUTH and history name them otherwise: --truth-user ..., --truth-item ...; where history "
+                "alone does: --history-user ..., --history-item ..."
+            )
         print(f"{parser.prog} {given.command}: error: {message}", file=sys.stderr)
         return BAD_INPUT
     except Exception:  # a mistake of ours must not look like a metric that has dropped
@@ -94,6 +97,8 @@ def _as_options(message: str) -> str:
     """Write the arguments that a message names as options of the command."""
     for argument, option in (("complete=True", "--complete"), ("duplicates='first'", "--first")):
         message = message.replace(argument, option)
+    message = re.sub("of target (is|are) also in exclude", r"of TRUTH \1 also in the history", message)
+    message = re.sub(r"overlap='(\w+)'", r"--overlap \1", message).replace("out of the test;", "out of TRUTH;")
     return re.sub(r"(?<![\w/])(user|item|rank|score|time|value)=(?=['.])", r"--\1 ", message)
 
 
@@ -128,6 +133,12 @@ def _parser() -> argparse.ArgumentParser:
         "--history", type=Path, action="append", default=[], metavar="FILE", help="items that leave the lists"
     )
     one.add_argument(
+        "--overlap",
+        choices=("error", "keep", "miss", "without"),
+        help="a pair of TRUTH and history: an error (default), may be found (keep), is missed (miss), leaves TRUTH "
+        "(without)",
+    )
+    one.add_argument(
         "-m", "--metric", action="append", default=[], metavar="NAME@K", help="such as NDCG@10; repeatable"
     )
     one.add_argument("-c", "--config", type=Path, metavar="YAML", help="file of metrics with cut-offs and options")
@@ -137,11 +148,13 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--time", metavar="COLUMN", help="column of times in TRUTH and history: what audit finds is told")
     one.add_argument("--truth-user", metavar="COLUMN", help="column of users in TRUTH and history, if it is another")
     one.add_argument("--truth-item", metavar="COLUMN", help="column of items in TRUTH and history, if it is another")
+    one.add_argument("--history-user", metavar="COLUMN", help="column of users in history, if not that of TRUTH")
+    one.add_argument("--history-item", metavar="COLUMN", help="column of items in history, if not that of TRUTH")
     one.add_argument("--value", metavar="COLUMN", help="column of gains in TRUTH; default: all rows are alike")
     one.add_argument("--complete", action="store_true", help="the lists are all that is recommended, however short")
     one.add_argument("--first", action="store_true", help="of an item that a list repeats the first place stands alone")
     one.add_argument("--json", type=Path, metavar="FILE", help="write results and counts there, whole or not at all")
-    one.add_argument("--markdown", action="store_true", help="print a table in Markdown")
+    one.add_argument("--markdown", action="store_true", help="print a table in Markdown, and the counts below it")
     one.add_argument(
         "--fail-under",
         type=Threshold.read,
@@ -175,23 +188,28 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _evaluate(given: argparse.Namespace) -> int:
-    metrics = [*given.metric, *([] if given.config is None else metrics_of(given.config))]
+    leaves = given.overlap == "without"
+    common: Any = {} if given.overlap is None or leaves else {"overlap": given.overlap}
+    metrics = [*given.metric, *([] if given.config is None else metrics_of(given.config, common))]
     if not metrics:
         raise ValueError("no metric is named: pass -m NDCG@10, or a file of metrics with -c")
-    collection = RecMetricCollection(metrics)
+    collection = RecMetricCollection(metrics, **common)
     labels = {label.lower(): label for label in collection}
     for label, _ in given.fail_under:
         if label.lower() not in labels:
             raise ValueError(f"--fail-under names {label!r}, which is not computed: {', '.join(collection)}")
     truth: Any = given.truth
     history: list[Any] = given.history
-    user, item = given.truth_user or given.user, given.truth_item or given.item
-    if given.value is not None or (user, item) != (given.user, given.item):
-        truth = Log.from_file(given.truth, user, item, value=given.value)
-    if (user, item) != (given.user, given.item):
-        history = [Log.from_file(path, user, item) for path in history]
+    of_lists = (given.user, given.item)
+    of_truth = (given.truth_user or given.user, given.truth_item or given.item)
+    of_history = (given.history_user or of_truth[0], given.history_item or of_truth[1])
+    if given.value is not None or of_truth != of_lists:
+        truth = Log.from_file(given.truth, *of_truth, value=given.value)
+    if of_history != of_lists:
+        history = [Log.from_file(path, *of_history) for path in history]
     if given.time is not None:
-        _look_at_times([Log.from_file(path, user, item, given.time) for path in (*given.history, given.truth)])
+        files = [*((path, of_history) for path in given.history), (given.truth, of_truth)]
+        _look_at_times([Log.from_file(path, *names, given.time) for path, names in files])
     on_terminal = sys.stderr.isatty()
     if on_terminal:
         print(f"reading {given.lists} ...", end="", file=sys.stderr, flush=True)
@@ -208,13 +226,15 @@ def _evaluate(given: argparse.Namespace) -> int:
             complete=given.complete,
             duplicates="first" if given.first else "error",
             progress=_show if on_terminal else False,
+            overlap="without" if leaves else None,
         )
     finally:
         if on_terminal:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     if given.json is not None:
         write_text(given.json, found.to_json() + "\n")
-    print(found.to_markdown() if given.markdown else found)
+    counts = str(found).splitlines()[len(found)]  # behind a line for each metric
+    print(f"{found.to_markdown()}\n\n{counts}" if given.markdown else found)
     return _compared(found, [Threshold(labels[label.lower()], least) for label, least in given.fail_under])
 
 
@@ -266,8 +286,12 @@ def _audit(given: argparse.Namespace) -> int:
 # ----------------------------------------------------------------------------------------------------- metrics of YAML
 
 
-def metrics_of(path: str | Path) -> list[RankingMetric]:
+def metrics_of(path: str | Path, common: Mapping[str, Any] | None = None) -> list[RankingMetric]:
     """Read metrics of a YAML file: {name: cut-offs}, or {name: {k: cut-offs, option: value}}, or a list of these.
+
+    Args:
+        path: of the file.
+        common: options of those that do not say otherwise.
 
     Raises:
         ImportError: without PyYAML.
@@ -292,20 +316,21 @@ def metrics_of(path: str | Path) -> list[RankingMetric]:
     made: list[RankingMetric] = []
     for name, said in entries:
         try:
-            made += _made(name, said)
+            made += _made(name, said, common or {})
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path}, {name}: {error}") from error
     return made
 
 
-def _made(name: Any, said: Any) -> list[RankingMetric]:
+def _made(name: Any, said: Any, common: Mapping[str, Any]) -> list[RankingMetric]:
     """Make the metrics of an entry."""
     if not isinstance(name, str):
         raise ValueError(f"a metric goes by its name, got {name!r}")
     options = dict(said) if isinstance(said, Mapping) else {"k": said}
     cutoffs = options.pop("k", None)
     if not options:
-        return RecMetricCollection(name, k=cutoffs).members
+        return RecMetricCollection(name, k=cutoffs, **common).members
+    options = {**common, **options}
     bare, _, own = name.partition("@")
     kind = type(RecMetricCollection(bare, k=1).members[0])
     if own:

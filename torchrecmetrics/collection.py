@@ -19,11 +19,11 @@ from torchmetrics import Metric, MetricCollection
 from torchrecmetrics import metrics as _metrics
 from torchrecmetrics.analysis.curves import Curve, Point, curve_of, plot_points
 from torchrecmetrics.analysis.rows import Rows
-from torchrecmetrics.checks import check_k, describe
+from torchrecmetrics.checks import check_k, describe, nearest
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.kept import KeptRows, RowKeys, all_gather
 from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.options import MetricOptions, check_spelling
+from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
 from torchrecmetrics.panel import BatchRows, Panel
 from torchrecmetrics.plots import draw_steps
 from torchrecmetrics.ranking import Exclude, Needs, Ranking
@@ -146,13 +146,23 @@ class RecMetricCollection(MetricCollection):
 
     if TYPE_CHECKING:  # what torchmetrics' own return, as it is here
 
-        def __getitem__(self, key: str, copy_state: bool = True) -> RankingMetric: ...
         def __iter__(self) -> Iterator[str]: ...
         def keys(self, keep_base: bool = False) -> Iterable[str]: ...  # type: ignore[override]  # noqa: D102
         def values(self, copy_state: bool = True) -> Iterable[RankingMetric]: ...  # type: ignore[override]  # noqa: D102
         def items(  # type: ignore[override]  # noqa: D102
             self, keep_base: bool = False, copy_state: bool = True
         ) -> Iterable[tuple[str, RankingMetric]]: ...
+
+    def __getitem__(self, key: str, copy_state: bool = True) -> RankingMetric:
+        """Return the metric of a key.
+
+        Raises:
+            KeyError: if there is none; names the nearest key.
+        """
+        try:
+            return super().__getitem__(key, copy_state)  # type: ignore[return-value]
+        except KeyError:
+            raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self.keys()))}") from None
 
     def add_metrics(
         self,
@@ -534,6 +544,31 @@ def _instead_of_pyg(metric: object) -> str | None:
     return f"use {cls.__name__}({getattr(metric, 'k', 10)}{option})"
 
 
+def _instances_with(option: str) -> str:
+    """Say how metrics are made with an option that not all have; nothing where none of ours has it."""
+    taken = {name: inspect.signature(cls.__init__).parameters for name, cls in _CLASSES.items()}
+    return " or ".join(
+        f"trm.{name}({'10, ' if 'k' in parameters else ''}{option}=...)"
+        for name, parameters in taken.items()
+        if option in parameters and option not in ("self", "options")
+    )
+
+
+def check_options(what: str, options: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse options, given beside names of metrics, that not all metrics have.
+
+    Raises:
+        TypeError: for what others call the cut-off.
+        ValueError: for any other; says the nearest name, or whose option it is.
+    """
+    check_spelling(options)
+    for name in options:
+        if name not in OPTIONS:
+            made = _instances_with(name)
+            hint = f": what not all metrics have goes to an instance, {made}" if made else nearest(name, known)
+            raise ValueError(f"{what} has no option {name!r}{hint}")
+
+
 def is_name(text: str) -> bool:
     """Whether a metric goes by this name."""
     return text.lower() in _BY_NAME
@@ -543,8 +578,8 @@ def _from_name(text: str, cutoffs: list[int], options: MetricOptions) -> list[Ra
     name, at, cutoff = text.partition("@")
     cls = _BY_NAME.get(re.sub(r"[\s_-]", "", name).lower())
     if cls is None:
-        nearest = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
-        hint = f"; did you mean {_BY_NAME[nearest[0]]._name!r}?" if nearest else "."
+        close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
+        hint = f"; did you mean {_BY_NAME[close[0]]._name!r}?" if close else "."
         if "," in text:
             hint = "; several names are given as a list."
         if "-" in name and _BY_NAME.get(name.split("-")[0].lower()):

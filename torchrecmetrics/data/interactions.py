@@ -660,7 +660,10 @@ class Interactions:
         Where the two have vocabularies that differ, pairs are matched by id.
         """
         other = self._checked(other)
-        kept = ~torch.isin(self.keys, other.keys, assume_unique=True)
+        return self.take(~torch.isin(self.keys, other.keys, assume_unique=True))
+
+    def take(self, kept: Tensor) -> Interactions:
+        """Return some of the edges, bool [E], in the same shape."""
         values = None if self.values is None else self.values[kept]
         left = self._from_keys(self.keys[kept], self.num_users, self.num_items, values)
         left.num_items_inferred = self.num_items_inferred
@@ -692,7 +695,8 @@ class Interactions:
     def _checked(self, other: Interactions) -> Interactions:
         """Return other interactions with these row numbers, or refuse them."""
         if not isinstance(other, Interactions):
-            raise TypeError(f"expected Interactions, got {type(other).__name__}")
+            hint = ": pass other.to_interactions()" if hasattr(other, "to_interactions") else ""
+            raise TypeError(f"expected Interactions, got {type(other).__name__}{hint}")
         other = other.numbered_as(self, "other", "self")
         if (self.num_users, self.num_items) != (other.num_users, other.num_items) or self.device != other.device:
             raise ValueError(f"shapes and devices must be equal: {self} and {other}")

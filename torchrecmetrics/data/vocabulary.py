@@ -92,7 +92,9 @@ class Vocabulary:
 
         Args:
             ids: [E], of the kind that the vocabulary holds (text is no number).
-            unknown: an id that is not in the vocabulary, or missing, is an "error", or is "mark"ed by -1.
+            unknown: an id that is not in the vocabulary, or missing, is an "error", or is "mark"ed by -1. That is
+                padding to a `Ranking`: an unknown item of a list would take no place. `evaluate_lists` takes ids;
+                otherwise write a row beyond the catalogue in its stead.
 
         Returns:
             int64 [E], on the CPU.

@@ -17,7 +17,7 @@ from torchrecmetrics import kernels
 from torchrecmetrics.analysis.curves import Curve, curve_of, plot_points
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words, nearest
-from torchrecmetrics.collection import Metrics, RecMetricCollection
+from torchrecmetrics.collection import Metrics, RecMetricCollection, check_options
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.exports import Exported, ResultRow
@@ -39,7 +39,7 @@ from torchrecmetrics.evaluation.scoring import (
 )
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
+from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.plots import Drawn
 from torchrecmetrics.processes import together
 from torchrecmetrics.ranking import Ranking
@@ -74,8 +74,8 @@ class Evaluation(dict[str, Tensor], Exported):
     `standard_errors` has the same keys; `kernels` says what counted, "eager" or "triton"; `num_users`, `num_skipped`,
     `num_unreachable` and `num_tied` are those of the first metric (AUROC alone may average fewer users
     than the others). Of lists there are also `num_unserved` (users of the ground truth without a list, who score 0),
-    `num_left_out` (users of lists without ground truth), `num_unknown` (listed items that the ground truth does not
-    know) and `num_repeated` (entries that repeat an item, with `duplicates="first"`).
+    `num_left_out` (users of lists without ground truth), `num_unknown` (entries of lists, as often as they occur, whose
+    item the ground truth does not know) and `num_repeated` (entries that repeat an item, with `duplicates="first"`).
 
     `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and `to_latex` give it in other forms.
     """
@@ -109,6 +109,9 @@ class Evaluation(dict[str, Tensor], Exported):
         self.num_unreachable: int = first.num_unreachable
         self.num_tied: int = first.num_tied
 
+    def __missing__(self, key: str) -> Tensor:
+        raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self))}")
+
     def __str__(self) -> str:
         width = max(map(len, self))
         lines = [f"{key:{width}}  {value:.4f} ± {self.standard_errors[key]:.4f}" for key, value in self.items()]
@@ -118,12 +121,12 @@ class Evaluation(dict[str, Tensor], Exported):
         counts = f"{self.num_users} {'user' if self.num_users == 1 else 'users'}"
         for number, text in (
             (self.num_skipped, "without a relevant item"),
-            (self.num_unreachable, "with one that is no candidate"),
-            (self.num_tied, "with a tie at one"),
+            (self.num_unreachable, "with an unreachable relevant item (no candidate)"),
+            (self.num_tied, "with a tie at a relevant item"),
             (self.num_unserved, "without a list"),
             (self.num_left_out, "more with a list but no ground truth"),
-            (self.num_unknown, f"listed {_items(self.num_unknown)} that the ground truth does not know"),
-            (self.num_repeated, f"listed {_items(self.num_repeated)} for the second time"),
+            (self.num_unknown, f"list {_entries(self.num_unknown)} whose item the ground truth does not know"),
+            (self.num_repeated, f"list {_entries(self.num_repeated)} whose item stands in front of it already"),
         ):
             counts += f", {number} {text}" if number else ""
         told = (
@@ -193,8 +196,8 @@ def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
     return replace(rows, ids=torch.tensor(ids, dtype=torch.int64) if whole else [str(one) for one in ids])
 
 
-def _items(number: int) -> str:
-    return "item" if number == 1 else "items"
+def _entries(number: int) -> str:
+    return "entry" if number == 1 else "entries"
 
 
 def check_target(target: Any) -> None:
@@ -277,15 +280,12 @@ def evaluate(
         >>> users, items = torch.eye(2, 3), torch.eye(4, 3)
         >>> test = trm.Interactions.from_edge_index(torch.tensor([[0, 1], [0, 2]]), num_users=2, num_items=4)
         >>> print(trm.evaluate(["HR", "MRR"], users, items, target=test, k=1))
-        HR@1   0.5000 ± 0.5000
-        MRR@1  0.5000 ± 0.5000
+        HR@1   0.5000 ± 0.5000  [0.0015, 0.9985]
+        MRR@1  0.5000 ± 0.5000  [0.0015, 0.9985]
         2 users
+        ± standard error, [95 % interval]; two models are compared with trm.compare, not by these
     """
-    check_spelling(options)
-    for name in options:
-        if name not in OPTIONS:
-            known = ["target", "exclude", *EvaluateOptions.__annotations__]
-            raise ValueError(f"evaluate has no option {name!r}{nearest(name, known)}")
+    check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
     collection = RecMetricCollection.fresh(metrics, k, options, keep_rows=keep_rows)
     for metric in collection.members:
         metric.sync_on_compute = shard is not None

@@ -20,6 +20,8 @@ from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.recommendations import Recommendations
 
 _PIECE = 2**20
+#: What columns that order lists are mostly called.
+_ORDERS = {"rank": "rank", "position": "rank", "pos": "rank", "place": "rank", "order": "rank", "score": "score"}
 
 
 class Names(NamedTuple):
@@ -115,17 +117,13 @@ class Source:
     places: Tensor | None = None
     """Which entry each row became that was kept, int32 or int64 [E]; None = the first the first, and so on."""
 
-    def row(self, entry: int) -> str:
-        """Name the row of an entry."""
+    def at(self, entry: int, role: str) -> str:
+        """Name the row of an entry, and the column that holds something of it."""
         if self.names is None:
             return self.what
         at = entry if self.places is None else int((self.places == entry).nonzero()[0])
         row = int(torch.cat(self.kept).nonzero()[at])
-        return f"{self.what}, {Table({}, self.what, self.first_line).row(row)}"
-
-    def column(self, role: str) -> str:
-        """Name a column, by what it holds."""
-        return self.what if self.names is None else f"column {getattr(self.names, role)!r} of {self.what}"
+        return f"{self.what}, {Table({}, self.what, self.first_line).row(row)}, column {getattr(self.names, role)!r}"
 
 
 class Listed(NamedTuple):
@@ -238,9 +236,9 @@ def _checked(lists: Any, names: Names, what: str) -> Names:
     if isinstance(lists, (str, Path)) and is_run(lists):
         return names._replace(score="score")
     known = names_of(lists) if isinstance(lists, (str, Path)) else names_in(lists)
-    for role in ("rank", "score"):
+    for usual, role in _ORDERS.items():
         for name in known:
-            if name.lower() == role and name not in names:
+            if name.lower() == usual and name not in names:
                 raise ValueError(
                     f"{what} has a column {name!r}, and nobody said whether it orders the lists: pass {role}={name!r}; "
                     "if the rows are in order as they stand, leave that column out"
@@ -491,6 +489,6 @@ def _refuse_ranks(owner: Tensor, ranks: Tensor, first: int, source: Source, user
         before = int(ranks[entry - 1])
         found += " twice" if int(ranks[entry]) == before else f" after {before}"
     raise ValueError(
-        f"{source.row(entry)}, {source.column('rank')}: {found}, but ranks must run 1, 2, 3, ... in each list (or 0, "
+        f"{source.at(entry, 'rank')}: {found}, but ranks must run 1, 2, 3, ... in each list (or 0, "
         "1, 2, ... in all); if places were left out on purpose, the negated ranks will do as score=..."
     )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import check_choice, describe, nearest
-from torchrecmetrics.collection import Metrics, RecMetricCollection
+from torchrecmetrics.checks import check_choice, describe
+from torchrecmetrics.collection import Metrics, RecMetricCollection, check_options
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import is_qrels, is_text, read_file
 from torchrecmetrics.data.frames import Roles, Table, check_names, columns_of, distinct, names_in
@@ -20,13 +20,20 @@ from torchrecmetrics.data.log import Log
 from torchrecmetrics.evaluation.catalogue import Evaluation, Progress, ProgressBar, check_target
 from torchrecmetrics.evaluation.listed import Listed, Names, Side
 from torchrecmetrics.evaluation.scoring import History, Place, histories
-from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
-from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.options import OPTIONS, MetricOptions
+from torchrecmetrics.ranking import Overlap, Ranking
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _CELLS = 2**19  # listed, relevant and excluded items of a batch, padding included
+
+
+class ListsOptions(MetricOptions, total=False):
+    """Keyword options of metrics, as `evaluate_lists` takes them."""
+
+    overlap: Overlap | Literal["without"] | None  # type: ignore[misc]  # one choice more than metrics have
+    """What a relevant item that is also excluded means; "without" = it leaves the ground truth."""
 
 
 @torch.no_grad()
@@ -45,7 +52,7 @@ def evaluate_lists(
     duplicates: Literal["error", "first"] = "error",
     progress: bool | Progress = False,
     keep_rows: bool = False,
-    **options: Unpack[MetricOptions],
+    **options: Unpack[ListsOptions],
 ) -> Evaluation:
     """Look up what each user was to be recommended in the list that some recommender made, and return the metrics.
 
@@ -64,14 +71,16 @@ def evaluate_lists(
         rank: name of the column of ranks, which must run 1, 2, 3, ... (or 0, 1, 2, ... throughout) in each list.
         score: name of the column of scores, highest first; equal scores stay in the order of the rows (trec_eval puts
             them in order of their ids). TREC's runs are ordered by score unless `rank` is given. Without either rows
-            are in order, users in any; a column that is called rank or score must then not be there.
+            are in order, users in any; a column that is called rank, position, pos, place, order or score must then not
+            be there.
         complete: the lists are all that is recommended; an item that is not listed is a miss at every k. Otherwise
             a list that excluded or repeated items leave shorter than the metrics look is an error, and so are lists
             that all end before; one that was shorter than others from the start had no more items to recommend.
         duplicates: an item listed twice for a user is an "error", or only its "first" place stands.
         progress: as in `evaluate`.
         keep_rows: as in `evaluate`.
-        options: keyword options for metrics given by name.
+        options: keyword options for metrics given by name. `overlap`, what a pair in both `target` and `exclude` means,
+            may also be "without": such pairs leave the ground truth, as `Interactions.without` takes them out.
 
     Users of the ground truth without a list score 0 (`num_unserved`), users of lists without ground truth are left out
     (`num_left_out`). A listed item that the ground truth does not know takes its place as a miss (`num_unknown`).
@@ -89,29 +98,19 @@ def evaluate_lists(
         >>> import torchrecmetrics as trm
         >>> truth = {"user": ["al", "bo", "eve"], "item": ["x", "y", "z"]}
         >>> print(trm.evaluate_lists(["HR", "MRR"], {"al": ["y", "x"], "bo": ["z", "w"]}, target=truth, k=2))
-        HR@2   0.3333 ± 0.3333
-        MRR@2  0.1667 ± 0.1667
-        3 users, 1 without a list, 1 listed item that the ground truth does not know
+        HR@2   0.3333 ± 0.3333  [0.0113, 0.9562]
+        MRR@2  0.1667 ± 0.1667  [0.0069, 0.8513]
+        3 users, 1 without a list, 1 list entry whose item the ground truth does not know
+        ± standard error, [95 % interval]; two models are compared with trm.compare, not by these
     """
-    check_spelling(options)
-    for name in options:
-        if name not in OPTIONS:
-            known = [
-                "exclude",
-                "k",
-                "user",
-                "item",
-                "rank",
-                "score",
-                "complete",
-                "duplicates",
-                "progress",
-                "keep_rows",
-                *OPTIONS,
-            ]
-            raise ValueError(f"evaluate_lists has no option {name!r}{nearest(name, known)}")
+    own_options = ["exclude", "k", "user", "item", "rank", "score", "complete", "duplicates", "progress", "keep_rows"]
+    check_options("evaluate_lists", options, [*own_options, *OPTIONS])
     check_choice("duplicates", duplicates, ("error", "first"))
-    collection = RecMetricCollection.fresh(metrics, k, options, keep_rows=keep_rows).to("cpu")
+    own: Any = dict(options)
+    leaves = own.get("overlap") == "without"
+    if leaves or own.get("overlap") is None:
+        own.pop("overlap", None)
+    collection = RecMetricCollection.fresh(metrics, k, own, keep_rows=keep_rows).to("cpu")
     for metric in collection.members:
         metric.sync_on_compute = False
     member, needs = collection.members[0], collection.needs
@@ -128,13 +127,17 @@ def evaluate_lists(
     written = isinstance(target, (str, Path)) and is_text(target)
     users = Side("user", truth.user_ids, truth.num_users, written)
     items = Side("item", truth.item_ids, truth.num_items, written)
-    degree = truth.host_degree
-    listed = Listed.read(lists, names, users, items, degree > 0)
     history = History(tuple(parts), truth.num_items, Place.of(None, None, truth))
     excluded = history.lengths(truth.num_users)
+    if leaves:
+        truth = truth.take(~history.holds(truth))
+        if not len(truth):
+            raise ValueError("all pairs of target are also in exclude: overlap='without' leaves nothing to evaluate")
+    degree = truth.host_degree
+    listed = Listed.read(lists, names, users, items, degree > 0)
     ids, nobody = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
     if member.rules.take_overlap == "error":
-        history.check_overlap(truth, ids, member.padding_idx)
+        history.check_overlap(truth, ids, member.padding_idx, "overlap='without'")
     lengths = listed.lengths
     longest = int(lengths.max())
     _check_reach(collection, longest, complete, listed.source.what)
@@ -284,7 +287,7 @@ def _check_reach(collection: RecMetricCollection, longest: int, complete: bool, 
         if not complete and (metric.needs.depth is None or metric.needs.depth > longest):
             looks = "at the whole ranking" if metric.needs.depth is None else f"at {metric.needs.depth} places"
             raise ValueError(
-                f"{label} looks {looks}, but the longest list of {what} holds {longest} items: recommend more, or if "
+                f"{label} looks {looks}, but the longest list of {what} holds {_items(longest)}: recommend more, or if "
                 "the lists are all that is recommended, complete=True"
             )
 
@@ -298,10 +301,14 @@ def _check_shortened(ranking: Ranking, before: Tensor, depth: int | None, batch:
     if bool(short.any()):
         row = int(short.nonzero()[0])
         raise ValueError(
-            f"the list of user {users.called(int(batch[row]))} holds {int(left[row])} items after excluded and "
+            f"the list of user {users.called(int(batch[row]))} holds {_items(int(left[row]))} after excluded and "
             f"repeated ones have left it, and the metrics look at {depth} places: recommend k + history, or if the "
             "lists are all that is recommended, complete=True"
         )
+
+
+def _items(number: int) -> str:
+    return f"{number} {'item' if number == 1 else 'items'}"
 
 
 def _explain_repeat(listed: Listed, batch: Tensor, users: Side, items: Side, duplicates: str) -> None:
@@ -310,7 +317,7 @@ def _explain_repeat(listed: Listed, batch: Tensor, users: Side, items: Side, dup
     if found is not None:
         user, entry = found
         raise ValueError(
-            f"{listed.source.row(entry)}, {listed.source.column('item')}: user {users.called(user)} has item "
+            f"{listed.source.at(entry, 'item')}: user {users.called(user)} has item "
             f"{items.called(int(listed.items[entry]))} for the second time; duplicates='first' lets its first place "
             "stand alone"
         ) from None

@@ -364,10 +364,8 @@ class History:
             scores = scores.masked_fill(mask, -torch.inf)
         return scores
 
-    def check_overlap(self, target: Interactions, ids: Tensor, padding_idx: int | None) -> None:
-        """Raise if items to be found are excluded too: the numbers would depend on what that is taken to mean."""
-        asked = torch.zeros(target.num_users, dtype=torch.bool, device=target.device)
-        asked[ids.to(target.device)] = True
+    def holds(self, target: Interactions) -> Tensor:
+        """Return which edges are excluded, bool [E]."""
         both = torch.zeros(len(target), dtype=torch.bool, device=target.device)
         keys = target.keys
         for part in self.parts:
@@ -376,7 +374,25 @@ class History:
                 both |= known[torch.searchsorted(known, keys).clamp(max=len(known) - 1)] == keys
         for mask in self.masks:
             both |= mask[target.items]
-        both &= asked[target.users]
+        return both
+
+    def check_overlap(
+        self, target: Interactions, ids: Tensor, padding_idx: int | None, cure: str | None = None
+    ) -> None:
+        """Raise if items to be found are excluded too: the numbers would depend on what that is taken to mean.
+
+        Args:
+            target: ground truth.
+            ids: users who count.
+            padding_idx: an item that does not.
+            cure: what takes such pairs out of the ground truth; None = a method of `Interactions`.
+        """
+        if cure is None:
+            alone = len(self.parts) == 1 and not self.masks
+            cure = "target.without(exclude)" if alone else "target.without(part), for each part of exclude,"
+        asked = torch.zeros(target.num_users, dtype=torch.bool, device=target.device)
+        asked[ids.to(target.device)] = True
+        both = self.holds(target) & asked[target.users]
         if padding_idx is not None:
             both &= target.items != padding_idx
         if target.values is not None:
@@ -387,8 +403,8 @@ class History:
             if target.user_ids is not None and target.item_ids is not None:
                 pairs = [[target.user_ids[user], target.item_ids[item]] for user, item in pairs]
             raise ValueError(
-                f"{count} (user, item) pairs of target are also in exclude, such as {pairs}. "
-                "target.without(exclude) takes them out of the test; overlap='keep' lets them compete all the same "
+                f"{count} (user, item) {'pair of target is' if count == 1 else 'pairs of target are'} also in exclude, "
+                f"such as {pairs}. {cure} takes them out of the test; overlap='keep' lets them compete all the same "
                 "(repeat consumption); overlap='miss' counts them as not found"
             )
 

@@ -253,7 +253,10 @@ class Places:
             return short
         checks = Checks(True, rows.device, len(self))
         some = short.any(0) if short.dim() == 2 else short
-        checks.reject("list_short", some, lambda row: f"row {row} to {int(rows[row])}")
+        twice = "" if self.reach.known else ", since rank {} stands twice in it"  # of ranks, no other row is cut short
+        checks.reject(
+            "list_short", some, lambda row: f"row {row} to {int(rows[row])}{twice.format(int(rows[row]) + 1)}"
+        )
         return None
 
     def _reached(self, k: int | Tensor | None) -> int | Tensor | None:

@@ -44,7 +44,8 @@ class FromTopk(Places):
 
         Args:
             item_ids: integer [B, K], best first. A negative id = the recommender had no more items; it takes no
-                place.
+                place. An item that the catalogue does not know takes one: give it an id beyond the catalogue, not the
+                -1 of `Vocabulary.rows(..., unknown="mark")`.
             target: integer ids [B] or [B, T], negative = padding.
             gains: as in `from_scores`.
             exclude: ids [B, H], bool [B, I], bool [I] or a tuple: these items leave the list and those behind move up.
