@@ -420,3 +420,30 @@ def test_columns_of_the_truth_have_their_own_options(folder, capsys):
     assert "other.csv has no column 'user'" in (said := capsys.readouterr().err)
     assert "--truth-user" in said
     assert main([*asked, "--truth-user", "uid"]) == 0
+
+
+def test_compare(folder, capsys):
+    """Rows of two evaluations: the numbers of `compare`, by name, as a table or JSON; a name twice has seeds."""
+    pytest.importorskip("pyarrow")
+    TRUTH.to_csv("other.csv", index=False)
+    for name in ("a", "b"):
+        assert main([*EVALUATE, "--rows", f"{name}.parquet"]) == 0
+    capsys.readouterr()
+    assert main(["compare", "a.parquet", "other=b.parquet", "--json", "found.json"]) == 0
+    out = capsys.readouterr().out
+    rows = [trm.Rows.from_parquet(f"{name}.parquet") for name in "ab"]
+    assert out == f"{trm.compare({'a': rows[0], 'other': rows[1]})}\n"
+    found = json.loads(Path("found.json").read_text())["results"]
+    assert [(each["label"], each["run"], each["against"], each["p"]) for each in found] == [
+        (label, "other", "a", 1) for label in ("HR@1", "MRR@2")
+    ]
+    assert main(["compare", "x=a.parquet", "y=a.parquet", "y=b.parquet", "--baseline", "x", "--markdown"]) == 0
+    assert capsys.readouterr().out.startswith("| label")
+    for words, message in (
+        (["a.parquet", "a=b.parquet"], "all rows are runs of 'a'"),
+        (["a.parquet"], "two"),
+        (["a.parquet", "lists.csv"], "lists.csv"),
+        (["a.parquet", "b.parquet", "--baseline", "c"], "'c'"),
+    ):
+        assert main(["compare", *words]) == 2
+        assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The command line: `torchrecmetrics evaluate LISTS TRUTH` and `torchrecmetrics audit LOG`."""
+"""The command line: `torchrecmetrics evaluate LISTS TRUTH`, `compare ROWS ROWS` and `audit LOG`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchrecmetrics.analysis.comparison import compare
+from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import audit
 from torchrecmetrics.data.log import Log, LogSplit
@@ -40,6 +42,14 @@ metrics.yaml holds names, cut-offs and options (needs PyYAML, pip install 'torch
   RPrecision:
 
 exit status: 0; 1 if a metric is below --fail-under; 2 for bad input, which is named by file, row and column
+"""
+_COMPARE_EXAMPLES = """examples:
+  torchrecmetrics evaluate lists_a.csv test.csv --rank rank -m NDCG@10 -m HR@10 --rows a.parquet
+  torchrecmetrics evaluate lists_b.csv test.csv --rank rank -m NDCG@10 -m HR@10 --rows b.parquet
+  torchrecmetrics compare a.parquet b.parquet
+  torchrecmetrics compare pop=pop.parquet gcn=seed0.parquet gcn=seed1.parquet gcn=seed2.parquet --baseline pop
+
+exit status: 0; 2 for bad input, such as rows that do not pair
 """
 _AUDIT_EXAMPLES = """examples:
   torchrecmetrics audit ratings.csv --time timestamp
@@ -107,10 +117,10 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(
         "torchrecmetrics",
-        description="Metrics of recommended lists, and a look at what is wrong with a log.",
+        description="Metrics of recommended lists, whether differences are real, and what is wrong with a log.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="evaluate|audit")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="evaluate|compare|audit")
     columns = argparse.ArgumentParser(add_help=False)
     columns.add_argument(
         "--user", default="user", metavar="COLUMN", help="column of users, in all files (default: user)"
@@ -154,6 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--complete", action="store_true", help="the lists are all that is recommended, however short")
     one.add_argument("--first", action="store_true", help="of an item that a list repeats the first place stands alone")
     one.add_argument("--json", type=Path, metavar="FILE", help="write results and counts there, whole or not at all")
+    one.add_argument("--rows", type=Path, metavar="FILE", help="write what every user is worth there, as parquet")
     one.add_argument("--markdown", action="store_true", help="print a table in Markdown, and the counts below it")
     one.add_argument(
         "--fail-under",
@@ -164,6 +175,32 @@ def _parser() -> argparse.ArgumentParser:
         help="exit with 1 if a metric is below a value; repeatable",
     )
     one.set_defaults(run=_evaluate)
+
+    two = commands.add_parser(
+        "compare",
+        help="whether differences between runs are real",
+        description=(
+            "Whether differences between runs are real: paired by user, all metrics and runs corrected together.\n"
+            "Files of rows come from evaluate --rows, or from Rows.to_parquet."
+        ),
+        epilog=_COMPARE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    two.add_argument(
+        "runs",
+        nargs="+",
+        metavar="[NAME=]ROWS",
+        help="file of rows; a name that stands twice is a run with several seeds",
+    )
+    two.add_argument("--baseline", metavar="NAME", help="compare the others with this one; default: all pairs")
+    two.add_argument("--test", choices=["randomization", "t"], default="randomization", help="default: randomization")
+    two.add_argument("--correction", choices=["max-t", "holm", "none"], help="default: max-t, or holm of a t test")
+    two.add_argument("--margin", type=float, metavar="VALUE", help="test also whether a run is worse by less than this")
+    two.add_argument("--level", type=float, default=0.95, metavar="SHARE", help="of the intervals (default: 0.95)")
+    two.add_argument("--resamples", type=int, default=10_000, metavar="N", help="sign flips (default: 10000)")
+    two.add_argument("--json", type=Path, metavar="FILE", help="write the results there, whole or not at all")
+    two.add_argument("--markdown", action="store_true", help="print a table in Markdown")
+    two.set_defaults(run=_compare)
 
     other = commands.add_parser(
         "audit",
@@ -227,12 +264,15 @@ def _evaluate(given: argparse.Namespace) -> int:
             duplicates="first" if given.first else "error",
             progress=_show if on_terminal else False,
             overlap="without" if leaves else None,
+            keep_rows=given.rows is not None,
         )
     finally:
         if on_terminal:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     if given.json is not None:
         write_text(given.json, found.to_json() + "\n")
+    if given.rows is not None:
+        found.rows.to_parquet(given.rows)
     counts = str(found).splitlines()[len(found)]  # behind a line for each metric
     print(f"{found.to_markdown()}\n\n{counts}" if given.markdown else found)
     return _compared(found, [Threshold(labels[label.lower()], least) for label, least in given.fail_under])
@@ -266,6 +306,29 @@ def _compared(found: Evaluation, thresholds: Sequence[Threshold]) -> int:
 def _show(done: int, total: int) -> None:
     """Show on a terminal how far it is."""
     print(f"\r\x1b[K{done} of {total} users", end="", file=sys.stderr, flush=True)
+
+
+def _compare(given: argparse.Namespace) -> int:
+    runs: dict[str, list[Rows]] = {}
+    for said in given.runs:
+        name, named, path = said.partition("=")
+        path = Path(path if named else said)
+        runs.setdefault(name if named else path.stem, []).append(Rows.from_parquet(path))
+    if (several := [name for name, rows in runs.items() if len(rows) > 1]) and len(runs) == 1:
+        raise ValueError(f"all rows are runs of {several[0]!r}: name two, such as a={given.runs[0]} b={given.runs[1]}")
+    found = compare(
+        runs,
+        baseline=given.baseline,
+        test=given.test,
+        correction=given.correction,
+        resamples=given.resamples,
+        level=given.level,
+        margin=given.margin,
+    )
+    if given.json is not None:
+        write_text(given.json, found.to_json() + "\n")
+    print(found.to_markdown() if given.markdown else found)
+    return FINE
 
 
 def _audit(given: argparse.Namespace) -> int:

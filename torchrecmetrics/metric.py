@@ -307,7 +307,7 @@ class RankingMetric(SummedMetric):
             >>> metric.compute()
             tensor(0.3000, dtype=torch.float64)
             >>> [round(end, 3) for end in metric.confidence_interval()]
-            [0.219, 0.396]
+            [0.218, 0.398]
         """
         found = self.last_summary()
         return interval(found.value.item(), found.standard_error.item(), found.size, self.bounds, level, method)

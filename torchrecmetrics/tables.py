@@ -1,7 +1,8 @@
-"""Cells of text as Markdown and LaTeX."""
+"""Results as Markdown, LaTeX and what JSON holds."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -44,3 +45,14 @@ def latex(header: Sequence[str], lines: Iterable[Sequence[str]], left: Iterable[
 def _escaped(text: str) -> str:
     """Write text for LaTeX."""
     return re.sub(r"([&%$#_{}])", r"\\\1", text)
+
+
+def records(rows: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return named tuples as JSON has them, {field: value}; what is not finite is None."""
+    return [
+        {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in row._asdict().items()
+        }
+        for row in rows
+    ]

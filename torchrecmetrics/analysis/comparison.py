@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from torchrecmetrics.analysis.student import quantile
 from torchrecmetrics.checks import check_choice, check_k, nearest
 from torchrecmetrics.data.frames import frame_of
 from torchrecmetrics.plots import Difference, Drawn, draw_forest
-from torchrecmetrics.tables import filled, latex, markdown, texts
+from torchrecmetrics.tables import filled, latex, markdown, records, texts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,6 +130,13 @@ class Comparison:
         """
         columns: list[Sequence[Any]] = list(zip(*self.results, strict=True))
         return {name: list(column) for name, column in zip(PairResult._fields, columns, strict=True)}
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Return JSON text: {"results": [{"label": ..., "run": ..., ...}], "test": ..., ...}; NaN is null."""
+        how = {
+            name: getattr(self, name) for name in ("test", "correction", "alternative", "level", "resamples", "seed")
+        }
+        return json.dumps({"results": records(self.results), **how}, indent=indent, allow_nan=False)
 
     def to_pandas(self) -> Any:
         """Return a pandas.DataFrame of `to_dict`.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torchrecmetrics.data.frames import frame_of
-from torchrecmetrics.tables import filled, latex, markdown, texts
+from torchrecmetrics.tables import filled, latex, markdown, records, texts
 
 _GAPS = {"k": "whole numbers", "group": "text", "low": "floats", "high": "floats"}
 _LEFT = ("metric", "group")
@@ -62,11 +61,9 @@ class Exported:
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return JSON text: {"rows": [{"metric": ..., "k": ..., ...}], "counts": {"num_users": ...}}; NaN is null."""
-        rows = [
-            {name: None if _is_nan(value) else value for name, value in row._asdict().items()}
-            for row in self.result_rows()
-        ]
-        return json.dumps({"rows": rows, "counts": self.counts()}, indent=indent, allow_nan=False)
+        return json.dumps(
+            {"rows": records(self.result_rows()), "counts": self.counts()}, indent=indent, allow_nan=False
+        )
 
     def to_pandas(self) -> Any:
         """Return a pandas.DataFrame; k is nullable (Int64), low and high are floats, NaN where there is none.
@@ -93,7 +90,3 @@ class Exported:
         """Return a LaTeX tabular with the rules of booktabs, without columns that hold nothing."""
         columns = filled(self.to_dict())
         return latex([*columns], texts(columns), _LEFT)
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
