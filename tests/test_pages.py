@@ -19,9 +19,13 @@ READERS = {}  # page: who reads it
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.`")
 @pytest.mark.filterwarnings("ignore:.*is smaller than the logging interval")
-@pytest.mark.parametrize(
-    "block", [pytest.param(each, id=str(each), marks=[pytest.mark.slow] * (each.kind == "bash")) for each in BLOCKS]
-)
+def marks(block):
+    """A page that starts programs is slow."""
+    programs = any(other.kind == "bash" and other.not_run is None for other in BLOCKS if other.page == block.page)
+    return [pytest.mark.slow] if programs else []
+
+
+@pytest.mark.parametrize("block", [pytest.param(each, id=str(each), marks=marks(each)) for each in BLOCKS])
 def test_block(block, tmp_path_factory):
     """A block does what its page shows, after all blocks above it."""
     if block.page not in READERS:
@@ -175,15 +179,36 @@ a: 1
 DATA = ROOT.parent / "shared" / "data"
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
-def test_first_evaluation_on_movielens(tmp_path, monkeypatch):
-    """With u.data in the folder the page's lines give the numbers that it tells of."""
-    shutil.copy(DATA / "ml-100k" / "u.data", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    page = ROOT / "docs" / "start" / "first-evaluation.md"
-    told = re.search(r"NDCG@10 ([\d.]+) for popularity and ([\d.]+) for", page.read_text(encoding="utf-8"))
+def typed_in(page, folder):
+    """Return what a page prints where MovieLens-100K's u.data lies in the folder, and its namespace."""
+    shutil.copy(DATA / "ml-100k" / "u.data", folder)
     namespace = {}
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         for block in blocks(page):
             exec(block.text, namespace)
-    assert re.findall(r"^NDCG@10  ([\d.]+) ±", printed.getvalue(), re.M) == list(told.groups())
+    return printed.getvalue(), namespace
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
+def test_first_evaluation_on_movielens(tmp_path, monkeypatch):
+    """With u.data in the folder the page's lines give the numbers that it tells of."""
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "start" / "first-evaluation.md"
+    told = re.search(r"NDCG@10 ([\d.]+) for popularity and ([\d.]+) for", page.read_text(encoding="utf-8"))
+    printed, _ = typed_in(page, tmp_path)
+    assert re.findall(r"^NDCG@10  ([\d.]+) ±", printed, re.M) == list(told.groups())
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
+def test_comparison_on_movielens(tmp_path, monkeypatch):
+    """The larger decomposition is better there, as the page tells."""
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "how-to" / "compare.md"
+    number = r"([\d.]+)"
+    told = rf"by {number} NDCG@10 \(interval {number} to {number}, corrected p {number}\) for\s(\d+) users"
+    _, namespace = typed_in(page, tmp_path)
+    found = trm.compare({name: namespace[name].rows for name in ("small", "large")})["NDCG@10"]
+    numbers = found.difference, found.adjusted_low, found.adjusted_high, found.adjusted_p, found.num_rows
+    assert [float(each) for each in re.search(told, page.read_text(encoding="utf-8")).groups()] == [
+        pytest.approx(each, abs=6e-5 if place < 3 else 6e-4) for place, each in enumerate(numbers)
+    ]
