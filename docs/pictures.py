@@ -680,7 +680,8 @@ def forest(style: Style) -> Canvas:
 FLOORS = [  # what stands on one floor; the names are those of CONTRIBUTING.md's table
     ("frameworks, command line", ["pyg/", "lightning/", "cli.py"]),
     ("evaluation of models and lists", ["evaluation/"]),
-    ("metrics", ["collection.py", "metrics.py", "metric.py"]),
+    ("collections", ["collection.py", "rows.py"]),
+    ("metrics", ["metrics.py", "metric.py"]),
     ("what a batch adds, options, state", ["panel.py", "options.py", "state.py"]),
     ("formulas", ["functional.py"]),
     ("where relevant items stand", ["ranking/"]),

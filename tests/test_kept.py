@@ -176,6 +176,19 @@ def test_beyond_the_budget_rows_go_to_the_host(monkeypatch):
     assert len(store) == 16
 
 
+def test_memory_that_is_used_again():
+    """Ids, clusters and weights in one buffer for all batches."""
+    metrics = collection()
+    ids, weights = torch.arange(5), torch.ones(5, dtype=torch.float64)
+    for seed in range(2):
+        metrics.update(*batch(seed), row_ids=ids, clusters=ids, weights=weights)
+        ids += 5
+        weights += 1
+    metrics.compute()
+    assert metrics.rows.ids.tolist() == metrics.rows.clusters.tolist() == list(range(10))
+    assert metrics.rows.weights.tolist() == [1] * 5 + [2] * 5
+
+
 def test_nothing_waits_for_the_device():
     """Updates on `meta`, where reading a value raises."""
     metrics = collection(validate_args=False).to("meta")
@@ -183,7 +196,7 @@ def test_nothing_waits_for_the_device():
     metrics.update(
         scores, target, row_ids=torch.arange(5), clusters=torch.arange(5), weights=torch.ones(5, device="meta")
     )
-    assert len(metrics._kept) == 5
+    assert len(metrics._keeper) == 5
 
 
 IDS = torch.arange(5)
@@ -215,8 +228,9 @@ def test_ids_that_stand_twice():
     """Are named, and the way out: clusters."""
     metrics = collection()
     metrics.update(*batch(0), row_ids=torch.tensor([1, 2, 3, 4, 1]))
-    with pytest.raises(ValueError, match=r"id 1 stands in 2 rows.*clusters="):
-        metrics.compute()
+    for _ in range(2):  # who asks again is told again
+        with pytest.raises(ValueError, match=r"id 1 stands in 2 rows.*clusters="):
+            metrics.compute()
 
 
 def test_what_keeps_no_rows():

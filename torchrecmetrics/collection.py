@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,7 +20,7 @@ from torchrecmetrics.analysis.curves import Curve, Point, curve_of, plot_points
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.checks import check_k, describe, nearest
 from torchrecmetrics.data.interactions import Batch
-from torchrecmetrics.kept import KeptRows, RowKeys, all_gather
+from torchrecmetrics.kept import RowKeys
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
 from torchrecmetrics.panel import BatchRows, Panel
@@ -29,6 +28,7 @@ from torchrecmetrics.plots import draw_steps
 from torchrecmetrics.ranking import Exclude, Needs, Ranking
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
+from torchrecmetrics.rows import Columns, RowKeeper
 from torchrecmetrics.state import add_together, compute_together, summarize
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ class RecMetricCollection(MetricCollection):
             raise TypeError(f"keep_rows must be True or False, got {keep_rows!r}")
         super().__init__({}, prefix=prefix, postfix=postfix, compute_groups=False)
         self._groups = {}  # torchmetrics 1.4 leaves this to add_metrics
-        self.keep_rows: bool = keep_rows
-        self._kept: KeptRows | None = None
+        self._keeper = RowKeeper() if keep_rows else None
         self._rows: Rows | None = None
         if isinstance(metrics, (Mapping, MetricCollection)):
             keyed: list[tuple[Any, Any]] = list(metrics.items())
@@ -136,7 +135,8 @@ class RecMetricCollection(MetricCollection):
                 given = ", ".join([*(["k"] if k is not None else []), *options])
                 raise ValueError(f"{given} given beside a collection, which has its own")
             collection = deepcopy(metrics)
-            collection.keep_rows = collection.keep_rows or keep_rows
+            if keep_rows and collection._keeper is None:
+                collection._keeper = RowKeeper()
         else:
             collection = RecMetricCollection(
                 deepcopy(metrics), k, key_format=key_format, keep_rows=keep_rows, **options
@@ -189,7 +189,7 @@ class RecMetricCollection(MetricCollection):
         members = self.members
         if any(member is metric for member in members):
             raise ValueError(f"{key}: {metric.label} is in the collection already; add a clone")
-        if self._kept is not None and len(self._kept):
+        if self._keeper is not None and len(self._keeper):
             raise ValueError(f"{key}: rows of the other metrics are kept already; add it before the first batch")
         if members:
             _check_agreement(key, metric, {name: getattr(members[0], name) for name in _AGREED})
@@ -286,13 +286,26 @@ class RecMetricCollection(MetricCollection):
 
     def settle(self) -> None:
         """Compute all members, and gather the rows of all processes, unless that has been done."""
-        if compute_together(self.members) and self.keep_rows:
-            self._rows = self._gathered()
+        if compute_together(self.members) and self._keeper is not None:
+            self._rows = None
+            labels = dict(zip(self.members, self.keys(keep_base=True), strict=True))
+            try:
+                self._rows = self._keeper.gathered(self.panel.metrics, labels)
+            except ValueError:
+                for member in self.members:
+                    member._computed = None  # who asks again is told again
+                raise
 
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
         super().reset()
-        self._kept = None
+        if self._keeper is not None:
+            self._keeper.clear()
+
+    @property
+    def keep_rows(self) -> bool:
+        """Whether rows are kept."""
+        return self._keeper is not None
 
     @property
     def rows(self) -> Rows:
@@ -393,83 +406,24 @@ class RecMetricCollection(MetricCollection):
             raise ValueError("one of the two collections keeps rows, the other does not: make both with keep_rows=True")
         for key, member in mine.items():
             member.mergeable(theirs[key])
-        if other._kept is not None:
+        if self._keeper is not None and other._keeper is not None:
             if list(mine) != list(theirs):
                 raise ValueError("rows are merged of collections whose metrics have the same order")
-            self._kept = self._kept or self._empty()
-            self._kept.extend(other._kept)
+            self._keeper.extend(other._keeper)
         for key, member in mine.items():
             member.merge_state(theirs[key])
 
-    def _empty(self) -> KeptRows:
-        metrics = self.panel.metrics
-        own = sum(metric.weighs_rows for metric in metrics)
-        heights = {"values": len(metrics), "used": len(metrics), "weights": 1, **({"own": own} if own else {})}
-        return KeptRows(heights, {"ids": 1, "clusters": 1})
-
-    def _columns(self, rows: BatchRows, keys: RowKeys | None) -> dict[str, Tensor | None] | None:
+    def _columns(self, rows: BatchRows, keys: RowKeys | None) -> Columns | None:
         """Return what is kept of a batch, or refuse it; None where nothing is kept."""
-        ids, clusters, weights = keys or (None, None, None)
-        if not self.keep_rows:
-            if ids is not None or clusters is not None:
-                raise ValueError("row_ids and clusters tell kept rows apart: make the collection with keep_rows=True")
-            return None
-        device, dtype = rows.values.device, rows.values.dtype
-        one = torch.ones((), dtype=dtype, device=device) if weights is None else weights.to(dtype)
-        kept: dict[str, Tensor | None] = {
-            "values": rows.values,
-            "used": rows.used,
-            "weights": one.expand(1, rows.values.shape[1]),
-            "ids": None if ids is None else ids.to(device)[None],
-            "clusters": None if clusters is None else clusters.to(device)[None],
-        }
-        if own := [place for place, metric in enumerate(self.panel.metrics) if metric.weighs_rows]:
-            assert rows.weights is not None  # they weigh rows themselves
-            kept["own"] = rows.weights[own]
-        if self._kept is not None:
-            self._kept.check(kept)
-        return kept
+        if self._keeper is not None:
+            return self._keeper.columns(self.panel.metrics, rows, keys)
+        if keys is not None and not (keys.ids is None is keys.clusters):
+            raise ValueError("row_ids and clusters tell kept rows apart: make the collection with keep_rows=True")
+        return None
 
-    def _keep(self, columns: dict[str, Tensor | None] | None) -> None:
-        if columns is not None:
-            self._kept = self._kept or self._empty()
-            self._kept.add(columns)
-
-    def _gathered(self) -> Rows:
-        """Return the rows of all processes."""
-        kept, first, metrics = self._kept or self._empty(), self.members[0], self.panel.metrics
-        device = first.state().sums.device
-        if first.distributed_available_fn() and first.sync_on_compute and not first._is_synced:
-            gather, group = first.dist_sync_fn, first.process_group
-            columns, _ = kept.together(
-                device, partial(all_gather, group=group) if gather is None else partial(gather, group=group)
-            )
-            if "ids" not in columns and columns["values"].shape[1]:
-                raise ValueError("rows of several processes are told apart by row_ids: pass them to update")
-        else:
-            columns = kept.here(device)
-        columns = {name: column.cpu() for name, column in columns.items()}
-        weighs = columns["weights"][0] > 0  # what weighs nothing is in no mean: repeats of a sampler, say
-        columns = {name: column[:, weighs] for name, column in columns.items()}
-        values, weights = columns["values"].double(), columns["weights"][0].double()
-        values = values.where(columns["used"].bool(), torch.nan)
-        ids, clusters = (columns[name][0] if name in columns else None for name in ("ids", "clusters"))
-        labels = dict(zip(self.members, self.keys(keep_base=True), strict=True))
-        by_label = {labels[metric]: row for metric, row in zip(metrics, values, strict=True)}
-        weighing = [labels[metric] for metric in metrics if metric.weighs_rows]
-        return Rows(
-            {label: by_label[label] for label in labels.values()},
-            torch.arange(values.shape[1]) if ids is None else ids,
-            None if bool((weights == 1).all()) else weights,
-            clusters,
-            dict(zip(weighing, columns["own"].double().unbind(), strict=True)) if weighing else {},
-            {
-                "ties": first.rules.place_ties,
-                "overlap": first.rules.take_overlap,
-                "padding_idx": None if first.padding_idx is None else str(first.padding_idx),
-                "empty_target_action": first.empty_target_action,
-            },
-        )
+    def _keep(self, columns: Columns | None) -> None:
+        if self._keeper is not None and columns is not None:
+            self._keeper.add(self.panel.metrics, columns)
 
     def _adopt(self) -> None:
         """Tell the members whom to ask, so that the first one that is computed synchronises them all."""

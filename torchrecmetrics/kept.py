@@ -37,13 +37,13 @@ class RowKeys(NamedTuple):
 
 
 def check_keys(name: str, keys: Any, rows: int) -> Tensor:
-    """Return keys of rows as int64 [rows], or refuse them."""
+    """Return a copy of the keys of rows as int64 [rows], or refuse them."""
     if not isinstance(keys, Tensor) or keys.dtype not in ID_DTYPES:
         cure = "; number words with a Vocabulary" if isinstance(keys, (list, tuple)) else ""
         raise TypeError(f"{name} must be an integer tensor, got {describe(keys)}{cure}")
     if keys.shape != (rows,):
         raise ValueError(f"{name} must be [{rows}], one a row, got {list(keys.shape)}")
-    return keys.to(torch.int64)
+    return keys.to(torch.int64, copy=True)  # a loader may use its memory again
 
 
 class KeptRows:
@@ -92,6 +92,12 @@ class KeptRows:
             self.check(batch)
         self._batches += other._batches
         self._bytes += other._bytes
+
+    def empty(self) -> KeptRows:
+        """Return a store of the same columns, without rows."""
+        heights = self._heights.items()
+        required = {name: height for name, height in heights if name not in self._optional}
+        return KeptRows(required, {name: height for name, height in heights if name in self._optional})
 
     def clear(self) -> None:
         """Forget all rows."""

@@ -147,7 +147,9 @@ class SampleRows:
             "clusters": None
             if clusters is None
             else check_keys("user_ids", clusters, len(ranking)).to(ids.device)[None],
-            "given": (rows.values.new_ones(()) if weights is None else weights.to(dtype)).expand(1, len(ids)),
+            "given": (rows.values.new_ones(()) if weights is None else weights.to(dtype, copy=True)).expand(
+                1, len(ids)
+            ),
         }
         self._kept.check(columns)
         self._kept.add(columns)

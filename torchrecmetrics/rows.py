@@ -1,0 +1,105 @@
+"""`RowKeeper`: what every row was worth to the metrics of a collection, kept until `compute` makes `Rows` of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.analysis.rows import Rows
+from torchrecmetrics.kept import KeptRows, RowKeys, all_gather
+from torchrecmetrics.metric import RankingMetric
+from torchrecmetrics.panel import BatchRows
+
+Columns: TypeAlias = dict[str, Tensor | None]
+
+
+class RowKeeper:
+    """Rows of metrics that read batches together; `metrics` are always those of one panel, in its order."""
+
+    def __init__(self) -> None:
+        self._kept: KeptRows | None = None
+
+    def __len__(self) -> int:
+        return 0 if self._kept is None else len(self._kept)
+
+    def columns(self, metrics: Sequence[RankingMetric], rows: BatchRows, keys: RowKeys | None) -> Columns:
+        """Return what is kept of a batch, or refuse it."""
+        ids, clusters, weights = keys or (None, None, None)
+        device, dtype = rows.values.device, rows.values.dtype
+        one = torch.ones((), dtype=dtype, device=device) if weights is None else weights.to(dtype, copy=True)
+        columns: Columns = {
+            "values": rows.values,
+            "used": rows.used,
+            "weights": one.expand(1, rows.values.shape[1]),
+            "ids": None if ids is None else ids.to(device)[None],
+            "clusters": None if clusters is None else clusters.to(device)[None],
+        }
+        if own := [place for place, metric in enumerate(metrics) if metric.weighs_rows]:
+            assert rows.weights is not None  # they weigh rows themselves
+            columns["own"] = rows.weights[own]
+        if self._kept is not None:
+            self._kept.check(columns)
+        return columns
+
+    def add(self, metrics: Sequence[RankingMetric], columns: Columns) -> None:
+        """Keep the columns of a batch."""
+        self._kept = _store(metrics) if self._kept is None else self._kept
+        self._kept.add(columns)
+
+    def extend(self, other: RowKeeper) -> None:
+        """Keep what another one has kept, too."""
+        if other._kept is not None:
+            self._kept = other._kept.empty() if self._kept is None else self._kept
+            self._kept.extend(other._kept)
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._kept = None
+
+    def gathered(self, metrics: Sequence[RankingMetric], labels: Mapping[RankingMetric, str]) -> Rows:
+        """Return the rows of all processes, under labels and in their order.
+
+        Raises:
+            ValueError: for ids that stand twice, and none over several processes.
+        """
+        kept, first = _store(metrics) if self._kept is None else self._kept, metrics[0]
+        device = first.state().sums.device
+        if first.distributed_available_fn() and first.sync_on_compute and not first._is_synced:
+            gather = all_gather if first.dist_sync_fn is None else first.dist_sync_fn
+            columns, _ = kept.together(device, partial(gather, group=first.process_group))
+            if "ids" not in columns and columns["values"].shape[1]:
+                raise ValueError("rows of several processes are told apart by row_ids: pass them to update")
+        else:
+            columns = kept.here(device)
+        columns = {name: column.cpu() for name, column in columns.items()}
+        weighs = columns["weights"][0] > 0  # what weighs nothing is in no mean: repeats of a sampler, say
+        columns = {name: column[:, weighs] for name, column in columns.items()}
+        values, weights = columns["values"].double(), columns["weights"][0].double()
+        values = values.where(columns["used"].bool(), torch.nan)
+        ids, clusters = (columns[name][0] if name in columns else None for name in ("ids", "clusters"))
+        by_label = {labels[metric]: row for metric, row in zip(metrics, values, strict=True)}
+        weighing = [labels[metric] for metric in metrics if metric.weighs_rows]
+        return Rows(
+            {label: by_label[label] for label in labels.values()},
+            torch.arange(values.shape[1]) if ids is None else ids,
+            None if bool((weights == 1).all()) else weights,
+            clusters,
+            dict(zip(weighing, columns["own"].double().unbind(), strict=True)) if weighing else {},
+            {
+                "ties": first.rules.place_ties,
+                "overlap": first.rules.take_overlap,
+                "padding_idx": None if first.padding_idx is None else str(first.padding_idx),
+                "empty_target_action": first.empty_target_action,
+            },
+        )
+
+
+def _store(metrics: Sequence[RankingMetric]) -> KeptRows:
+    """Return a store with a line for each metric."""
+    own = sum(metric.weighs_rows for metric in metrics)
+    heights = {"values": len(metrics), "used": len(metrics), "weights": 1, **({"own": own} if own else {})}
+    return KeptRows(heights, {"ids": 1, "clusters": 1})
