@@ -703,7 +703,7 @@ def floors(style: Style) -> Canvas:
     """Rooms of the package, a floor on the other."""
     tall = 0.5
     sheet = Canvas(style, 0.45 + (tall + 0.1) * len(FLOORS))
-    colours = [*["muted"] * 2, *["green"] * 3, "orange", *["blue"] * 3, *["muted"] * 2]
+    colours = [*["muted"] * 2, *["green"] * 4, "orange", *["blue"] * 3, *["muted"] * 2]
     for floor, (idea, rooms) in enumerate(FLOORS):
         y = sheet.height - 0.1 - (tall + 0.1) * (floor + 1)
         sheet.text(0.5, y + tall / 2, idea, "muted")
