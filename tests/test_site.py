@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,25 @@ def test_every_formula_is_drawn(site):
         for page, text in pages.items()
         if re.search(r'<(?:script|link|img)[^>]* (?:src|href)="https?://', text.replace('<link rel="canonical"', ""))
     ]
+
+
+def test_links_to_other_sites():
+    """They answer, where somebody asked to see; those inside the site are the strict build's."""
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+    links = {
+        link for page in pages for link in re.findall(r"\]\((https://[^\s)]+)\)", page.read_text(encoding="utf-8"))
+    }
+    outside = sorted(link for link in links if "OWNER" not in link)
+    if not os.environ.get("LINKS"):
+        pytest.skip(f"{len(outside)} LINKS TO OTHER SITES WERE NOT FOLLOWED: LINKS=1 follows them, given a network")
+    dead = []
+    for link in outside:
+        request = urllib.request.Request(link.partition("#")[0], headers={"User-Agent": "Mozilla/5.0"})
+        try:
+            urllib.request.urlopen(request, timeout=20).close()
+        except OSError as error:
+            dead.append(f"{link}: {error}")
+    assert not dead
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
