@@ -422,6 +422,14 @@ def test_columns_of_the_truth_have_their_own_options(folder, capsys):
     assert main([*asked, "--truth-user", "uid"]) == 0
 
 
+def test_nothing_that_is_read_is_overwritten(folder, capsys):
+    before = Path("lists.csv").read_bytes()
+    for option in ("--rows", "--json"):
+        assert main([*EVALUATE, option, "lists.csv"]) == 2
+        assert "would overwrite a file that is read" in capsys.readouterr().err
+    assert Path("lists.csv").read_bytes() == before
+
+
 def test_compare(folder, capsys):
     """Rows of two evaluations: the numbers of `compare`, by name, as a table or JSON; a name twice has seeds."""
     pytest.importorskip("pyarrow")
@@ -442,6 +450,9 @@ def test_compare(folder, capsys):
     for words, message in (
         (["a.parquet", "a=b.parquet"], "all rows are runs of 'a'"),
         (["a.parquet"], "two"),
+        (["a.parquet", "there/a.parquet"], "there is no file there/a.parquet"),
+        (["a.parquet", "a.parquet"], "two files go by the name 'a'"),
+        (["a.parquet", "=b.parquet"], "expected NAME=FILE, got '=b.parquet'"),
         (["a.parquet", "lists.csv"], "lists.csv"),
         (["a.parquet", "b.parquet", "--baseline", "c"], "'c'"),
     ):

@@ -591,3 +591,67 @@ def test_other_forms():
     assert "noninferior_p" not in head
     assert "adjusted\\_p" in found.to_latex()
     assert found.to_latex().startswith("\\begin{tabular}{lllr")
+
+
+class TestRounding:
+    """What is equal in exact arithmetic is equal here."""
+
+    ids = torch.arange(60)
+
+    def rows(self, values, **options):
+        return trm.Rows({"m": torch.as_tensor(values, dtype=torch.float64).expand(len(self.ids))}, self.ids, **options)
+
+    def test_a_difference_of_the_margin(self):
+        """Is not within it."""
+        found = trm.compare({"a": self.rows(0.6), "b": self.rows(0.5)}, margin=0.1)["m"]
+        assert found.noninferior_p == 1
+
+    def test_clusters_that_cancel(self):
+        """Have no difference."""
+        clusters = self.ids // 3
+        one = self.rows(torch.tensor([0, 0, 0.3], dtype=torch.float64).repeat(20), clusters=clusters)
+        two = self.rows(torch.tensor([0.1, 0.2, 0], dtype=torch.float64).repeat(20), clusters=clusters)
+        assert trm.compare({"one": one, "two": two})["m"].p == 1
+
+    def test_own_weights_and_seeds(self):
+        """A mean over seeds is rounded."""
+        own = {"m": (self.ids % 4 + 1).double()}
+        seeds = [self.rows(value, own_weights=own) for value in (0.1, 0.2, 0.3)]
+        found = trm.compare({"one": self.rows(0.2, own_weights=own), "seeds": seeds})["m"]
+        assert (found.p, found.ties) == (1, 60)
+
+    @pytest.mark.parametrize(
+        ("values", "p", "greater"), [([0.1, 0.2, -0.3] * 2, 1, 37 / 64), ([0.1, 0.1, 0.1, -0.3], 1, 9 / 16)]
+    )
+    def test_ties_at_zero(self, values, p, greater):
+        """All flips are enumerated: those that give the same sum count."""
+        ids = torch.arange(len(values))
+        one = trm.Rows({"m": torch.tensor(values, dtype=torch.float64)}, ids)
+        nothing = trm.Rows({"m": torch.zeros(len(values), dtype=torch.float64)}, ids)
+        runs = {"nothing": nothing, "one": one}
+        assert trm.compare(runs)["m"].p == p
+        assert trm.compare(runs, alternative="greater")["m"].p == greater
+
+    def test_weights_of_any_size(self):
+        """Count in proportion."""
+        generator = torch.Generator().manual_seed(0)
+        values = torch.rand(2, 60, dtype=torch.float64, generator=generator)
+        found = []
+        for size in (1e-170, 1.0, 1e160):
+            weights = torch.full((60,), size, dtype=torch.float64)
+            one, two = (trm.Rows({"m": each}, self.ids, weights) for each in values)
+            found.append(trm.compare({"one": one, "two": two}, resamples=500)["m"].p)
+        assert found[0] == found[1] == found[2] < 1
+
+    def test_what_four_rows_cannot_find(self):
+        """No difference is detectable where no flip is rare enough."""
+        ids = torch.arange(4)
+        none, every = (trm.Rows({"m": torch.full((4,), value, dtype=torch.float64)}, ids) for value in (0.0, 1.0))
+        found = trm.compare({"none": none, "every": every})["m"]
+        assert (found.p, found.detectable) == (0.125, math.inf)
+
+
+def test_ids_beyond_int64():
+    """Are not wrapped."""
+    with pytest.raises(ValueError, match=r"ids must be below 2\^63"):
+        trm.Rows({"m": torch.zeros(2)}, torch.tensor([1, 2**63], dtype=torch.uint64))

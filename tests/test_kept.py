@@ -252,6 +252,43 @@ def test_members_come_before_rows():
         metrics["MRR"] = trm.MRR()
 
 
+def test_weightless_rows_have_numbers_too():
+    """So that the rows of two runs do not pair where others weigh nothing."""
+    metrics = trm.RecMetricCollection("HR@1", keep_rows=True)
+    metrics.update(torch.tensor([1, 2, 1, 2]), weights=torch.tensor([1.0, 0, 1, 1]))
+    metrics.compute()
+    assert metrics.rows.ids.tolist() == [0, 2, 3]
+
+
+def test_rows_that_are_lost_are_not_shown():
+    """A member that is updated alone, or a state that is loaded, holds other rows than those that are kept."""
+    metrics = collection()
+    metrics.update(*batch(0))
+    metrics["HR@2"].update(*batch(1))
+    metrics.compute()
+    with pytest.raises(ValueError, match=r"4 rows of HR@2 are kept, but it is a mean over 8"):
+        metrics.rows  # noqa: B018
+    with pytest.raises(ValueError, match="HR@2: its rows are kept"):
+        del metrics["HR@2"]
+    metrics.reset()
+    del metrics["HR@2"]
+    metrics.update(*batch(1))
+    metrics.compute()
+    assert list(metrics.rows.values) == ["NDCG@2", "AUROC"]
+
+
+def test_keys_that_hide_what_they_are_of():
+    """Rows of a key that is no label tell the label, so that other metrics are not compared with them."""
+    runs = {}
+    for k in (1, 3):
+        metrics = trm.RecMetricCollection({"ndcg": trm.NDCG(k)}, keep_rows=True)
+        metrics.update(*batch(0))
+        metrics.compute()
+        runs[str(k)] = metrics.rows
+    with pytest.raises(ValueError, match=r"same options: metric of ndcg is 'NDCG@1' in '1' and 'NDCG@3' in '3'"):
+        trm.compare(runs)
+
+
 # ------------------------------------------------------------------------------------------------- several processes
 
 
@@ -267,6 +304,9 @@ def share(rank, world_size, named):
 
 def gathered(rank, world_size, named):
     metrics = share(rank, world_size, named)
+    if named == "by hand":
+        for metric in metrics.values():
+            metric.sync()
     try:
         values = metrics.compute()
     except ValueError as error:
@@ -295,6 +335,11 @@ def test_processes(world_size, processes):
     assert found[0][1]["ids"] == rows.ids.tolist()
     assert found[0][1]["NDCG@2"] == rows.values["NDCG@2"].nan_to_num(-1).tolist()
     assert found[0][1]["weights"] == rows.weights.tolist()
+
+
+def test_synchronised_by_hand(processes):
+    """Rows are those of all processes, as the values are."""
+    assert processes.run(gathered, 2, "by hand")[1][1] == processes.run(gathered, 2, True)[0][1]
 
 
 def test_processes_need_ids(processes):

@@ -235,6 +235,10 @@ def _evaluate(given: argparse.Namespace) -> int:
     for label, _ in given.fail_under:
         if label.lower() not in labels:
             raise ValueError(f"--fail-under names {label!r}, which is not computed: {', '.join(collection)}")
+    read = {path.resolve() for path in (given.lists, given.truth, *given.history)}
+    for option, path in (("--rows", given.rows), ("--json", given.json)):
+        if path is not None and path.resolve() in read:
+            raise ValueError(f"{option} {path} would overwrite a file that is read")
     truth: Any = given.truth
     history: list[Any] = given.history
     of_lists = (given.user, given.item)
@@ -311,9 +315,15 @@ def _show(done: int, total: int) -> None:
 def _compare(given: argparse.Namespace) -> int:
     runs: dict[str, list[Rows]] = {}
     for said in given.runs:
-        name, named, path = said.partition("=")
-        path = Path(path if named else said)
-        runs.setdefault(name if named else path.stem, []).append(Rows.from_parquet(path))
+        name, named, path = ("", "", said) if Path(said).is_file() else said.partition("=")
+        if named and not (name and path):
+            raise ValueError(f"expected NAME=FILE, got {said!r}")
+        file = Path(path if named else said)
+        if not file.is_file():
+            raise ValueError(f"there is no file {file}")
+        if not named and file.stem in runs:
+            raise ValueError(f"two files go by the name {file.stem!r}: name them, such as other={file}")
+        runs.setdefault(name if named else file.stem, []).append(Rows.from_parquet(file))
     if (several := [name for name, rows in runs.items() if len(rows) > 1]) and len(runs) == 1:
         raise ValueError(f"all rows are runs of {several[0]!r}: name two, such as a={given.runs[0]} b={given.runs[1]}")
     found = compare(

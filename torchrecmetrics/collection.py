@@ -109,6 +109,7 @@ class RecMetricCollection(MetricCollection):
         self._groups = {}  # torchmetrics 1.4 leaves this to add_metrics
         self._keeper = RowKeeper() if keep_rows else None
         self._rows: Rows | None = None
+        self._lost: str | None = None
         if isinstance(metrics, (Mapping, MetricCollection)):
             keyed: list[tuple[Any, Any]] = list(metrics.items())
         else:
@@ -163,6 +164,11 @@ class RecMetricCollection(MetricCollection):
             return super().__getitem__(key, copy_state)  # type: ignore[return-value]
         except KeyError:
             raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self.keys()))}") from None
+
+    def __delitem__(self, key: str) -> None:
+        if self._keeper is not None and len(self._keeper):
+            raise ValueError(f"{key}: its rows are kept; call reset() first")
+        super().__delitem__(key)
 
     def add_metrics(
         self,
@@ -290,11 +296,18 @@ class RecMetricCollection(MetricCollection):
             self._rows = None
             labels = dict(zip(self.members, self.keys(keep_base=True), strict=True))
             try:
-                self._rows = self._keeper.gathered(self.panel.metrics, labels)
+                self._rows = rows = self._keeper.gathered(self.panel.metrics, labels)
             except ValueError:
                 for member in self.members:
                     member._computed = None  # who asks again is told again
                 raise
+            self._lost = None
+            for metric, key in labels.items():
+                if (kept := int((~rows.values[key].isnan()).sum())) != metric.num_users:
+                    self._lost = (
+                        f"{kept} rows of {key} are kept, but it is a mean over {metric.num_users}: rows are lost where "
+                        "a state is loaded, or a member is updated or reset alone"
+                    )
 
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
@@ -314,6 +327,8 @@ class RecMetricCollection(MetricCollection):
             raise ValueError("rows are kept with keep_rows=True")
         if self._rows is None:
             raise RuntimeError("rows are those of the last compute(); call it first")
+        if self._lost is not None:
+            raise ValueError(self._lost)
         return self._rows
 
     def standard_errors(self) -> dict[str, Tensor]:

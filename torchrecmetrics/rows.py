@@ -68,32 +68,33 @@ class RowKeeper:
         """
         kept, first = _store(metrics) if self._kept is None else self._kept, metrics[0]
         device = first.state().sums.device
-        if first.distributed_available_fn() and first.sync_on_compute and not first._is_synced:
+        if first.distributed_available_fn() and (first.sync_on_compute or first._is_synced):
             gather = all_gather if first.dist_sync_fn is None else first.dist_sync_fn
             columns, _ = kept.together(device, partial(gather, group=first.process_group))
             if "ids" not in columns and columns["values"].shape[1]:
                 raise ValueError("rows of several processes are told apart by row_ids: pass them to update")
         else:
             columns = kept.here(device)
+        columns.setdefault("ids", torch.arange(columns["values"].shape[1])[None])
         columns = {name: column.cpu() for name, column in columns.items()}
         weighs = columns["weights"][0] > 0  # what weighs nothing is in no mean: repeats of a sampler, say
         columns = {name: column[:, weighs] for name, column in columns.items()}
         values, weights = columns["values"].double(), columns["weights"][0].double()
         values = values.where(columns["used"].bool(), torch.nan)
-        ids, clusters = (columns[name][0] if name in columns else None for name in ("ids", "clusters"))
         by_label = {labels[metric]: row for metric, row in zip(metrics, values, strict=True)}
         weighing = [labels[metric] for metric in metrics if metric.weighs_rows]
         return Rows(
             {label: by_label[label] for label in labels.values()},
-            torch.arange(values.shape[1]) if ids is None else ids,
+            columns["ids"][0].long(),
             None if bool((weights == 1).all()) else weights,
-            clusters,
+            columns["clusters"][0] if "clusters" in columns else None,
             dict(zip(weighing, columns["own"].double().unbind(), strict=True)) if weighing else {},
             {
                 "ties": first.rules.place_ties,
                 "overlap": first.rules.take_overlap,
                 "padding_idx": None if first.padding_idx is None else str(first.padding_idx),
                 "empty_target_action": first.empty_target_action,
+                **{f"metric of {key}": metric.label for metric, key in labels.items() if key != metric.label},
             },
         )
 

@@ -423,7 +423,7 @@ def _results(
                 num_rows=used,
                 num_left_out=rows - used,
                 num_units=units,
-                detectable=(decisions.first_critical[column] + power) * error if error else 0.0,
+                detectable=_detectable(decisions.first_critical[column] + power, error),
                 noninferior_p=None if noninferior is None else noninferior[column],
                 seeds_low=seeds[0],
                 seeds_high=seeds[1],
@@ -487,3 +487,8 @@ def _check_margin(margin: Any) -> float | None:
 def _p(p: float | None) -> str:
     """Write a p value."""
     return "" if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"
+
+
+def _detectable(critical: float, error: float) -> float:
+    """Return the difference that is found with the power that was asked for; infinite where none can be."""
+    return math.inf if critical == math.inf else critical * error

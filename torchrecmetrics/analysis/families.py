@@ -91,7 +91,7 @@ class ByFlips:
         self.flips: Tensor = directed(flips, alternative)
         at = directed(t, alternative)
         self.extreme: list[float] = at.tolist()
-        self.reached: Tensor = torch.where(at.isinf(), at, at - _TIE * at.abs())
+        self.reached: Tensor = torch.where(at.isinf(), at, at - _TIE * at.abs().clamp_min(1))
         """What counts as so extreme, [columns]: rounding makes no difference."""
 
     def p(self, column: int) -> float:
@@ -112,6 +112,8 @@ class ByFlips:
         if largest < 1:
             return math.inf
         found = values.kthvalue(len(values) + 1 - min(largest, len(values))).values.item()
+        if abs(found + _TIE) <= 1:
+            return found + _TIE
         return found / (1 - math.copysign(_TIE, found))
 
 

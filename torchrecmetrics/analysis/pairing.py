@@ -60,6 +60,8 @@ class Paired:
             if id(rows) not in self._row_in:
                 self._row_in[id(rows)] = _pair(first[0], self.first, name, rows)
         self.layout: Layout = Layout.of(self.first)
+        given = self.first.weights  # the heaviest row weighs 1: squares neither overflow nor vanish
+        self._weights = None if given is None else given / given.max().clamp_min(torch.finfo(given.dtype).tiny)
         self.pairs: list[tuple[str, str]] = []
 
     def against(self, baseline: str | None) -> None:
@@ -101,7 +103,7 @@ class Paired:
         for rows, sums in self.layout.pieces():
             _, differences, weights = self._differences(rows)
             if shift is not None:
-                differences = torch.cat([differences, differences + shift * weights], 1)
+                differences = torch.cat([differences, _less(differences, -shift * weights)], 1)
             yield sums.keys, sums(differences)
 
     def shifted_squares(self, shift: float) -> Tensor:
@@ -124,10 +126,9 @@ class Paired:
                 scales = self._own[one, other, label]
                 w, wx = self._weighed(one, label, rows, run_values[one, label], scales)
                 v, wy = self._weighed(other, label, rows, run_values[other, label], scales)
-                weights, weighted = (w + v) / 2, wx - wy
+                weights, weighted = (w + v) / 2, _less(wx, wy)
             else:
-                given = self.first.weights
-                weights = torch.ones_like(x) if given is None else given[rows]
+                weights = torch.ones_like(x) if self._weights is None else self._weights[rows]
                 weighted = weights * difference
             used = weights > 0
             weights = weights.masked_fill(difference.isnan(), 0)

@@ -26,6 +26,7 @@ _FORMAT = b"torchrecmetrics"
 _VERSION = 1
 _TAKEN = ("id", "cluster", "weight")
 _OWN = "weight of "
+_EQUAL = 1e-12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -337,7 +338,10 @@ class Sums:
         """Turn rows, float64 [r, columns], into units, [c, columns]."""
         if self._unit_of_row is None:
             return columns
-        return columns.new_zeros(len(self.keys), columns.shape[1]).index_add_(0, self._unit_of_row, columns)
+        none = columns.new_zeros(len(self.keys), columns.shape[1])
+        sums = none.index_add(0, self._unit_of_row, columns)
+        sizes = none.index_add(0, self._unit_of_row, columns.abs())
+        return sums.masked_fill(sums.abs() <= _EQUAL * sizes, 0)  # what cancels leaves rounding
 
 
 @dataclass(frozen=True)
@@ -422,6 +426,8 @@ def _check_ids(name: str, ids: Any) -> RowIds:
     if isinstance(ids, Tensor):
         if ids.dim() != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
             raise TypeError(f"{name} must be whole numbers [n], or a list of text, got {describe(ids)}")
+        if ids.dtype == torch.uint64 and len(ids) and bool((ids.cpu().view(torch.int64) < 0).any()):
+            raise ValueError(f"{name} must be below 2^63: pass larger ones as text")
         return ids.detach().cpu().long()
     if isinstance(ids, (list, tuple)) and set(map(type, ids)) <= {str}:
         return list(ids)
