@@ -189,6 +189,17 @@ def test_memory_that_is_used_again():
     assert metrics.rows.weights.tolist() == [1] * 5 + [2] * 5
 
 
+def test_budget_of_evaluate(monkeypatch):
+    """Is handed to what keeps the rows."""
+    seen = []
+    add = KeptRows.add
+    monkeypatch.setattr(KeptRows, "add", lambda store, columns: seen.append(store.budget) or add(store, columns))
+    users, items, _, target = world()
+    trm.evaluate("HR@3", users, items, target=target, keep_rows=True, memory_budget=12_345)
+    trm.evaluate("HR@3", users, items, target=target, keep_rows=True)
+    assert {*seen} == {12_345, kept.BUDGET}
+
+
 def test_nothing_waits_for_the_device():
     """Updates on `meta`, where reading a value raises."""
     metrics = collection(validate_args=False).to("meta")

@@ -129,8 +129,12 @@ class RecMetricCollection(MetricCollection):
         options: MetricOptions,
         key_format: KeyFormat = "{name}@{k}",
         keep_rows: bool = False,
+        memory_budget: int | None = None,
     ) -> RecMetricCollection:
-        """Return an empty collection of copies: of such a collection, or of what makes one."""
+        """Return an empty collection of copies: of such a collection, or of what makes one.
+
+        Rows that are kept stay on the device up to `memory_budget` bytes.
+        """
         if isinstance(metrics, RecMetricCollection):
             if k is not None or options:
                 given = ", ".join([*(["k"] if k is not None else []), *options])
@@ -142,6 +146,8 @@ class RecMetricCollection(MetricCollection):
             collection = RecMetricCollection(
                 deepcopy(metrics), k, key_format=key_format, keep_rows=keep_rows, **options
             )
+        if collection._keeper is not None and memory_budget is not None:
+            collection._keeper.budget = memory_budget
         collection.reset()
         return collection
 

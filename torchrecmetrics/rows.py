@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.rows import Rows
-from torchrecmetrics.kept import KeptRows, RowKeys, all_gather
+from torchrecmetrics.kept import BUDGET, KeptRows, RowKeys, all_gather
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.panel import BatchRows
 
@@ -22,6 +22,8 @@ class RowKeeper:
 
     def __init__(self) -> None:
         self._kept: KeptRows | None = None
+        self.budget: int = BUDGET
+        """Bytes that stay on a device that is not the CPU."""
 
     def __len__(self) -> int:
         return 0 if self._kept is None else len(self._kept)
@@ -48,6 +50,7 @@ class RowKeeper:
     def add(self, metrics: Sequence[RankingMetric], columns: Columns) -> None:
         """Keep the columns of a batch."""
         self._kept = _store(metrics) if self._kept is None else self._kept
+        self._kept.budget = self.budget
         self._kept.add(columns)
 
     def extend(self, other: RowKeeper) -> None:

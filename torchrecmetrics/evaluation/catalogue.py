@@ -259,7 +259,8 @@ def evaluate(
             of (users done, users in all) that shows them elsewhere. Over several processes the first one shows its own.
         shard: "users": every process of the default group evaluates its share of the users, and all get the result.
             None: nothing is communicated.
-        keep_rows: keep what every user was worth, by id, as `Evaluation.rows`: for `compare`.
+        keep_rows: keep what every user was worth, by id, as `Evaluation.rows`: for `compare`. On other devices
+            than the CPU rows beyond `memory_budget` go to the host.
         options: keyword options for metrics given by name.
 
     Scores are computed and kept in float32 (float64 for float64 embeddings), whatever autocast says. Users without
@@ -286,7 +287,7 @@ def evaluate(
         ± standard error, [95 % interval]; two models are compared with trm.compare, not by these
     """
     check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
-    collection = RecMetricCollection.fresh(metrics, k, options, keep_rows=keep_rows)
+    collection = RecMetricCollection.fresh(metrics, k, options, keep_rows=keep_rows, memory_budget=memory_budget)
     for metric in collection.members:
         metric.sync_on_compute = shard is not None
     check_target(target)
