@@ -277,8 +277,7 @@ def _evaluate(given: argparse.Namespace) -> int:
         write_text(given.json, found.to_json() + "\n")
     if given.rows is not None:
         found.rows.to_parquet(given.rows)
-    counts = str(found).splitlines()[len(found)]  # behind a line for each metric
-    print(f"{found.to_markdown()}\n\n{counts}" if given.markdown else found)
+    print(f"{found.to_markdown()}\n\n{found.counted()}" if given.markdown else found)
     return _compared(found, [Threshold(labels[label.lower()], least) for label, least in given.fail_under])
 
 

@@ -11,13 +11,11 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.resampling import Units
-from torchrecmetrics.analysis.rows import Layout, Rows
+from torchrecmetrics.analysis.rows import EQUAL, Layout, Rows
 from torchrecmetrics.checks import describe, nearest
 from torchrecmetrics.data.ids import Ids
 
 Runs: TypeAlias = "Mapping[str, Rows | Sequence[Rows]]"
-
-_EQUAL = 1e-12  # values nearer than this share of them are equal: means over runs may be rounded
 
 
 class Totals(NamedTuple):
@@ -200,7 +198,7 @@ class Paired:
 def _less(x: Tensor, y: Tensor) -> Tensor:
     """Return x - y, 0 where that is rounding."""
     difference = x - y
-    return difference.masked_fill(difference.abs() <= _EQUAL * torch.maximum(x.abs(), y.abs()), 0)
+    return difference.masked_fill(difference.abs() <= EQUAL * torch.maximum(x.abs(), y.abs()), 0)
 
 
 def _listed(runs: Runs) -> dict[str, list[Rows]]:

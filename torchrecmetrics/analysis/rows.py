@@ -26,7 +26,8 @@ _FORMAT = b"torchrecmetrics"
 _VERSION = 1
 _TAKEN = ("id", "cluster", "weight")
 _OWN = "weight of "
-_EQUAL = 1e-12
+EQUAL = 1e-12
+"""Numbers that differ by less than this share of them are equal: what was added up may be rounded."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -341,7 +342,7 @@ class Sums:
         none = columns.new_zeros(len(self.keys), columns.shape[1])
         sums = none.index_add(0, self._unit_of_row, columns)
         sizes = none.index_add(0, self._unit_of_row, columns.abs())
-        return sums.masked_fill(sums.abs() <= _EQUAL * sizes, 0)  # what cancels leaves rounding
+        return sums.masked_fill(sums.abs() <= EQUAL * sizes, 0)  # what cancels leaves rounding
 
 
 @dataclass(frozen=True)

@@ -116,8 +116,14 @@ class Evaluation(dict[str, Tensor], Exported):
         width = max(map(len, self))
         lines = [f"{key:{width}}  {value:.4f} ± {self.standard_errors[key]:.4f}" for key, value in self.items()]
         intervals = [self.confidence_intervals[key] for key in self]
-        if known := any(not math.isnan(low) for low, _ in intervals):
+        told = []
+        if any(not math.isnan(low) for low, _ in intervals):
             lines = [f"{line}  [{low:.4f}, {high:.4f}]" for line, (low, high) in zip(lines, intervals, strict=True)]
+            told = ["± standard error, [95 % interval]; two models are compared with trm.compare, not by these"]
+        return "\n".join([*lines, self.counted(), *told])
+
+    def counted(self) -> str:
+        """Return the counts in words, without those that are 0."""
         counts = f"{self.num_users} {'user' if self.num_users == 1 else 'users'}"
         for number, text in (
             (self.num_skipped, "without a relevant item"),
@@ -129,12 +135,7 @@ class Evaluation(dict[str, Tensor], Exported):
             (self.num_repeated, f"list {_entries(self.num_repeated)} whose item stands in front of it already"),
         ):
             counts += f", {number} {text}" if number else ""
-        told = (
-            ["± standard error, [95 % interval]; two models are compared with trm.compare, not by these"]
-            if known
-            else []
-        )
-        return "\n".join([*lines, counts, *told])
+        return counts
 
     @property
     def rows(self) -> Rows:
