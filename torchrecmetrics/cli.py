@@ -318,12 +318,11 @@ def _compare(given: argparse.Namespace) -> int:
         if named and not (name and path):
             raise ValueError(f"expected NAME=FILE, got {said!r}")
         file = Path(path if named else said)
-        if not file.is_file():
-            raise ValueError(f"there is no file {file}")
+        rows = Rows.from_parquet(file)
         if not named and file.stem in runs:
             raise ValueError(f"two files go by the name {file.stem!r}: name them, such as other={file}")
-        runs.setdefault(name if named else file.stem, []).append(Rows.from_parquet(file))
-    if (several := [name for name, rows in runs.items() if len(rows) > 1]) and len(runs) == 1:
+        runs.setdefault(name if named else file.stem, []).append(rows)
+    if (several := [name for name, seeds in runs.items() if len(seeds) > 1]) and len(runs) == 1:
         raise ValueError(f"all rows are runs of {several[0]!r}: name two, such as a={given.runs[0]} b={given.runs[1]}")
     found = compare(
         runs,

@@ -330,7 +330,7 @@ class RecMetricCollection(MetricCollection):
     def rows(self) -> Rows:
         """What every row was worth, by id, as the last `compute` found it on all processes."""
         if not self.keep_rows:
-            raise ValueError("rows are kept with keep_rows=True")
+            raise ValueError("no rows were kept: make the collection with keep_rows=True")
         if self._rows is None:
             raise RuntimeError("rows are those of the last compute(); call it first")
         if self._lost is not None:

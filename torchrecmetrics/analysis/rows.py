@@ -304,6 +304,8 @@ class Rows:
             (['ann', 'bo'], {'ties': 'realistic'})
         """
         pa, parquet = needed("pyarrow", f"reading {path}"), needed("pyarrow.parquet", f"reading {path}")
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"there is no file {path}")
         try:
             table = parquet.read_table(path)
         except FileNotFoundError:

@@ -141,7 +141,7 @@ class Evaluation(dict[str, Tensor], Exported):
     def rows(self) -> Rows:
         """What every user was worth, by id: in the ids of the ground truth's vocabulary, or row numbers."""
         if self._rows is None:
-            raise ValueError("rows are kept with keep_rows=True")
+            raise ValueError("no rows were kept: evaluate with keep_rows=True")
         return self._rows
 
     def plot(self, ax: Axes | None = None) -> Drawn:
