@@ -13,6 +13,13 @@ from torch._guards import detect_fake_mode
 P = ParamSpec("P")
 
 
+def is_traced() -> bool:
+    """Whether tensors hold no data now: they are compiled, or fake."""
+    return torch.compiler.is_compiling() or (
+        torch._C._len_torch_dispatch_stack() > 0 and detect_fake_mode() is not None
+    )
+
+
 def constant(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
     """Keep what a function makes of numbers, a dtype and a device, its last argument; nobody may write into it."""
     made: dict[Any, Tensor] = {}
@@ -20,7 +27,7 @@ def constant(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
     @wraps(make)
     def kept(*args: P.args, **kwargs: P.kwargs) -> Tensor:
         device, stream = args[-1], 0
-        if torch.compiler.is_compiling() or (torch._C._len_torch_dispatch_stack() and detect_fake_mode() is not None):
+        if is_traced():
             return make(*args, **kwargs)
         if isinstance(device, torch.device) and device.type == "cuda":
             if torch.cuda.is_current_stream_capturing():  # the graph would own its memory
