@@ -20,6 +20,7 @@ from torchrecmetrics.analysis.curves import Curve, Point, curve_of, plot_points
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.checks import check_k, describe, nearest
 from torchrecmetrics.data.interactions import Batch
+from torchrecmetrics.items import Catalogue
 from torchrecmetrics.kept import RowKeys
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
@@ -29,7 +30,7 @@ from torchrecmetrics.ranking import Exclude, Needs, Ranking
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
 from torchrecmetrics.rows import Columns, RowKeeper
-from torchrecmetrics.state import add_together, compute_together, summarize
+from torchrecmetrics.state import add_together, alone, compute_together, summarize
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -50,7 +51,7 @@ _BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | {
     "meanreciprocalrank": _metrics.MRR,
 }
 # one kernel call serves all members, and all of them average the same rows: these must agree
-_AGREED = (*RULES, "empty_target_action")
+_AGREED = (*RULES, "empty_target_action", "catalogue")
 _DEFAULTS = {"ties": "realistic", "overlap": "error"}
 
 
@@ -204,7 +205,8 @@ class RecMetricCollection(MetricCollection):
         if self._keeper is not None and len(self._keeper):
             raise ValueError(f"{key}: rows of the other metrics are kept already; add it before the first batch")
         if members:
-            _check_agreement(key, metric, {name: getattr(members[0], name) for name in _AGREED})
+            agreed = {name: getattr(members[0], name) for name in _AGREED}
+            _check_agreement(key, metric, {**agreed, "catalogue": self.catalogue})
             Needs.union(member.needs for member in [*members, metric])
         super().__setitem__(key, metric)
         self._adopt()
@@ -213,6 +215,11 @@ class RecMetricCollection(MetricCollection):
     def members(self) -> list[RankingMetric]:
         """The metrics, in the order of their keys."""
         return list(self._modules.values())  # type: ignore[arg-type]
+
+    @property
+    def catalogue(self) -> Catalogue | None:
+        """What the members know of the items."""
+        return next((member.catalogue for member in self.members if member.catalogue is not None), None)
 
     @property
     def panel(self) -> Panel[RankingMetric]:
@@ -240,6 +247,7 @@ class RecMetricCollection(MetricCollection):
         ranks: Tensor | None = None,
         ranking: Ranking | None = None,
         depth: int | None = None,
+        history: Tensor | Batch | None = None,
         row_ids: Tensor | None = None,
         clusters: Tensor | None = None,
     ) -> None:
@@ -249,7 +257,7 @@ class RecMetricCollection(MetricCollection):
         (without, rows are numbered as they come, on one process), and `clusters`, integers [B]: rows of one user, which
         belong together, share one.
         """
-        ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth))
+        ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth, history))
         self.add(self.panel.rows(ranking, weights), RowKeys.read(row_ids, clusters, weights, len(ranking)))
 
     @torch.no_grad()
@@ -264,15 +272,16 @@ class RecMetricCollection(MetricCollection):
         ranks: Tensor | None = None,
         ranking: Ranking | None = None,
         depth: int | None = None,
+        history: Tensor | Batch | None = None,
         row_ids: Tensor | None = None,
         clusters: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Add a batch to every member and return the batch's own values; waits for the device."""
-        ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth))
+        ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth, history))
         keys, rows = RowKeys.read(row_ids, clusters, weights, len(ranking)), self.panel.rows(ranking, weights)
         columns = self._columns(rows, keys)
-        metrics, tallies = self.panel.metrics, rows.tallies()
-        summaries = summarize(list(zip(metrics, tallies, strict=True)), "dist_sync_on_step")
+        metrics, tallies = self.panel.members, self.panel.tallies(rows)
+        summaries = summarize(alone(metrics, tallies), "dist_sync_on_step")
         add_together(metrics, tallies)
         self._keep(columns)
         for metric, summary in zip(metrics, summaries, strict=True):
@@ -288,7 +297,7 @@ class RecMetricCollection(MetricCollection):
     def add(self, rows: BatchRows, keys: RowKeys | None = None) -> None:
         """Add what a batch adds to every member; and keep its rows, where that was asked for."""
         columns = self._columns(rows, keys)
-        add_together(self.panel.metrics, rows.tallies())
+        add_together(self.panel.members, self.panel.tallies(rows))
         self._keep(columns)
 
     def compute(self) -> dict[str, Tensor]:
@@ -300,7 +309,8 @@ class RecMetricCollection(MetricCollection):
         """Compute all members, and gather the rows of all processes, unless that has been done."""
         if compute_together(self.members) and self._keeper is not None:
             self._rows = None
-            labels = dict(zip(self.members, self.keys(keep_base=True), strict=True))
+            keyed = zip(self.members, self.keys(keep_base=True), strict=True)
+            labels = {member: key for member, key in keyed if not member.of_items}
             try:
                 self._rows = rows = self._keeper.gathered(self.panel.metrics, labels)
             except ValueError:
@@ -609,6 +619,8 @@ def _check_agreement(key: str, metric: RankingMetric, options: Mapping[str, Any]
         if not hasattr(metric, name):
             raise ValueError(f"unknown option {name!r}")
         own = getattr(metric, name)
+        if name == "catalogue" and (own is None or wanted is None):
+            continue  # who was given none reads none
         if own is None or wanted is None:
             default = _DEFAULTS.get(name)
             own, wanted = (default if value is None else value for value in (own, wanted))

@@ -18,10 +18,12 @@ from torchrecmetrics.checks import (
     check_choice,
     check_k,
     check_score_threshold,
+    describe,
     in_words,
     nearest,
 )
 from torchrecmetrics.data.interactions import Batch
+from torchrecmetrics.items import Catalogue
 from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.options import (
     NOT_K,
@@ -33,12 +35,12 @@ from torchrecmetrics.options import (
     fingerprint,
     label_part,
 )
-from torchrecmetrics.panel import Panel
+from torchrecmetrics.panel import ListedRows, Made, Panel
 from torchrecmetrics.plots import draw_interval
 from torchrecmetrics.ranking import Exclude, Needs, Overlap, Ranking, Rules, Ties
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
-from torchrecmetrics.state import Later, Summary, SummedMetric, Tally, summarize
+from torchrecmetrics.state import Increments, Later, Summary, SummedMetric, Tally, alone, summarize
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -71,6 +73,7 @@ class RankingMetric(SummedMetric):
             - `validate_args`: True, "deferred" (violations raise in `compute` on the CPU too) or False (no value
               checks);
             - `kernels`: what counts over scores: "auto" (default), "eager" or "triton"; see `Ranking.from_scores`;
+            - `catalogue`: what is known of the items, a `Catalogue`; metrics beyond accuracy read it;
             - torchmetrics' own, such as `sync_on_compute`.
 
     **A metric of your own** is a subclass with a `formula`: a function of a `Ranking`, a cut-off and options, that
@@ -101,7 +104,7 @@ class RankingMetric(SummedMetric):
         ('RBP-p0_5@10', tensor(0.7500, dtype=torch.float64))
     """
 
-    higher_is_better: bool = True
+    higher_is_better: bool | None = True
 
     formula: ClassVar[Formula]
     many_cutoffs: ClassVar[bool] = False
@@ -111,6 +114,10 @@ class RankingMetric(SummedMetric):
     """Whether a metric is one of this package, whose label says all that its value depends on."""
     weighs_rows: ClassVar[bool] = False
     """Whether a subclass has `row_weights` of its own."""
+    of_lists: ClassVar[bool] = False
+    """Whether rows count that have a list, whatever is relevant."""
+    of_items: ClassVar[bool] = False
+    """Whether it is no mean over rows, but counts in how many lists each item stands."""
     plot_lower_bound: float | None = None
     plot_upper_bound: float | None = None
     _name: ClassVar[str]
@@ -156,7 +163,7 @@ class RankingMetric(SummedMetric):
                 "function of (ranking, k, *, options) that returns one value a row"
             )
         self._check_known(options)
-        ours = (*signature.options, *RULES, "empty_target_action")
+        ours = (*signature.options, *RULES, "empty_target_action", "catalogue")
         super().__init__(**{name: value for name, value in options.items() if name not in ours})
         if k is not None and not signature.takes_k:
             raise ValueError(f"{self._name} has no cut-off, got k={k!r}")
@@ -166,20 +173,45 @@ class RankingMetric(SummedMetric):
         self.rules: Rules = Rules(**{name: options[name] for name in RULES if name in options})
         self.empty_target_action: EmptyTargetAction = options.get("empty_target_action", "skip")
         check_choice("empty_target_action", self.empty_target_action, get_args(EmptyTargetAction))
+        self.catalogue: Catalogue | None = self._check_catalogue(options.get("catalogue"))
         self.options: dict[str, Any] = {
             name: deepcopy(options.get(name, default)) for name, default in signature.options.items()
         }
         if "score_threshold" in self.options:
             self.options["score_threshold"] = check_score_threshold(self.options["score_threshold"])
-        if self._changed_options() and self.is_ours:
-            # formulas refuse what they do not know; better now than at the first batch
-            Panel([self]).values(Ranking.without_relevant(0, torch.device("cpu"), self.needs.score_threshold))
+        if (self._changed_options() or self.catalogue is not None) and self.is_ours:
+            self._try()  # formulas refuse what they do not know; better now than at the first batch
 
         shaped_by = [self.label, self.rules.place_ties, self.rules.take_overlap, self.empty_target_action]
         shaped_by += [] if self.padding_idx is None else [f"padding{self.padding_idx}"]
         if not self.is_ours:  # others may bear the same name, and spell their options alike
             shaped_by.append(fingerprint(type(self), self.options))
-        self._keep_sums("-".join(shaped_by), 5, 4 + len(VIOLATIONS))
+        if signature.reads_catalogue and self.catalogue is not None:
+            shaped_by.append(self.catalogue.fingerprint)
+        self._begin("-".join(shaped_by))
+
+    def _begin(self, name: str) -> None:
+        """Begin with an empty state, under a name that says all that the value depends on."""
+        self._keep_sums(name, 5, 4 + len(VIOLATIONS))
+
+    def _try(self) -> None:
+        """Ask the formula about nothing."""
+        Panel([self]).values(Ranking.without_relevant(0, torch.device("cpu"), self.needs.score_threshold))
+
+    def _check_catalogue(self, catalogue: Any) -> Catalogue | None:
+        """Return the catalogue, which must be there if the metric reads it."""
+        assert self._signature is not None
+        if catalogue is None and (self._signature.reads_catalogue or self.of_items):
+            k = "10, " if self._signature.takes_k else ""
+            raise ValueError(
+                f"{self._name} needs a catalogue: {self._name}({k}catalogue=trm.Catalogue.from_interactions(train)); "
+                "collections, evaluate and callbacks take catalogue= for all their metrics"
+            )
+        if catalogue is not None and not isinstance(catalogue, Catalogue):
+            raise TypeError(
+                f"catalogue must be a Catalogue, got {describe(catalogue)}: trm.Catalogue.from_interactions(train)"
+            )
+        return catalogue
 
     def _check_known(self, options: dict[str, Any]) -> None:
         """Refuse options that there are not, and ask for those that there must be."""
@@ -213,6 +245,12 @@ class RankingMetric(SummedMetric):
     def label(self) -> str:
         """Name under which the metric is logged: `NDCG-exponential@10`."""
         return self.name if self.k is None else f"{self.name}@{self.k}"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the formula is given by name."""
+        reads = self._signature is not None and self._signature.reads_catalogue
+        return {**self.options, "catalogue": self.catalogue} if reads else self.options
 
     @property
     def takes_k(self) -> bool:
@@ -253,9 +291,13 @@ class RankingMetric(SummedMetric):
     def needs(self) -> Needs:
         """What the formula reads of a batch: `k` places, or all; the items that reach an option `score_threshold`.
 
-        A formula that reads `Ranking.num_ranked` says so: `return super().needs._replace(num_ranked=True)`.
+        One that has a parameter `catalogue` also reads which items stand in the `k` places. A formula that reads
+        `Ranking.num_ranked` says so: `return super().needs._replace(num_ranked=True)`.
         """
-        return Needs(self.k, score_threshold=self.options.get("score_threshold"))
+        needs = Needs(self.k, score_threshold=self.options.get("score_threshold"))
+        if self._signature is None or not self._signature.reads_catalogue or self.catalogue is None:
+            return needs
+        return needs._replace(lists=self.k or 0, num_items=self.catalogue.num_items)
 
     @property
     def num_users(self) -> int:
@@ -344,6 +386,7 @@ class RankingMetric(SummedMetric):
         ranks: Tensor | None = None,
         ranking: Ranking | None = None,
         depth: int | None = None,
+        history: Tensor | Batch | None = None,
     ) -> None:
         """Add a batch: `(scores, target)`, `(ranks)` or `(ranking)`.
 
@@ -356,12 +399,14 @@ class RankingMetric(SummedMetric):
             ranks: integers [B], [B, 1] or [B, T], 1 = best, `<= 0` = padding.
             ranking: a `Ranking`.
             depth: places that were looked at to make `ranks`.
+            history: items that the row's user had before, ids [B] or [B, H], negative = padding; for metrics that
+                compare lists with it.
 
         Raises:
             TypeError: for a dtype that is not accepted.
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
-        form = Form(scores, target, gains, exclude, ranks, ranking, depth)
+        form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
         self.add(self.tally(read(form, self.needs, self.rules), weights))
 
     @torch.no_grad()
@@ -376,19 +421,25 @@ class RankingMetric(SummedMetric):
         ranks: Tensor | None = None,
         ranking: Ranking | None = None,
         depth: int | None = None,
+        history: Tensor | Batch | None = None,
     ) -> Tensor:
         """Add a batch and return its value alone; takes what `update` takes and waits for the device."""
-        form = Form(scores, target, gains, exclude, ranks, ranking, depth)
+        form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
         tally = self.tally(read(form, self.needs, self.rules), weights)
-        (summary,) = summarize([(self, tally)], "dist_sync_on_step")
+        (summary,) = summarize(alone([self], [tally]), "dist_sync_on_step")
         self.add(tally)
         self._forward_cache = summary.value
         return summary.value.clone()
 
-    def tally(self, ranking: Ranking, weights: Tensor | None = None) -> Tally:
+    def tally(self, ranking: Ranking, weights: Tensor | None = None) -> Tally | Increments:
         """Compute what `ranking` adds to the state, without touching it; raises if the metric cannot use it."""
-        (tally,) = Panel([self]).rows(ranking, weights).tallies()
+        panel = Panel([self])
+        (tally,) = panel.tallies(panel.rows(ranking, weights))
         return tally
+
+    def increments(self, listed: ListedRows, made: Made) -> Increments:
+        """Return what lists add to the state of a metric that counts items."""
+        raise NotImplementedError
 
     def row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
         """Return what each row weighs, [B], made of the weights that were given."""
@@ -398,10 +449,7 @@ class RankingMetric(SummedMetric):
     def summaries(cls, metrics: Sequence[Self], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
         """Turn sums over rows into means, standard errors and counts."""
         for metric, (_, _, _, _, *invalid) in zip(metrics, counts, strict=True):
-            if any(invalid):
-                found = zip(invalid, VIOLATIONS.values(), strict=True)
-                what = "; ".join(f"{in_words(rows)} {text}" for rows, text in found if rows)
-                raise ValueError(f"{metric.label}: bad input since the last reset: {what}")
+            metric._check_input(invalid)
         sums = torch.stack([tally.sums for tally in tallies], 1)
         errors = Later(_standard_errors, sums, [numbers[0] for numbers in counts])
         sizes = Later(_sizes, sums)
@@ -410,6 +458,13 @@ class RankingMetric(SummedMetric):
             Summary(mean, errors, sizes, place, *numbers[:4])
             for place, (mean, numbers) in enumerate(zip(means, counts, strict=True))
         ]
+
+    def _check_input(self, invalid: list[int]) -> None:
+        """Raise if there was bad input, rows by kind."""
+        if any(invalid):
+            found = zip(invalid, VIOLATIONS.values(), strict=True)
+            what = "; ".join(f"{in_words(rows)} {text}" for rows, text in found if rows)
+            raise ValueError(f"{self.label}: bad input since the last reset: {what}")
 
 
 def _sizes(sums: Tensor) -> Tensor:

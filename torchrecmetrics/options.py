@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 from torch import Tensor
 
 from torchrecmetrics.checks import Validation
+from torchrecmetrics.items import Catalogue
 from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.ranking import Overlap, Ties
 
@@ -36,6 +37,8 @@ class MetricOptions(TypedDict, total=False):
     """When values are checked."""
     kernels: KernelChoice
     """What counts over scores."""
+    catalogue: Catalogue | None
+    """What is known of the items; metrics beyond accuracy read it, others do not."""
     # torchmetrics' own
     compute_on_cpu: bool
     compute_with_cache: bool
@@ -65,6 +68,7 @@ class Signature(NamedTuple):
 
     takes_k: bool
     needs_k: bool
+    reads_catalogue: bool
     options: dict[str, Any]
     """Names and defaults of the metric's own options; `inspect.Parameter.empty` = must be given."""
 
@@ -84,13 +88,14 @@ class Signature(NamedTuple):
             raise TypeError(f"{wanted}: it knows no self; options come as arguments")
         k = rest.pop(0) if rest and rest[0].name == "k" else None
         check_spelling(parameter.name for parameter in rest)
+        catalogue = [rest.pop(place) for place, one in enumerate(rest) if one.name == "catalogue"]
         for parameter in rest:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise TypeError(f"{wanted}, each option by its name, got {parameter}")
         if taken := [parameter.name for parameter in rest if parameter.name in (*OPTIONS, "k", "weights")]:
             raise TypeError(f"{owner}.formula has the option {', '.join(taken)}, which every metric has: rename it")
         options = {parameter.name: parameter.default for parameter in rest}
-        return cls(k is not None, k is not None and k.default is k.empty, options)
+        return cls(k is not None, k is not None and k.default is k.empty, bool(catalogue), options)
 
 
 def label_part(option: str, value: Any) -> str:

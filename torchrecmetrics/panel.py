@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.arrays import constant, float_dtype, keep
-from torchrecmetrics.checks import VIOLATIONS, Checks, Cutoffs, check_strided, check_tensor, describe, no_violations
+from torchrecmetrics.checks import (
+    VIOLATIONS,
+    Checks,
+    Cutoffs,
+    check_strided,
+    check_tensor,
+    describe,
+    no_violations,
+    shown,
+)
+from torchrecmetrics.items import Catalogue
 from torchrecmetrics.options import EmptyTargetAction, Formula
 from torchrecmetrics.ranking import Needs, Ranking
 from torchrecmetrics.ranking.rules import Rules
-from torchrecmetrics.state import Tally
+from torchrecmetrics.state import Increments, Tally
 
 
 class Reader(Protocol):
@@ -23,20 +34,38 @@ class Reader(Protocol):
     many_cutoffs: ClassVar[bool]
     is_ours: ClassVar[bool]
     weighs_rows: ClassVar[bool]
+    of_lists: ClassVar[bool]
+    of_items: ClassVar[bool]
     always_defined: bool
     k: int | None
     options: dict[str, Any]
+    catalogue: Catalogue | None
     rules: Rules
     empty_target_action: EmptyTargetAction
 
     @property
     def label(self) -> str: ...  # noqa: D102
     @property
+    def arguments(self) -> dict[str, Any]: ...  # noqa: D102
+    @property
     def takes_k(self) -> bool: ...  # noqa: D102
     @property
     def needs(self) -> Needs: ...  # noqa: D102
     def check_ready(self, device: torch.device) -> None: ...  # noqa: D102
+    def increments(self, listed: ListedRows, made: Made) -> Increments: ...  # noqa: D102
     def row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor: ...  # noqa: D102
+
+
+Made: TypeAlias = dict[Any, tuple[Tensor, Tensor]]
+"""Increments of a batch, by what they depend on: metrics that ask the same share them."""
+
+
+class ListedRows(NamedTuple):
+    """The lists of a batch, for those who count in how many each item stands."""
+
+    items: Tensor  # int64 [B, D], best first, -1 = none
+    counted: Tensor | None  # bool [B]; None = all rows count
+    invalid: Tensor | None  # int64 [metrics or 1, kinds]; None = none
 
 
 M = TypeVar("M", bound=Reader)
@@ -46,15 +75,21 @@ class Panel(Generic[M]):
     """Metrics that read the same batches, with the same rules for empty rows and for validation."""
 
     def __init__(self, metrics: Sequence[M]) -> None:
-        alike = _alike(metrics)
+        of_rows = [metric for metric in metrics if not metric.of_items]
+        alike = _alike(of_rows)
         self.given: tuple[M, ...] = tuple(metrics)
-        self.metrics: tuple[M, ...] = tuple(metrics[place] for places in alike for place in places)
-        """In the order in which they are asked, which is that of all that follows."""
+        self.metrics: tuple[M, ...] = tuple(of_rows[place] for places in alike for place in places)
+        """Those that are means over rows, in the order in which they are asked, which is that of all that follows."""
+        self.of_items: tuple[M, ...] = tuple(metric for metric in metrics if metric.of_items)
+        """Those that count in how many lists each item stands."""
+        self.members: tuple[M, ...] = self.metrics + self.of_items
+        """All of them, in the order of `tallies`."""
         self.needs: Needs = Needs.union(metric.needs for metric in metrics)
-        self._by_rules = {metric.rules: metric for metric in reversed(self.metrics)}
-        self._always_defined = all(metric.always_defined for metric in metrics)
-        self._weigh_rows = any(metric.weighs_rows for metric in metrics)
-        self._questions = [_Question.to([metrics[place] for place in places]) for places in alike]
+        self._by_rules = {metric.rules: metric for metric in reversed(self.members)}
+        self._always_defined = all(metric.always_defined for metric in self.metrics)
+        self._weigh_rows = any(metric.weighs_rows for metric in self.metrics)
+        self._of_lists = tuple(metric.of_lists for metric in self.metrics)
+        self._questions = [_Question.to([of_rows[place] for place in places]) for places in alike]
 
     def rows(self, ranking: Ranking, weights: Tensor | None = None) -> BatchRows:
         """Compute what each row of `ranking` adds to the metrics, touching none.
@@ -66,26 +101,33 @@ class Panel(Generic[M]):
         for rules, metric in self._by_rules.items():
             if (contradiction := rules.contradiction(ranking.made_with)) is not None:
                 raise ValueError(f"{metric.label} {contradiction}")
-        for metric in self.metrics:
+        for metric in self.members:
             metric.check_ready(device)
-        metric = self.metrics[0]
+        metric = self.members[0]
         action, dtype = metric.empty_target_action, float_dtype(device)
         # an error that was asked for is given even where values are not checked otherwise
         checks = Checks(metric.rules.validate_args or action == "error", device, rows)
+        accuracy, asked = None, None
+        if self.needs.lists or any(self._of_lists):
+            ranking = _inside(ranking, self.needs, checks)
+            asked = ranking.listed().asked
+        if any(self._of_lists):
+            accuracy = ~_mask(self._of_lists, device)[:, None]
         values = self.values(ranking)
         faults = ranking.faults
         empty = ranking.num_relevant == 0
         relevant = ~empty
         if faults.rows is not None:
             empty = empty > faults.rows  # those have no relevant item either
-        if action == "error":
+        if action == "error" and not all(each.of_lists or each.of_items for each in self.members):
             checks.reject("empty", empty, lambda row: f"row {row}")
         elif action in ("neg", "pos"):
-            values = values.masked_fill(empty, 0.0 if action == "neg" else 1.0)
+            filled = empty if accuracy is None else empty & accuracy
+            values = values.masked_fill(filled, 0.0 if action == "neg" else 1.0)
         short = None
         if checks.enabled and ranking.reach.rows is not None:
             whole = ranking.num_relevant
-            furthest = [whole if each.k is None else whole.new_full((rows,), each.k) for each in self.metrics]
+            furthest = [whole if each.k is None else whole.new_full((rows,), each.k) for each in self.members]
             short = ranking.cut_short(torch.stack(furthest))
         counted = None  # all rows; those that are faulty hold nothing that could be noted
         if weights is not None:
@@ -94,15 +136,27 @@ class Panel(Generic[M]):
         found = (faults.counts, None if checks.rejected is None else checks.faults.counts)
         invalid = [counts for counts in found if counts is not None]
         wrong = [rows for rows in (faults.rows, checks.rejected) if rows is not None]
-        if wrong and (counted is not None or short is not None or action != "skip"):
+        # under "skip" they leave accuracy by themselves: nothing is relevant in them
+        leave = action == "skip" and accuracy is None and not self.of_items
+        if wrong and (counted is not None or short is not None or not leave):
             counted = _both(counted, ~(wrong[0] if len(wrong) == 1 else wrong[0] | wrong[1]))
         violations = sum(invalid[1:], invalid[0])[None] if invalid else None
+        listed = None
+        if self.of_items:
+            listed = ListedRows(ranking.items, _both(counted, asked), violations)
         if short is not None and counted is not None and violations is not None:
             short = short if faults.rows is None else short > faults.rows
-            violations = violations.repeat(len(self.metrics), 1)
+            violations = violations.repeat(len(self.members), 1)
             violations[:, list(VIOLATIONS).index("list_short")] += short.sum(1)
+            of_rows = len(self.metrics)
+            listed = None if listed is None else listed._replace(invalid=violations[of_rows:])
+            short, violations = short[:of_rows], violations[:of_rows]
             counted = counted & ~short
-        used = _both(counted, relevant if action == "skip" else None)
+        judged = relevant if action == "skip" else None
+        if accuracy is not None:
+            of_lists = ~accuracy if asked is None else asked > accuracy
+            judged = (accuracy if judged is None else accuracy & judged) | of_lists
+        used = _both(counted, judged)
         if ranking.gains is not None or not self._always_defined:
             used = _both(used, ~values.isnan())
         used = torch.ones_like(empty) if used is None else used
@@ -116,12 +170,30 @@ class Panel(Generic[M]):
             weights = torch.stack([each.row_weights(ranking, row) for each, row in several])
             used = used & (weights > 0)
         notes = torch.stack([empty, ranking.unreachable, ranking.tied])[:, None]
+        if accuracy is not None:
+            notes = notes & accuracy
         if counted is not None:
             notes = notes & counted
-        return BatchRows(values, weights, used, notes, violations)
+        return BatchRows(values, weights, used, notes, violations, listed)
+
+    def tallies(self, rows: BatchRows) -> list[Tally | Increments]:
+        """Return what a batch adds to each of `members`."""
+        added: list[Tally | Increments] = [*rows.tallies()] if self.metrics else []
+        if (listed := rows.listed) is not None:
+            made: Made = {}
+            each = [listed.invalid] * len(self.of_items)
+            if listed.invalid is not None and len(listed.invalid) > 1:
+                each = [one[None] for one in listed.invalid.unbind()]
+            added += [
+                metric.increments(listed._replace(invalid=invalid), made)
+                for metric, invalid in zip(self.of_items, each, strict=True)
+            ]
+        return added
 
     def values(self, ranking: Ranking) -> Tensor:
         """Value of each row for each metric, float [metrics, B]; anything in rows without a relevant item."""
+        if not self._questions:
+            return ranking.ranks.new_zeros((0, len(ranking)))
         parts = [question.ask(ranking) for question in self._questions]
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(ranking.ranks.dtype)
 
@@ -145,7 +217,7 @@ class _Question(NamedTuple):
             k = (Cutoffs(metric.k or 0 for metric in metrics) if len(metrics) > 1 else first.k,)
         # what is beside an own formula changes nothing, nor does it change that
         beside = first.many_cutoffs or first.needs.each_relevant or first.is_ours
-        return cls(first.label, type(first), len(metrics), k, first.options, None if beside else first.needs)
+        return cls(first.label, type(first), len(metrics), k, first.arguments, None if beside else first.needs)
 
     def ask(self, ranking: Ranking) -> Tensor:
         """Return a row for each of the metrics, [metrics, B]."""
@@ -171,7 +243,7 @@ def _alike(metrics: Sequence[Reader]) -> list[list[int]]:
         for places in alike if metric.many_cutoffs and metric.k is not None else ():
             other = metrics[places[0]]
             same = type(metric).formula is type(other).formula and metric.options == other.options
-            if same and other.k is not None:
+            if same and metric.catalogue is other.catalogue and other.k is not None:
                 places.append(place)
                 break
         else:
@@ -187,6 +259,7 @@ class BatchRows(NamedTuple):
     used: Tensor  # bool [metrics or 1, B]
     notes: Tensor  # bool [3, metrics or 1, B]: skipped, unreachable, tied
     invalid: Tensor | None  # int64 [metrics or 1, kinds]: violations of the batch; None = none
+    listed: ListedRows | None = None  # where items are counted
 
     def tallies(self) -> list[Tally]:
         """Add the rows up, for each metric: w, wv, w^2, w^2 v, w^2 v^2; users, notes, violations."""
@@ -200,6 +273,29 @@ class BatchRows(NamedTuple):
         invalid = no_violations(totals.device) if self.invalid is None else self.invalid
         counts = torch.cat([picked[:, 5:].to(torch.int64), invalid.expand(len(picked), -1)], 1)
         return [Tally(*each) for each in zip(picked[:, :5].unbind(), counts.unbind(), strict=True)]
+
+
+@constant
+def _mask(values: tuple[bool, ...], device: torch.device) -> Tensor:
+    return torch.tensor(values, device=device)
+
+
+def _inside(ranking: Ranking, needs: Needs, checks: Checks) -> Ranking:
+    """Return a ranking whose lists and history hold no item that the catalogue does not have."""
+    lists, size = ranking.listed(), needs.num_items
+    if size is None:
+        return ranking
+    if lists.num_items is None or lists.num_items > size:
+        ids = lists.ids
+        beyond = ids >= size
+        checks.reject("catalogue_range", beyond, lambda row: f"row {row} lists {shown(ids[row])} of {size} items")
+        stays = (ids >= 0 if lists.stays is None else lists.stays) & ~beyond
+        lists = lists._replace(stays=stays, num_items=size)
+    if needs.history and (history := lists.history) is not None:
+        beyond = history >= size
+        checks.reject("catalogue_range", beyond, lambda row: f"row {row} had {shown(history[row])} of {size} items")
+        lists = lists._replace(history=keep(history, ~beyond, -1))
+    return ranking if lists is ranking.lists else replace(ranking, lists=lists)
 
 
 @constant

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,6 +27,13 @@ class Tally(NamedTuple):
     counts: Tensor  # int64
 
 
+class Increments(NamedTuple):
+    """What one batch adds to a long state, of which it touches little."""
+
+    sums: tuple[Tensor, Tensor] | None  # int64 [n], where; float [n], how much; None = nothing
+    counts: tuple[Tensor, Tensor]  # int64 [n], where; int64 [n], how much
+
+
 class Later:
     """A tensor that is made of others when somebody asks for it, once."""
 
@@ -39,6 +46,9 @@ class Later:
         if self._made is None:
             self._made = self._make(*self._given)
         return self._made
+
+
+M = TypeVar("M", bound="SummedMetric")
 
 
 class Summary(NamedTuple):
@@ -81,6 +91,8 @@ class SummedMetric(Metric):
     _summary: Summary | None = None
     _sums_name: str
     _counts_name: str
+    _told: int | None = None
+    """How many of the counts, the first ones, `summaries` is told on the host; None = all."""
 
     def _keep_sums(self, name: str, sums: int, counts: int) -> None:
         """Begin with zeros, under names that say all that the value depends on.
@@ -88,10 +100,17 @@ class SummedMetric(Metric):
         MetricCollection takes metrics with equal state names and equal first values for one metric.
         """
         self._sums_name, self._counts_name = f"{name}-sums", f"{name}-counts"
-        zeros = torch.zeros(sums, dtype=float_dtype(self._device), device=self._device)
-        self.add_state(self._sums_name, zeros, dist_reduce_fx="sum")
-        none = torch.zeros(counts, dtype=torch.int64, device=self._device)
-        self.add_state(self._counts_name, none, dist_reduce_fx="sum")
+        kinds = (self._sums_name, sums, float_dtype(self._device)), (self._counts_name, counts, torch.int64)
+        for state, length, dtype in kinds:
+            self.add_state(state, torch.zeros(0, dtype=dtype, device=self._device), dist_reduce_fx="sum")
+            zeros = self._zeros(length, dtype, self._device)
+            self._defaults[state] = zeros  # torchmetrics would have copied it
+            setattr(self, state, zeros)
+
+    @staticmethod
+    def _zeros(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Return an empty state."""
+        return torch.zeros(length, dtype=dtype, device=device)
 
     @property
     def label(self) -> str:
@@ -111,6 +130,10 @@ class SummedMetric(Metric):
         """Return the state as it is on this process."""
         return Tally(getattr(self, self._sums_name), getattr(self, self._counts_name))
 
+    def empty_state(self) -> Tally:
+        """Return the state before the first batch."""
+        return Tally(*(self._defaults[name] for name in (self._sums_name, self._counts_name)))  # type: ignore[arg-type]
+
     def check_ready(self, device: torch.device) -> None:
         """Refuse a batch now, or one from this device."""
         state = self.__dict__
@@ -120,7 +143,7 @@ class SummedMetric(Metric):
         if here != device:
             raise ValueError(f"{self.label} is on {here}, its input on {device}: move the metric with .to(device)")
 
-    def add(self, tally: Tally) -> None:
+    def add(self, tally: Tally | Increments) -> None:
         """Add a tally to the state."""
         add_together([self], [tally])
 
@@ -209,9 +232,12 @@ class SummedMetric(Metric):
         self._device = fn(torch.zeros(1, device=self._device)).device
 
         def moved(state: Tensor) -> Tensor:
+            dtype = float_dtype(self._device) if state.is_floating_point() else state.dtype
             if state.is_meta and self._device.type != "meta":  # to_empty(): there is nothing to move
                 return torch.zeros(state.shape, dtype=state.dtype, device=self._device)
-            return state.to(self._device, float_dtype(self._device) if state.is_floating_point() else state.dtype)
+            if state.dim() == 1 and not state.stride(0):
+                return self._zeros(len(state), dtype, self._device)
+            return state.to(self._device, dtype)
 
         for name in (self._sums_name, self._counts_name):
             default = self._defaults[name]
@@ -242,17 +268,53 @@ class SummedMetric(Metric):
         return f"{type(self).__name__}({self.label})"
 
 
-def add_together(metrics: Sequence[SummedMetric], tallies: Sequence[Tally]) -> None:
+def add_together(metrics: Sequence[SummedMetric], tallies: Sequence[Tally | Increments]) -> None:
     """Add each metric its tally; two operations however many there are."""
-    states = [metric.__dict__ for metric in metrics]
-    # not in place: torchmetrics lets metrics and checkpoints share one tensor
-    sums = torch._foreach_add([state[state["_sums_name"]] for state in states], [tally.sums for tally in tallies])
-    counts = torch._foreach_add([state[state["_counts_name"]] for state in states], [tally.counts for tally in tallies])
-    for state, more, others in zip(states, sums, counts, strict=True):
-        # past what Module does when a parameter may be set, which takes longer than the sums
-        state[state["_sums_name"]], state[state["_counts_name"]] = more, others
+    short = [tally for tally in tallies if isinstance(tally, Tally)]
+    states = [metric.__dict__ for metric, tally in zip(metrics, tallies, strict=True) if isinstance(tally, Tally)]
+    if states:
+        # not in place: torchmetrics lets metrics and checkpoints share one tensor
+        sums = torch._foreach_add([state[state["_sums_name"]] for state in states], [tally.sums for tally in short])
+        counts = torch._foreach_add(
+            [state[state["_counts_name"]] for state in states], [tally.counts for tally in short]
+        )
+        for state, more, others in zip(states, sums, counts, strict=True):
+            # past what Module does when a parameter may be set, which takes longer than the sums
+            state[state["_sums_name"]], state[state["_counts_name"]] = more, others
+    grown: Grown = {}
+    for metric, tally in zip(metrics, tallies, strict=True):
+        state = metric.__dict__
+        if not isinstance(tally, Tally):
+            state[state["_sums_name"]], state[state["_counts_name"]] = grow(metric.state(), tally, grown)
         state["_computed"] = state["_summary"] = None
         state["_update_count"] += 1
+
+
+Grown: TypeAlias = dict[tuple[int, int], Tensor]
+"""What states and what is added to them, by identity, have become."""
+
+
+def grow(state: Tally, more: Increments, grown: Grown) -> Tally:
+    """Return a state with what a batch adds to it; metrics that share a state go on sharing it."""
+
+    def added(old: Tensor, increments: tuple[Tensor, Tensor] | None) -> Tensor:
+        if increments is None:
+            return old
+        key = (id(old), id(increments))
+        if key not in grown:
+            grown[key] = old.index_add(0, *increments)
+        return grown[key]
+
+    return Tally(added(state.sums, more.sums), added(state.counts, more.counts))
+
+
+def alone(metrics: Sequence[M], tallies: Sequence[Tally | Increments]) -> list[tuple[M, Tally]]:
+    """Return the states that metrics would have of these tallies alone, beside them."""
+    grown: Grown = {}
+    return [
+        (metric, tally if isinstance(tally, Tally) else grow(metric.empty_state(), tally, grown))
+        for metric, tally in zip(metrics, tallies, strict=True)
+    ]
 
 
 def compute_together(metrics: Sequence[SummedMetric]) -> bool:
@@ -291,8 +353,12 @@ def summarize(
         sums, counts = (_reduce_packed(part, gather or gather_all_tensors, group) for part in parts)
         for i, tally in zip(indices, map(Tally, sums, counts), strict=True):
             reduced[i] = tally
-    numbers = torch.cat([tally.counts for tally in reduced]).tolist()  # one copy for all of them
-    ends = list(accumulate(tally.counts.shape[0] for tally in reduced))
+    told = [
+        tally.counts if metric._told is None else tally.counts[: metric._told]
+        for (metric, _), tally in zip(tallies, reduced, strict=True)
+    ]
+    numbers = torch.cat(told).tolist()  # one copy for all of them
+    ends = list(accumulate(counts.shape[0] for counts in told))
     counts_of = [numbers[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
     kinds: dict[Callable[..., Any], list[int]] = {}
@@ -307,9 +373,12 @@ def summarize(
 
 
 def _reduce_packed(vectors: Sequence[Tensor], gather: Callable[..., Any], group: Any | None) -> Sequence[Tensor]:
-    """Add up vectors of any lengths over the processes, as one."""
-    packed = _reduce(torch.cat(list(vectors)), gather, group)
-    return torch.split(packed, [len(vector) for vector in vectors])
+    """Add up vectors of any lengths over the processes, as one; those that are one tensor stay one."""
+    distinct = list({id(vector): vector for vector in vectors}.values())
+    packed = _reduce(torch.cat(distinct), gather, group)
+    summed = torch.split(packed, [len(vector) for vector in distinct])
+    by_id = {id(vector): total for vector, total in zip(distinct, summed, strict=True)}
+    return [by_id[id(vector)] for vector in vectors]
 
 
 def _reduce(vector: Tensor, gather: Callable[..., Any], group: Any | None) -> Tensor:

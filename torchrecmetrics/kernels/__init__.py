@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchrecmetrics.checks import check_choice
 from torchrecmetrics.kernels import eager
+from torchrecmetrics.kernels.best import best
 from torchrecmetrics.kernels.contract import Counts, Products, Question
 
 Kernels: TypeAlias = Literal["eager", "triton"]
@@ -22,7 +23,7 @@ KernelChoice: TypeAlias = Literal["auto", "eager", "triton"]
 # that is known of the Triton kernels comes from its interpreter, its compiler and ptxas.
 _RECORDED: frozenset[tuple[int, int]] = frozenset()
 
-__all__ = ["Counts", "KernelChoice", "Kernels", "Products", "Question", "choose", "count", "look_up", "refusal"]
+__all__ = ["Counts", "KernelChoice", "Kernels", "Products", "Question", "best", "choose", "count", "look_up", "refusal"]
 
 
 def choose(kernels: KernelChoice, device: torch.device) -> Kernels:

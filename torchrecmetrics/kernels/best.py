@@ -83,7 +83,6 @@ def _by_blocks(scores: Tensor, k: int, size: int) -> tuple[Tensor, Tensor]:
     The best item of a block is its maximum of lowest id. So the k best items lie in the k best blocks, ties by lower
     block: an item of another one has the best of all of these before it.
     """
-    items = scores.shape[1]
     maxima = _block_maxima(scores, size)
     groups = maxima.shape[1] // _GROUP
     bounds = maxima[:, : groups * _GROUP].view(-1, _GROUP, groups).amax(1) if groups >= 2 * k else maxima

@@ -93,7 +93,7 @@ class Excluded:
 
         `look_up` finds the scores of ids.
         """
-        ids = self._removed()
+        ids = self.removed
         if ids is None or not ids.shape[1]:
             return None
         counted = ids >= 0
@@ -105,7 +105,7 @@ class Excluded:
 
     def overwrite(self, scores: Tensor, rows: slice) -> Tensor | None:
         """Write -inf over what `ids` and `padding_idx` exclude in these rows; return the highest that was there."""
-        ids = self._removed()
+        ids = self.removed
         if ids is None or not ids.shape[1]:
             return None
         ids = ids[rows]
@@ -116,7 +116,9 @@ class Excluded:
         scores.scatter_(1, ids, values.where(last < 0, -torch.inf))
         return values.amax(1).to(torch.promote_types(scores.dtype, torch.float32))
 
-    def _removed(self) -> Tensor | None:
+    @property
+    def removed(self) -> Tensor | None:
+        """Ids [B, H] of what `ids` and `padding_idx` exclude, negative = padding."""
         if self.padding_idx is None:
             return self.ids
         rows, device = self._of_row

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import describe
+from torchrecmetrics.checks import check_device, check_ids, describe
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.ranking import Exclude, Needs, Ranking, Reach, Rules
 
@@ -22,6 +24,7 @@ class Form(NamedTuple):
     ranks: Tensor | None = None
     ranking: Ranking | None = None
     depth: int | None = None
+    history: Tensor | Batch | None = None
 
 
 def _warn_of_lists(ranks: Tensor, k: int) -> None:
@@ -40,7 +43,21 @@ def _warn_of_lists(ranks: Tensor, k: int) -> None:
 
 def read(form: Form, needs: Needs, rules: Rules) -> Ranking:
     """Bring what was given to a Ranking, as deep as its readers need."""
-    scores, target, gains, exclude, ranks, ranking, depth = form
+    ranking = _ranked(form, needs, rules)
+    if form.history is None or ranking.lists is None:
+        return ranking
+    history = form.history.items if isinstance(form.history, Batch) else form.history
+    check_ids("history", history)
+    check_device("history", history, ranking.ranks.device)
+    rows = len(ranking)
+    if history.dim() not in (1, 2) or len(history) != rows:
+        raise ValueError(f"history ids must be [{rows}] or [{rows}, H], got {list(history.shape)}")
+    history = (history[:, None] if history.dim() == 1 else history).long()
+    return replace(ranking, lists=ranking.lists._replace(history=history))
+
+
+def _ranked(form: Form, needs: Needs, rules: Rules) -> Ranking:
+    scores, target, gains, exclude, ranks, ranking, depth, _ = form
     if isinstance(scores, Ranking):
         if ranking is not None:
             raise ValueError("two rankings given, positional and by keyword: pass one")
@@ -54,6 +71,8 @@ def read(form: Form, needs: Needs, rules: Rules) -> Ranking:
         raise ValueError(
             f"update takes scores with target, or ranks, or a ranking; got {' and '.join(given) or 'none'}"
         )
+    if scores is not None and target is None and not needs.target and isinstance(scores, Tensor):
+        target = torch.full((len(scores), 1), -1, dtype=torch.int64, device=scores.device)
     if scores is not None and target is None:
         raise ValueError("scores were given without target; ranks are integers")
     if scores is not None and target is not None:

@@ -52,6 +52,25 @@ class Reach(NamedTuple):
     """Int64 [B]: places of each row, where that can be less."""
 
 
+class Lists(NamedTuple):
+    """Which items stand first, and what is known of the rows beside them."""
+
+    ids: Tensor
+    """Int64 [B, K], best first; negative = none."""
+    relevant: Tensor
+    """Int64 [B, T], ids of the row's relevant items in any order, -1 = padding."""
+    stays: Tensor | None = None
+    """Bool [B, K]: which of `ids` take a place, one after the other; None = all before the first negative one."""
+    repeated: Tensor | None = None
+    """Bool [B, K]: which of `ids` stand in front of it already; None = none."""
+    num_items: int | None = None
+    """All ids are below; None = that is not known."""
+    history: Tensor | None = None
+    """Int64 [B, H], items that the row's user had before, in any order, negative = padding; None = not given."""
+    asked: Tensor | None = None
+    """Bool [B]: which rows were to be given a list; None = all."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Places:
     """Where the relevant items of a batch stand: the fields of `Ranking`."""
@@ -82,6 +101,8 @@ class Places:
     """The options (ties, padding_idx, overlap) that shaped the ranks, as far as known."""
     kernels: Kernels | None = None
     """Which kernels counted the candidates; None = nothing was counted."""
+    lists: Lists | None = None
+    """The items in the first places, where somebody asked for them."""
 
     _derived: dict[Any, Any] = field(default_factory=dict, init=False)
 
@@ -100,6 +121,7 @@ class Places:
             num_ranked=none,
             num_recommended=none,
             score_threshold=score_threshold,
+            lists=Lists(none.new_full((rows, 1), -1), none.new_full((rows, 1), -1), num_items=0, asked=none.bool()),
         )
 
     def __len__(self) -> int:
@@ -197,6 +219,57 @@ class Places:
             return (self.hit_number <= self.num_relevant[:, None]).to(self.ranks.dtype)
         return _ideal_gains(self)
 
+    @property
+    def items(self) -> Tensor:
+        """Which items stand in the first places, int64 [B, depth], best first; -1 = none.
+
+        Equal scores stand in the order of their ids here, whatever `ties` says: a list has one order.
+
+        Raises:
+            ValueError: if nobody asked for them when the ranking was made, or it was made of ranks.
+        """
+        return _items(self)
+
+    @property
+    def relevant_items(self) -> Tensor:
+        """Which items are relevant, int64 [B, T] in any order, -1 = padding; errors as in `items`."""
+        return self.listed().relevant
+
+    @property
+    def entries(self) -> Tensor:
+        """Which entries of the list, as it was handed in, hold an item, bool [B, K]; errors as in `items`."""
+        return self.listed().ids >= 0
+
+    @property
+    def repeated(self) -> Tensor:
+        """Which of `entries` hold an item that stands in front of them already, bool [B, K]; errors as in `items`."""
+        ids, _, _, repeated, *_ = self.listed()
+        return torch.zeros_like(ids, dtype=torch.bool) if repeated is None else repeated
+
+    @property
+    def history(self) -> Tensor:
+        """Which items the row's user had before, int64 [B, H] in any order, negative = padding.
+
+        Raises:
+            ValueError: if it was not given.
+        """
+        history = self.listed().history
+        if history is None:
+            raise ValueError(
+                "the history of each row is read: update(..., history=), item ids [B, H], negative = padding; evaluate "
+                "and callbacks take it from Catalogue.from_interactions(train)"
+            )
+        return history
+
+    def listed(self) -> Lists:
+        """Return what is known of the items in the first places; errors as in `items`."""
+        if self.lists is None:
+            raise ValueError(
+                "which items stand first is not known: pass update(scores, ...), lists (Ranking.from_topk) or "
+                "Ranking.from_scores(..., depth=, items=True); ranks do not tell"
+            )
+        return self.lists
+
     def within(self, depth: int | None) -> Self:
         """Return what is known of the first places alone (None: of all there are), in ranks that are a copy.
 
@@ -214,7 +287,10 @@ class Places:
 
         penalties = None if self.penalties is None else near(self.penalties)
         reach = self.reach if depth is None else self.reach._replace(depth=depth, known=True)
-        return replace(self, found=near(self.found), penalties=penalties, reach=reach)
+        lists = self.lists
+        if lists is not None and depth is not None:
+            lists = lists._replace(ids=self.items[:, :depth], stays=None, repeated=None)
+        return replace(self, found=near(self.found), penalties=penalties, reach=reach, lists=lists)
 
     def save(self, path: str | Path) -> None:
         """Write a file that `load` reads, and `torch.load` with its default `weights_only=True`; from the CPU."""
@@ -233,6 +309,7 @@ class Places:
         given["found"] = Graded(*given["found"])
         given["penalties"] = None if given["penalties"] is None else Graded(*given["penalties"])
         given["reach"], given["faults"] = Reach(*given["reach"]), Faults(*given["faults"])
+        given["lists"] = None if given["lists"] is None else Lists(*given["lists"])
         return cls(**given)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -318,6 +395,16 @@ def _any_hit(ranking: Places, k: int | tuple[int, ...] | None) -> Tensor:
         ranking._reached(one)
     first = ranking.ranks[:, 0]
     return first.isfinite() if k is None else first <= ranking.cutoffs(k)
+
+
+@derived
+def _items(ranking: Places) -> Tensor:
+    ids, _, stays, *_ = ranking.listed()
+    if stays is None:
+        return ids
+    rows, last = ids.shape  # what leaves goes behind the last place
+    places = (stays.cumsum(1) - 1).where(stays, last)
+    return ids.new_full((rows, last + 1), -1).scatter(1, places, ids)[:, :last]
 
 
 @constant

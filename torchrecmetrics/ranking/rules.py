@@ -82,24 +82,40 @@ class Needs(NamedTuple):
     """How many items were candidates: a read of the scores of its own, unless the whole list is ranked."""
     score_threshold: float | None = None
     """How many of them reach this score."""
+    target: bool = True
+    """Which items are relevant."""
+    lists: int = 0
+    """Places whose items are named."""
+    history: bool = False
+    """What the user of each row had before."""
+    num_items: int | None = None
+    """How many items there are, where what is named is looked up among them."""
 
     @classmethod
     def union(cls, several: Iterable[Needs]) -> Needs:
         """Return what serves all of them.
 
         Raises:
-            ValueError: for different score thresholds: a batch can be counted against one only.
+            ValueError: for different score thresholds: a batch can be counted against one only; for catalogues of
+                different sizes.
         """
         needs = list(several)
         depths = [each.depth for each in needs]
         thresholds = {each.score_threshold for each in needs if each.score_threshold is not None}
         if len(thresholds) > 1:
             raise ValueError(f"metrics with different score_thresholds {sorted(thresholds)} need a collection each")
+        sizes = {each.num_items for each in needs if each.num_items is not None}
+        if len(sizes) > 1:
+            raise ValueError(f"metrics with catalogues of {sorted(sizes)} items need a collection each")
         return cls(
             None if None in depths else max((depth for depth in depths if depth is not None), default=0),
             any(each.each_relevant for each in needs),
             any(each.num_ranked for each in needs),
             next(iter(thresholds), None),
+            any(each.target for each in needs),
+            max((each.lists for each in needs), default=0),
+            any(each.history for each in needs),
+            next(iter(sizes), None),
         )
 
     def within(self, target: Any, rules: Rules) -> Needs:

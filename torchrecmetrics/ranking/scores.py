@@ -22,6 +22,7 @@ from torchrecmetrics.checks import (
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.kernels import KernelChoice, Products, Question
 from torchrecmetrics.ranking.excluded import Exclude
+from torchrecmetrics.ranking.places import Lists
 from torchrecmetrics.ranking.rules import Needs, Overlap, Rules, Ties
 from torchrecmetrics.ranking.targets import Targets, selected
 from torchrecmetrics.ranking.ties import FromLocated, Located, place
@@ -55,6 +56,7 @@ class FromScores(FromLocated):
         gains: Tensor | None = None,
         exclude: Exclude | None = None,
         depth: int | None = None,
+        items: bool = False,
         ties: Ties = "realistic",
         padding_idx: int | None = None,
         overlap: Overlap = "error",
@@ -74,6 +76,7 @@ class FromScores(FromLocated):
             exclude: items that leave the candidates (history): ids [B] or [B, H], bool [B, I], bool [I] for every row,
                 or a tuple of these. Repeated ids count once.
             depth: places that will be asked for; relevant items behind them get rank `inf`. None = the whole list.
+            items: name the items in the first `depth` places, too, as `Ranking.items`.
             ties: where an item among equal scores stands: "realistic" (its expected place), "optimistic" or
                 "pessimistic".
             padding_idx: this id is padding in target and exclude, and its column is never a candidate.
@@ -93,7 +96,10 @@ class FromScores(FromLocated):
         """
         rules = Rules(ties, padding_idx, overlap, max_relevant, validate_args, kernels)
         depth = None if depth is None else check_k(depth, "depth")
-        needs = Needs(depth, num_ranked=True, score_threshold=check_score_threshold(score_threshold))
+        if items and depth is None:
+            raise ValueError("items=True names the items in the first places: say how many, depth=")
+        threshold = check_score_threshold(score_threshold)
+        needs = Needs(depth, num_ranked=True, score_threshold=threshold, lists=(depth or 0) if items else 0)
         return cls.of_batch(scores, target, gains, exclude, needs, rules)
 
     @classmethod
@@ -111,6 +117,8 @@ class FromScores(FromLocated):
         target, gains = selected(target, gains)
         asked, needs = needs, needs.within(target, rules)
         shape, device = check_shape(scores, rules)
+        if needs.num_items not in (None, shape[1]):
+            raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
         checks = Checks(rules.validate_args, device, shape[0])
         targets = Targets.read(target, gains, exclude, shape, rules, checks)
         located = locate(scores, targets, needs, rules, checks)
@@ -229,8 +237,15 @@ def locate(
         question = Question(keep(own, takes_part, torch.nan), needs.depth, floors, masks, removed)
         counts = kernels.count(part, question, chosen)
         highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
-        found.append((own, takes_part, *counts[:3], highest))
-    own, candidate, better, equal, reached, highest = (
+        first = own.new_empty((len(own), 0), dtype=torch.int64)
+        if needs.lists:
+            assert isinstance(part, Tensor)  # whoever hands over products does not ask for lists
+            leaving = targets.excluded.removed if overwritten is None else None
+            first = kernels.best(part, needs.lists, masks, None if leaving is None else leaving[rows])
+            if kept_in is not None:
+                first = _with_kept(first, part, targets.ids[rows], keep(own, kept_in[rows], -torch.inf))
+        found.append((own, takes_part, *counts[:3], highest, first))
+    own, candidate, better, equal, reached, highest, first = (
         found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
     )
     if checks.enabled and not checks.clear(lambda: not len(highest) or float(highest.amax()) < torch.inf):
@@ -241,8 +256,12 @@ def locate(
         above = count_above(kept, own)
         better, equal = better + above, equal + count_at_least(kept, own) - above
         at_least = [number + (kept >= floor).sum(1) for number, floor in zip(at_least, floors, strict=True)]
+    relevant = checks.without_rejected(targets.relevant)
+    lists = None
+    if needs.lists:
+        lists = Lists(first, keep(targets.ids, relevant, -1), num_items=scores.shape[1])
     return Located(
-        relevant=checks.without_rejected(targets.relevant),
+        relevant=relevant,
         unwanted=None if (unwanted := targets.unwanted) is None else checks.without_rejected(unwanted),
         gains=targets.gains,
         candidate=candidate,
@@ -252,7 +271,16 @@ def locate(
         num_ranked=at_least.pop() if counts_ranked else None,
         num_recommended=at_least.pop() if at_least else None,
         kernels=chosen,
+        lists=lists,
     )
+
+
+def _with_kept(first: Tensor, scores: Tensor, ids: Tensor, own: Tensor) -> Tensor:
+    """Return the best of `first` [B, k], best first, and of excluded items that compete all the same: as many."""
+    values = keep(scores.gather(1, first.clamp(min=0)), first >= 0, -torch.inf)
+    ids, by_id = torch.cat([first, keep(ids, own > -torch.inf, -1)], 1).sort(dim=1, stable=True)
+    best = torch.cat([values, own], 1).gather(1, by_id).sort(dim=1, descending=True, stable=True).indices
+    return ids.gather(1, best[:, : first.shape[1]])
 
 
 def _round_up(threshold: float, dtype: torch.dtype) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchrecmetrics.arrays import counting, float_dtype, keep, scalar, search
 from torchrecmetrics.checks import Checks, any_of_row
 from torchrecmetrics.kernels import Kernels
-from torchrecmetrics.ranking.places import Graded, Places, Reach, cut
+from torchrecmetrics.ranking.places import Graded, Lists, Places, Reach, cut
 from torchrecmetrics.ranking.rules import Needs, Ties
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Located(NamedTuple):
     num_ranked: Tensor | None = None  # int64 [B]
     num_recommended: Tensor | None = None  # int64 [B]
     kernels: Kernels | None = None
+    lists: Lists | None = None
 
 
 class Placed(NamedTuple):
@@ -148,4 +149,5 @@ class FromLocated(Places):
             faults=checks.faults,
             made_with=made_with,
             kernels=located.kernels,
+            lists=located.lists,
         )

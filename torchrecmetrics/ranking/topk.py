@@ -11,7 +11,7 @@ from torchrecmetrics.arrays import float_dtype, keep, scalar, search
 from torchrecmetrics.checks import Checks, Validation, check_choice, check_ids, check_integer_target, shown
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.ranking.excluded import Exclude
-from torchrecmetrics.ranking.places import Graded, Places, Reach
+from torchrecmetrics.ranking.places import Graded, Lists, Places, Reach
 from torchrecmetrics.ranking.rules import Overlap, Rules
 from torchrecmetrics.ranking.targets import Targets, selected
 
@@ -30,7 +30,7 @@ class FromTopk(Places):
     def from_topk(
         cls,
         item_ids: Tensor,
-        target: Tensor | Batch,
+        target: Tensor | Batch | None = None,
         *,
         gains: Tensor | None = None,
         exclude: Exclude | None = None,
@@ -46,7 +46,7 @@ class FromTopk(Places):
             item_ids: integer [B, K], best first. A negative id = the recommender had no more items; it takes no
                 place. An item that the catalogue does not know takes one: give it an id beyond the catalogue, not the
                 -1 of `Vocabulary.rows(..., unknown="mark")`.
-            target: integer ids [B] or [B, T], negative = padding.
+            target: integer ids [B] or [B, T], negative = padding; None = none, for metrics that read the lists alone.
             gains: as in `from_scores`.
             exclude: ids [B, H], bool [B, I], bool [I] or a tuple: these items leave the list and those behind move up.
                 A row left with fewer places than a metric's k is an error unless its recommender had no more items
@@ -68,6 +68,9 @@ class FromTopk(Places):
         """
         rules = Rules(padding_idx=padding_idx, overlap=overlap, validate_args=validate_args)
         check_choice("duplicates", duplicates, get_args(Duplicates))
+        if target is None:
+            check_ids("item_ids", item_ids)
+            target = torch.full((len(item_ids), 1), -1, dtype=torch.int64, device=item_ids.device)
         target, gains = selected(target, gains)
         _check_lists(item_ids, target)
         rows, depth = item_ids.shape
@@ -92,8 +95,10 @@ class FromTopk(Places):
         if (both := targets.overlapping) is not None and removed is not None and rules.take_overlap == "keep":
             removed = removed & ~_among(item_ids, keep(targets.ids, both, -1).sort(dim=1).values)
         stays = given if removed is None else given & ~removed
+        repeated = None
         if again is not None and first_stands:
-            stays = stays & torch.ones_like(stays).scatter(1, slot[:, 1:], ~again)
+            repeated = torch.zeros_like(stays).scatter(1, slot[:, 1:], again)
+            stays = stays & ~repeated
         length = stays.sum(1)
         places = stays.cumsum(1)
 
@@ -128,6 +133,7 @@ class FromTopk(Places):
             reach=Reach(None if complete else depth, rows=length.where(given.all(1), depth) if cut else None),
             faults=checks.faults,
             made_with=rules.shaping("padding_idx", "overlap"),
+            lists=Lists(item_ids, keep(targets.ids, relevant, -1), stays, repeated),
         )
 
 

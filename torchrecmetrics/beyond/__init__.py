@@ -1,0 +1,1 @@
+"""Beyond accuracy: what the lists hold, and whom they serve."""

@@ -1,0 +1,145 @@
+"""`HistogramMetric`: a function of how many lists each item stands in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import constant, counting, float_dtype
+from torchrecmetrics.checks import VIOLATIONS
+from torchrecmetrics.metric import RankingMetric
+from torchrecmetrics.panel import ListedRows, Made
+from torchrecmetrics.ranking import Needs
+from torchrecmetrics.state import Increments, Later, Summary, Tally
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Histogram:
+    """In how many lists each item stands; what metrics of all lists together read.
+
+    Args:
+        counts: int64 [I], in how many lists each item stands among the first k places.
+        lengths: int64 [k + 1], how many lists hold 0, 1, ..., k items.
+        exposure: float [I], sum of 1 / log2(1 + place) over the lists in which the item stands; None = not counted.
+    """
+
+    def __init__(self, counts: Tensor, lengths: Tensor, exposure: Tensor | None = None) -> None:
+        self.counts, self.lengths, self.exposure = counts, lengths, exposure
+
+    @cached_property
+    def total(self) -> Tensor:
+        """Entries of all lists, int64 scalar."""
+        return self.counts.sum()
+
+    @cached_property
+    def ascending(self) -> Tensor:
+        """`counts`, fewest first."""
+        return self.counts.sort().values
+
+
+class HistogramMetric(RankingMetric):
+    """A function of how many lists each item stands in, over all rows together.
+
+    Its state is a count for each item, 8 bytes x I for each k (as much again where exposure is read), which metrics of
+    one collection with the same `k` share; batches and processes add up. Every row with a list counts once, whatever is
+    relevant; rows of weight 0 are left out, other weights count as 1. `num_users` says how many lists there were. There
+    is no standard error: it is no mean over rows.
+
+    A metric of your own is a subclass with a `formula` of `(histogram, k, *, options)` that returns a scalar tensor;
+    `histogram` holds `counts` int64 [I], `lengths` int64 [k + 1], and `exposure` float [I] where the class says
+    `reads_exposure = True`.
+    """
+
+    reads_exposure: ClassVar[bool] = False
+    of_items: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> Needs:
+        """The items in the first `k` places."""
+        k, num_items = self._size
+        return Needs(k, target=False, lists=k, num_items=num_items)
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        """Places that count, and items."""
+        assert self.k is not None
+        assert self.catalogue is not None
+        return self.k, self.catalogue.num_items
+
+    def _begin(self, name: str) -> None:
+        k, num_items = self._size
+        self._told = k + 1 + len(VIOLATIONS)
+        self._keep_sums(f"{name}-{num_items}", num_items if self.reads_exposure else 0, self._told + num_items)
+
+    def _try(self) -> None:
+        k, _ = self._size
+        none = torch.zeros(k + 1, dtype=torch.int64)
+        self.formula(Histogram(none[:1], none, none[:1].double()), k, **self.arguments)
+
+    @staticmethod
+    def _zeros(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        # one number for all of them, and one tensor for all metrics: they share what it becomes
+        return _nothing(length, dtype, device)
+
+    def increments(self, listed: ListedRows, made: Made) -> Increments:
+        """Return what lists add to the state: lengths, violations, items; and exposure."""
+        k, num_items = self._size
+        assert self._told is not None
+        counts, sums = ("counts", k, num_items, id(listed.invalid)), ("sums", k, num_items)
+        if counts not in made:
+            made[counts] = self._counts(listed, k, self._told)
+        if self.reads_exposure and sums not in made:
+            made[sums] = self._exposure(listed, k)
+        return Increments(made[sums] if self.reads_exposure else None, made[counts])
+
+    @staticmethod
+    def _counts(listed: ListedRows, k: int, told: int) -> tuple[Tensor, Tensor]:
+        items = listed.items[:, :k]
+        held = items >= 0
+        counted = held if listed.counted is None else held & listed.counted[:, None]
+        once = torch.ones_like(items[:, 0]) if listed.counted is None else listed.counted.long()
+        where = [held.sum(1), (items.clamp(min=0) + told).flatten()]
+        how_much = [once, counted.long().flatten()]
+        if listed.invalid is not None:
+            where.append(counting(len(VIOLATIONS), torch.int64, items.device) + k)
+            how_much.append(listed.invalid[0])
+        return torch.cat(where), torch.cat(how_much)
+
+    @staticmethod
+    def _exposure(listed: ListedRows, k: int) -> tuple[Tensor, Tensor]:
+        items = listed.items[:, :k]
+        held = items >= 0
+        counted = held if listed.counted is None else held & listed.counted[:, None]
+        dtype = float_dtype(items.device)
+        weights = torch.log2(1 + counting(items.shape[1], dtype, items.device)).reciprocal()
+        return items.clamp(min=0).flatten(), (counted * weights).flatten()
+
+    @classmethod
+    def summaries(cls, metrics: Sequence[Self], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
+        """Turn counts of items into values; there are no standard errors."""
+        found: list[Summary] = []
+        shared: dict[int, Histogram] = {}
+        unknown = Later(lambda: torch.full((1,), torch.nan, dtype=torch.float64))
+        for metric, tally, told in zip(metrics, tallies, counts, strict=True):
+            k, _ = metric._size
+            metric._check_input(told[k + 1 :])
+            histogram = shared.get(id(tally.counts))
+            if histogram is None:
+                histogram = Histogram(tally.counts[len(told) :], tally.counts[: k + 1])
+                shared[id(tally.counts)] = histogram
+            if metric.reads_exposure:
+                histogram.exposure = tally.sums
+            value = metric.formula(histogram, k, **metric.arguments).to(tally.sums.dtype)
+            found.append(Summary(value, unknown, unknown, 0, sum(told[: k + 1]), 0, 0, 0))
+        return found
+
+
+@constant
+def _nothing(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.zeros(1, dtype=dtype, device=device).expand(length)

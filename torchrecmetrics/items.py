@@ -1,0 +1,357 @@
+"""`Catalogue`: what is known of the items, whoever they are recommended to."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import float_dtype, running_sums
+from torchrecmetrics.checks import check_strided, check_tensor, describe
+from torchrecmetrics.data.columns import SIGNED, check_size
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.data.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+T = TypeVar("T")
+
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+_AS_SHARES = "categories.double() / categories.sum(1, keepdim=True)"
+_HOW = {
+    "popularity": "Catalogue(..., popularity=) or Catalogue.from_interactions(train)",
+    "num_users": "Catalogue(..., num_users=) or Catalogue.from_interactions(train)",
+    "categories": "Catalogue(..., categories=) or Catalogue.from_interactions(train, categories=...)",
+    "embeddings": "Catalogue(..., embeddings=) or Catalogue.from_interactions(train, embeddings=...)",
+}
+
+
+class Catalogue:
+    """What is known of the items: what metrics beyond accuracy read. Immutable; nobody may write into its tensors.
+
+    All but the number of items may be left out; a metric that reads what is missing says how to give it. Tensors are
+    brought to one device, that of the embeddings, else of the categories, else of the popularity.
+
+    Args:
+        num_items: items are 0 .. num_items - 1.
+        popularity: number [I], >= 0: how often each item occurs in the training data.
+        num_users: of whom the popularity was counted, each once an item: then none is above it.
+        categories: integer [I], a code >= 0 for each item; or float [I, C], rows >= 0 that sum to 1: an item with
+            several genres has a share of each.
+        embeddings: float [I, d], finite; a row of zeros has no direction and is like no other.
+        item_ids: a `Vocabulary`, or what makes one, of num_items ids; None = nobody said.
+
+    Raises:
+        TypeError: for what is no tensor of such numbers.
+        ValueError: for other lengths, values that are NaN, infinite or negative, rows that do not sum to 1.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> trm.Catalogue(3, popularity=torch.tensor([5, 0, 2]), num_users=5, categories=torch.tensor([0, 1, 0]))
+        Catalogue(3 items, popularity, 5 users, 2 categories, cpu)
+    """
+
+    interactions: Interactions | None = None
+    """What it was made from: `evaluate` reads each user's history there."""
+
+    def __init__(
+        self,
+        num_items: int,
+        *,
+        popularity: Tensor | None = None,
+        num_users: int | None = None,
+        categories: Tensor | None = None,
+        embeddings: Tensor | None = None,
+        item_ids: Any = None,
+    ) -> None:
+        self.num_items: int = check_size("num_items", num_items)
+        self._num_users = None if num_users is None else check_size("num_users", num_users)
+        self._popularity = None if popularity is None else _popularity(popularity, self.num_items, self._num_users)
+        self._categories = None if categories is None else _categories(categories, self.num_items)
+        self._embeddings = None if embeddings is None else _embeddings(embeddings, self.num_items)
+        self.item_ids: Vocabulary | None = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
+        if self.item_ids is not None and len(self.item_ids) != self.num_items:
+            raise ValueError(f"item_ids holds {len(self.item_ids)} ids, but there are {self.num_items} items")
+        self._num_categories = 0 if self._categories is None else _number_of(self._categories)
+        held = [each for each in (self._embeddings, self._categories, self._popularity) if each is not None]
+        self.device: torch.device = held[0].device if held else torch.device("cpu")
+        self._move(self.device)
+        self._by_device: dict[torch.device, Catalogue] = {self.device: self}
+
+    @classmethod
+    def from_interactions(
+        cls, train: Interactions, *, categories: Tensor | None = None, embeddings: Tensor | None = None
+    ) -> Self:
+        """Read popularity, users and ids of items from training data, which it keeps as `interactions`.
+
+        Args:
+            train: what the model learned from. Its users are those with at least one item.
+            categories: as in the constructor.
+            embeddings: as in the constructor.
+
+        Raises:
+            TypeError: for anything but `Interactions`; otherwise as the constructor.
+
+        Examples:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> train = trm.Interactions.from_columns(users=[0, 0, 2], items=[1, 3, 1], num_items=5)
+            >>> catalogue = trm.Catalogue.from_interactions(train)
+            >>> catalogue
+            Catalogue(5 items, popularity, 2 users, cpu)
+            >>> catalogue.popularity
+            tensor([0, 2, 0, 1, 0])
+        """
+        if not isinstance(train, Interactions):
+            hint = ": pass train.to_interactions()" if hasattr(train, "to_interactions") else ""
+            raise TypeError(f"a catalogue is made from Interactions, got {describe(train)}{hint}")
+        made = cls(
+            train.num_items,
+            popularity=train.popularity,
+            num_users=int((train.host_degree > 0).sum()),
+            categories=categories,
+            embeddings=embeddings,
+            item_ids=train.item_ids,
+        )
+        made.interactions = train
+        return made
+
+    # ------------------------------------------------------------------------------------------------------ what it is
+
+    @property
+    def fingerprint(self) -> str:
+        """A few numbers that tell catalogues of different data apart, the same on every process."""
+        users = "" if self._num_users is None else f"-of{self._num_users}"
+        events = "" if self._popularity is None else f"-with{float(self._popularity.sum()):g}"
+        return f"{self.num_items}items{users}{events}".replace(".", "_").replace("+", "")
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Which of popularity, num_users, categories and embeddings it has."""
+        return tuple(name for name in _HOW if getattr(self, f"_{name}") is not None)
+
+    @property
+    def num_users(self) -> int:
+        """Users of whom the popularity was counted.
+
+        Raises:
+            ValueError: if nobody said, as for all that follows.
+        """
+        return self._has("num_users", self._num_users)
+
+    @property
+    def popularity(self) -> Tensor:
+        """How often each item occurs in the training data, int64 or float64 [I]."""
+        return self._has("popularity", self._popularity)
+
+    @property
+    def categories(self) -> Tensor:
+        """The category of each item, int64 [I], or its share of each, float [I, C]."""
+        return self._has("categories", self._categories)
+
+    @property
+    def num_categories(self) -> int:
+        """C: the largest code + 1, or the width of the shares."""
+        self._has("categories", self._categories)
+        return self._num_categories
+
+    @property
+    def embeddings(self) -> Tensor:
+        """A vector for each item, float [I, d], as given."""
+        return self._has("embeddings", self._embeddings)
+
+    def _has(self, name: str, value: T | None) -> T:
+        if value is None:
+            raise ValueError(f"the catalogue has no {name}, which the metric reads: {_HOW[name]}")
+        return value
+
+    def __repr__(self) -> str:
+        what = {
+            "num_users": f"{self._num_users} users",
+            "categories": f"{self._num_categories} categories",
+            "embeddings": "" if self._embeddings is None else f"embeddings of {self._embeddings.shape[1]}",
+        }
+        named = [] if self.item_ids is None else ["item ids"]
+        parts = [f"{self.num_items} items", *(what.get(name, name) for name in self.known), *named, str(self.device)]
+        return f"Catalogue({', '.join(parts)})"
+
+    # ------------------------------------------------------------------------------- what is made of it, once a device
+
+    def on(self, device: str | torch.device) -> Catalogue:
+        """Return the same catalogue with its tensors on a device; made once for each, and kept."""
+        device = torch.device(device)
+        if device.index is None and device.type not in ("cpu", "meta"):
+            device = torch.empty(0, device=device).device  # "cuda" is the current one of them
+        if device not in self._by_device:
+            made = object.__new__(type(self))
+            made.__dict__.update(self._plain())
+            made.device = device
+            made._move(device)
+            self._by_device[device] = made
+            made._by_device = self._by_device
+        return self._by_device[device]
+
+    def _move(self, device: torch.device) -> None:
+        for name in ("_popularity", "_categories", "_embeddings"):
+            if (held := getattr(self, name)) is not None:
+                dtype = float_dtype(device) if held.dtype == torch.float64 else held.dtype
+                setattr(self, name, held.to(device, dtype))
+
+    def _plain(self) -> dict[str, Any]:
+        """Return what was given: neither tables nor copies."""
+        tables = {name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)}
+        return {name: value for name, value in vars(self).items() if name not in tables | {"_by_device", "_tails"}}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Catalogue:
+        return self  # metrics are copied often, and nothing of it changes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._plain()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._by_device = {self.device: self}
+
+    @cached_property
+    def total_popularity(self) -> Tensor:
+        """How often all items occur, scalar."""
+        return self.popularity.sum()
+
+    @cached_property
+    def self_information(self) -> Tensor:
+        """-log2(max(users of the item, 1) / all users), float [I]: an item that nobody had counts as that of one."""
+        users = self.popularity.to(float_dtype(self.device)).clamp(min=1)
+        # without users nothing can be said: 1 / 0 would be minus infinity
+        return -torch.log2(users / (self.num_users or torch.nan))
+
+    @cached_property
+    def popularity_rank(self) -> Tensor:
+        """1 for the most popular items, 2 for the next, ..., int64 [I]; equals share one.
+
+        Items of popularity 0 stand behind all others, at num_items + 1.
+        """
+        popularity, items = self.popularity.sort(descending=True)
+        falls = torch.ones_like(items)
+        falls[1:] = popularity[1:] != popularity[:-1]
+        rank = falls.cumsum(0).masked_fill(popularity == 0, self.num_items + 1)
+        return torch.empty_like(rank).scatter(0, items, rank)
+
+    @cached_property
+    def _tails(self) -> dict[float, Tensor]:
+        return {}
+
+    def tail(self, head: float) -> Tensor:
+        """Which items are not in the head, bool [I]: the fewest that hold this share of the popularity.
+
+        Of equally popular items at the border the lower ids are in the head.
+
+        Raises:
+            ValueError: for a share that is not between 0 and 1.
+        """
+        if isinstance(head, bool) or not isinstance(head, (int, float)) or not 0 < head < 1:
+            raise ValueError(f"head must be a share between 0 and 1, such as 0.8, got {head!r}")
+        if head not in self._tails:
+            popularity, items = self.popularity.to(float_dtype(self.device)).sort(descending=True, stable=True)
+            before = running_sums(popularity[None])[0] - popularity
+            # less what rounding may have added: 0.07 * 100 is 7.000000000000001
+            tail = before >= head * (1 - 2**-50) * self.total_popularity
+            self._tails[head] = torch.empty_like(tail).scatter(0, items, tail)
+        return self._tails[head]
+
+    @cached_property
+    def inverse_lengths(self) -> Tensor:
+        """1 / |e| of each embedding e, float [I]; 0 where that is 0."""
+        dtype = float_dtype(self.device)
+        parts = torch.split(self.embeddings, 2**16)  # a copy of all in that dtype might not fit
+        lengths = torch.cat([torch.linalg.vector_norm(part.to(dtype), dim=1) for part in parts])
+        return lengths.reciprocal().where(lengths > 0, 0)
+
+
+# -------------------------------------------------------------------------------------------------- what may be given
+
+
+def _popularity(popularity: Tensor, num_items: int, num_users: int | None) -> Tensor:
+    check_tensor("popularity", popularity)
+    check_strided("popularity", popularity, "0")
+    if popularity.dtype == torch.bool or popularity.is_complex():
+        raise TypeError(f"popularity must hold numbers, got {describe(popularity)}")
+    if popularity.shape != (num_items,):
+        raise ValueError(f"popularity must be [{num_items}], one number an item, got shape {list(popularity.shape)}")
+    popularity = popularity.detach()
+    popularity = popularity.to(float_dtype(popularity.device)) if popularity.is_floating_point() else popularity.long()
+    wrong = ~(popularity >= 0) | (popularity == torch.inf)
+    if wrong.any():
+        item = int(wrong.nonzero()[0])
+        raise ValueError(f"popularity must be >= 0 and finite, item {item} has {popularity[item].item()}")
+    if num_users is not None and bool((above := popularity > num_users).any()):
+        item = int(above.nonzero()[0])
+        raise ValueError(
+            f"popularity counts each of num_users={num_users} users once an item, but item {item} has "
+            f"{popularity[item].item()}: pass Interactions.popularity, or leave num_users out"
+        )
+    return popularity
+
+
+def _categories(categories: Tensor, num_items: int) -> Tensor:
+    check_tensor("categories", categories)
+    check_strided("categories", categories, "0")
+    codes = categories.dtype in (*SIGNED, torch.uint8)
+    if not codes and categories.dtype not in _FLOATS:
+        cure = ""
+        if categories.dtype == torch.bool and categories.dim() == 2:
+            cure = ": the shares of an item with several are categories.double() / categories.sum(1, keepdim=True)"
+        raise TypeError(
+            f"categories must be integer codes [I] or float shares [I, C], got {describe(categories)}{cure}"
+        )
+    if categories.dim() != (1 if codes else 2) or len(categories) != num_items or 0 in categories.shape[1:]:
+        wanted = f"[{num_items}], one code an item" if codes else f"[{num_items}, C], the shares of each item"
+        cure = ""
+        if codes and categories.dim() == 2:
+            cure = f"; a 0/1 matrix becomes shares by {_AS_SHARES}"
+        raise ValueError(f"categories must be {wanted}, got shape {list(categories.shape)}{cure}")
+    categories = categories.detach()
+    if codes:
+        negative = categories < 0
+        if negative.any():
+            item = int(negative.nonzero()[0])
+            raise ValueError(
+                f"categories must be codes >= 0, item {item} has {categories[item].item()}: items of which nothing is "
+                "known have a code of their own"
+            )
+        return categories.long()
+    sums = categories.sum(1, dtype=float_dtype(categories.device))
+    wrong = ~((sums - 1).abs() <= 1e-6) | ~(categories >= 0).all(1)
+    if wrong.any():
+        item = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"categories as shares must be >= 0 and sum to 1 (within 1e-6) for each item, those of item {item} are "
+            f"{categories[item, :8].tolist()}{'' if categories.shape[1] <= 8 else ' ...'} with the sum "
+            f"{sums[item].item():.8g}: {_AS_SHARES}; items of which nothing is known have a category of their own"
+        )
+    return categories
+
+
+def _embeddings(embeddings: Tensor, num_items: int) -> Tensor:
+    check_tensor("embeddings", embeddings)
+    check_strided("embeddings", embeddings, "0")
+    if embeddings.dtype not in _FLOATS:
+        raise TypeError(f"embeddings must be float64, float32, float16 or bfloat16, got {describe(embeddings)}")
+    if embeddings.dim() != 2 or len(embeddings) != num_items or not embeddings.shape[1]:
+        raise ValueError(f"embeddings must be [{num_items}, d], one row an item, got shape {list(embeddings.shape)}")
+    embeddings = embeddings.detach()
+    for first in range(0, num_items, 2**16):
+        wrong = ~embeddings[first : first + 2**16].isfinite().all(1)
+        if wrong.any():
+            item = first + int(wrong.nonzero()[0])
+            raise ValueError(f"embeddings must be finite, that of item {item} holds NaN or infinity")
+    return embeddings
+
+
+def _number_of(categories: Tensor) -> int:
+    if categories.dim() == 2:
+        return categories.shape[1]
+    return int(categories.max()) + 1 if len(categories) else 0
