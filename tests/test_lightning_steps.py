@@ -378,7 +378,7 @@ def test_what_a_step_must_not_return(step, error, message, pl, tmp_path):
         (
             {"exclude": True},
             {"user_ids": list("abcd")},
-            "'user_ids' as row numbers of exclude=.*a vocabulary",
+            "'user_ids' as row numbers of the history.*a vocabulary",
         ),
         (
             {"sample_ids": "index"},

@@ -217,6 +217,11 @@ class RecMetricCollection(MetricCollection):
         return list(self._modules.values())  # type: ignore[arg-type]
 
     @property
+    def leading(self) -> RankingMetric:
+        """The member whose counts speak for all: the first that judges accuracy, or else the first."""
+        return next((each for each in self.members if not each.of_lists and not each.of_items), self.members[0])
+
+    @property
     def catalogue(self) -> Catalogue | None:
         """What the members know of the items."""
         return next((member.catalogue for member in self.members if member.catalogue is not None), None)

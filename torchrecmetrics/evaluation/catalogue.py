@@ -37,6 +37,7 @@ from torchrecmetrics.evaluation.scoring import (
     no_users,
     scorer_of,
 )
+from torchrecmetrics.items import Catalogue
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import MetricOptions
@@ -66,16 +67,18 @@ class EvaluateOptions(MetricOptions, total=False):
     progress: bool | Progress
     shard: Literal["users"] | None
     keep_rows: bool
+    all_users: bool
 
 
 class Evaluation(dict[str, Tensor], Exported):
     """What `evaluate` or `evaluate_lists` found: {label: value}, and a table of it as `str()`.
 
-    `standard_errors` has the same keys; `kernels` says what counted, "eager" or "triton"; `num_users`, `num_skipped`,
-    `num_unreachable` and `num_tied` are those of the first metric (AUROC alone may average fewer users
-    than the others). Of lists there are also `num_unserved` (users of the ground truth without a list, who score 0),
-    `num_left_out` (users of lists without ground truth), `num_unknown` (entries of lists, as often as they occur, whose
-    item the ground truth does not know) and `num_repeated` (entries that repeat an item, with `duplicates="first"`).
+    `standard_errors` has the same keys (nan where a value is no mean over users); `kernels` says what counted, "eager"
+    or "triton"; `num_users`, `num_skipped`, `num_unreachable` and `num_tied` are those of the first metric of accuracy,
+    if there is one (AUROC alone may average fewer users than the others). Of lists there are also `num_unserved`
+    (users of the ground truth without a list, who score 0), `num_left_out` (users of lists without ground truth),
+    `num_unknown` (entries of lists, as often as they occur, whose item neither the ground truth nor the catalogue
+    knows) and `num_repeated` (entries that repeat an item, with `duplicates="first"`).
 
     `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and `to_latex` give it in other forms.
     """
@@ -92,7 +95,7 @@ class Evaluation(dict[str, Tensor], Exported):
         num_repeated: int = 0,
     ) -> None:
         super().__init__(collection.compute())
-        first = collection.members[0].last_summary()
+        first = collection.leading.last_summary()
         self._points = collection.points
         self.num_unserved: int = num_unserved
         self.num_left_out: int = num_left_out
@@ -104,6 +107,7 @@ class Evaluation(dict[str, Tensor], Exported):
             key: member.confidence_interval() for key, member in zip(self, collection.members, strict=True)
         }
         self._rows = _named(collection.rows, user_ids) if collection.keep_rows else None
+        self._of_items = {key for key, member in zip(self, collection.members, strict=True) if member.of_items}
         self.num_users: int = first.num_users
         self.num_skipped: int = first.num_skipped
         self.num_unreachable: int = first.num_unreachable
@@ -114,11 +118,14 @@ class Evaluation(dict[str, Tensor], Exported):
 
     def __str__(self) -> str:
         width = max(map(len, self))
-        lines = [f"{key:{width}}  {value:.4f} ± {self.standard_errors[key]:.4f}" for key, value in self.items()]
+        lines = [f"{key:{width}}  {value:.4f}" for key, value in self.items()]
         intervals = [self.confidence_intervals[key] for key in self]
-        told = []
-        if any(not math.isnan(low) for low, _ in intervals):
-            lines = [f"{line}  [{low:.4f}, {high:.4f}]" for line, (low, high) in zip(lines, intervals, strict=True)]
+        told, sure = [], any(not math.isnan(low) for low, _ in intervals)
+        for place, (key, (low, high)) in enumerate(zip(self, intervals, strict=True)):
+            if key not in self._of_items:  # those are no means
+                lines[place] += f" ± {self.standard_errors[key]:.4f}"
+                lines[place] += f"  [{low:.4f}, {high:.4f}]" if sure else ""
+        if sure:
             told = ["± standard error, [95 % interval]; two models are compared with trm.compare, not by these"]
         return "\n".join([*lines, self.counted(), *told])
 
@@ -233,6 +240,7 @@ def evaluate(
     progress: bool | Progress = False,
     shard: Literal["users"] | None = None,
     keep_rows: bool = False,
+    all_users: bool = False,
     **options: Unpack[MetricOptions],
 ) -> Evaluation:
     """Rank the whole catalogue for every user with ground truth and return the metrics.
@@ -262,12 +270,15 @@ def evaluate(
             None: nothing is communicated.
         keep_rows: keep what every user was worth, by id, as `Evaluation.rows`: for `compare`. On other devices
             than the CPU rows beyond `memory_budget` go to the host.
-        options: keyword options for metrics given by name.
+        all_users: make lists for users without ground truth, too, for metrics that read lists alone.
+        options: keyword options for metrics given by name, such as `catalogue`; metrics that compare lists with what a
+            user had before find that in `Catalogue.from_interactions(train)`.
 
     Scores are computed and kept in float32 (float64 for float64 embeddings), whatever autocast says. Users without
-    ground truth are never scored. Batches are halved and repeated when a GPU runs out of memory. With
-    `kernels="triton"` scores of embeddings are counted as they are made and never kept; bfloat16 and float16 embeddings
-    are then multiplied as they are, float32 ones as `torch.get_float32_matmul_precision()` says.
+    ground truth are not scored, unless `all_users` asks for it. Batches are halved and repeated when a GPU runs out of
+    memory. With `kernels="triton"` scores of embeddings are counted as they are made and never kept, unless a metric
+    reads which items stand first; bfloat16 and float16 embeddings are then multiplied as they are, float32 ones as
+    `torch.get_float32_matmul_precision()` says.
 
     Warns:
         UserWarning: if ids seem to start at 1: nothing has item 0, and the number of items was not given.
@@ -302,7 +313,10 @@ def evaluate(
     ids = _ids(user_ids, target.num_users)
     if user_ids is not None and len(torch.unique(ids)) < len(ids):
         raise ValueError("user_ids hold a user twice")
-    needs, member = collection.needs, collection.members[0]
+    needs, member = collection.needs, collection.leading
+    _check_catalogue(collection.catalogue, target)
+    past = past_of(collection, target)
+    past = None if past is None else place.bring("the catalogue's interactions", past)
     rank, world = _my_share(shard)
     with nullcontext() if shard is None else together(place.device):
         if member.padding_idx is None and rank == 0:
@@ -312,8 +326,10 @@ def evaluate(
 
         degree = target.host_degree
         entries = history.lengths(target.num_users) + degree
-        empty = ids[degree[ids] == 0]
-        ids = ids[degree[ids] > 0]
+        if past is not None:
+            entries += past.host_degree
+        scored = degree[ids] > (-1 if all_users else 0)
+        empty, ids = ids[~scored], ids[scored]
         ids = ids[entries[ids].argsort(stable=True)]
         if member.device != place.device:
             collection.to(place.device)
@@ -323,7 +339,11 @@ def evaluate(
             collection.update(nobody, row_ids=empty if collection.keep_rows else None)
 
         chosen = kernels.choose(member.kernels, place.device)
-        if chosen == "triton" and isinstance(scorer, EmbeddingScorer):
+        if chosen == "triton" and isinstance(scorer, EmbeddingScorer) and needs.lists:
+            if member.kernels == "triton":
+                reads = next(key for key, each in collection.items() if each.needs.lists)
+                raise kernels.refusal(f"{reads} reads which items stand first, and scores counted so are not kept")
+        elif chosen == "triton" and isinstance(scorer, EmbeddingScorer):
             without_memory = scorer.without_memory(ids, member.validate_args is not False)
             if not isinstance(without_memory, str):
                 scorer = without_memory
@@ -335,12 +355,44 @@ def evaluate(
             relevant = target.select(batch)
             scores, exclude = scorer.scores(batch, at_once), history.select(batch)
             ranking = Ranking.of_batch(scores, relevant.items, relevant.values, exclude, needs, member.rules)
-            collection.update(ranking, row_ids=batch if collection.keep_rows else None)
+            before = None if past is None else past.select(batch)
+            collection.update(ranking, history=before, row_ids=batch if collection.keep_rows else None)
 
         with evaluating(users), ProgressBar(progress, len(ids), rank == 0) as bar:
             for batch in batches(scorer, ids, entries[ids], update, Budget(batch_size, memory_budget)):
                 bar.advance(batch, member)
     return Evaluation(collection, chosen, target.user_ids)
+
+
+def _check_catalogue(catalogue: Catalogue | None, target: Interactions) -> None:
+    """Refuse a catalogue of other items than the target's."""
+    if catalogue is None:
+        return
+    if catalogue.num_items != target.num_items:
+        raise ValueError(f"the catalogue has {catalogue.num_items} items, target has {target.num_items}")
+    if catalogue.item_ids is not None and catalogue.item_ids != target.item_ids:
+        has = "none" if target.item_ids is None else "others"
+        raise ValueError(
+            f"the catalogue has item_ids, target has {has}: row 5 could mean two items. Splits of one Log have the "
+            "same; Catalogue.from_interactions(train.recode(item_ids=target.item_ids)) brings train to target's"
+        )
+
+
+def past_of(collection: RecMetricCollection, target: Interactions) -> Interactions | None:
+    """Return what users had before, with the row numbers of the ground truth; None where no metric reads it."""
+    catalogue = collection.catalogue
+    if catalogue is None or not collection.needs.history:
+        return None
+    if catalogue.interactions is None:
+        reads = next(key for key, each in collection.items() if each.needs.history)
+        raise ValueError(
+            f"{reads} compares lists with what users had before: make the catalogue from it, "
+            "Catalogue.from_interactions(train)"
+        )
+    past = catalogue.interactions.numbered_as(target, "the catalogue's train")
+    if past.num_users != target.num_users:
+        raise ValueError(f"the catalogue's train has {past.num_users} users, target has {target.num_users}")
+    return past
 
 
 def _numbered_as(target: Interactions, exclude: Any) -> tuple[Any, ...]:
@@ -556,5 +608,5 @@ class ProgressBar:
         self._bar.update(len(batch))
         if metric is not None:
             state = metric.state()  # of this process: nobody else may be asked here
-            (summary,) = metric.summaries([metric], [state], [state.counts.tolist()])
+            (summary,) = metric.summaries([metric], [state], [state.counts[: metric._told].tolist()])
             self._bar.set_postfix({metric.label: f"{summary.value:.4f}"})

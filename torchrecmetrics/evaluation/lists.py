@@ -17,9 +17,10 @@ from torchrecmetrics.data.files import is_qrels, is_text, read_file
 from torchrecmetrics.data.frames import Roles, Table, check_names, columns_of, distinct, names_in
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
-from torchrecmetrics.evaluation.catalogue import Evaluation, Progress, ProgressBar, check_target
+from torchrecmetrics.evaluation.catalogue import Evaluation, Progress, ProgressBar, check_target, past_of
 from torchrecmetrics.evaluation.listed import Listed, Names, Side
 from torchrecmetrics.evaluation.scoring import History, Place, histories
+from torchrecmetrics.items import Catalogue
 from torchrecmetrics.options import OPTIONS, MetricOptions
 from torchrecmetrics.ranking import Overlap, Ranking
 
@@ -113,7 +114,7 @@ def evaluate_lists(
     collection = RecMetricCollection.fresh(metrics, k, own, keep_rows=keep_rows).to("cpu")
     for metric in collection.members:
         metric.sync_on_compute = False
-    member, needs = collection.members[0], collection.needs
+    member, needs, catalogue = collection.leading, collection.needs, collection.catalogue
     names = Names(user, item, rank, score)
     truth = _interactions("target", target, names)
     if not len(truth):
@@ -121,7 +122,11 @@ def evaluate_lists(
     known_items, graded = truth.num_items, truth.values is not None
     given = [target, *histories(exclude)]
     truth, *parts = _written_alike(given, [truth, *(_history(part, names) for part in given[1:])])
+    if catalogue is not None:
+        truth = _numbered_as_catalogue(truth, catalogue)
+        known_items = truth.num_items
     truth, parts = _in_one_numbering(truth, parts)
+    past = past_of(collection, truth)
     if member.padding_idx is not None and truth.item_ids is not None:
         raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
     written = isinstance(target, (str, Path)) and is_text(target)
@@ -129,6 +134,8 @@ def evaluate_lists(
     items = Side("item", truth.item_ids, truth.num_items, written)
     history = History(tuple(parts), truth.num_items, Place.of(None, None, truth))
     excluded = history.lengths(truth.num_users)
+    if past is not None:
+        excluded += past.host_degree
     if leaves:
         truth = truth.take(~history.holds(truth))
         if not len(truth):
@@ -141,6 +148,8 @@ def evaluate_lists(
     lengths = listed.lengths
     longest = int(lengths.max())
     _check_reach(collection, longest, complete, listed.source.what)
+    if catalogue is not None and needs.lists:
+        _check_in_catalogue(listed, catalogue, items)
 
     if len(nobody):
         ranking = Ranking.without_relevant(len(nobody), truth.device, needs.score_threshold, graded)
@@ -170,7 +179,8 @@ def evaluate_lists(
                 raise
             if not complete and member.validate_args is not False:
                 _check_shortened(ranking, lengths[batch], needs.depth, batch, users)
-            collection.update(ranking, row_ids=batch if collection.keep_rows else None)
+            before = None if past is None else past.select(batch)
+            collection.update(ranking, history=before, row_ids=batch if collection.keep_rows else None)
             if ranking.num_repeated is not None:
                 num_repeated += int(ranking.num_repeated.sum())
             bar.advance(batch, member)
@@ -263,6 +273,21 @@ def _in_one_numbering(truth: Interactions, parts: list[Any]) -> tuple[Interactio
     return whole, numbered
 
 
+def _numbered_as_catalogue(truth: Interactions, catalogue: Catalogue) -> Interactions:
+    """Return the ground truth in the catalogue's row numbers; items that it does not know come last."""
+    if (catalogue.item_ids is None) != (truth.item_ids is None):
+        has, lacks = ("target", "the catalogue") if catalogue.item_ids is None else ("the catalogue", "target")
+        raise ValueError(
+            f"{has} has item_ids, {lacks} has none: row 5 could mean two items; make both with ids "
+            "(Catalogue.from_interactions of a Log's train), or both without"
+        )
+    if catalogue.item_ids is None or truth.item_ids is None:
+        if catalogue.num_items != truth.num_items:
+            raise ValueError(f"the catalogue has {catalogue.num_items} items, target has {truth.num_items}")
+        return truth
+    return truth.recode(item_ids=catalogue.item_ids.union(truth.item_ids))
+
+
 def _batches(ids: Tensor, sizes: Tensor, depth: int) -> Iterator[Tensor]:
     """Divide users, in ascending order of `sizes`, into batches of about as many cells."""
     done = 0
@@ -290,6 +315,18 @@ def _check_reach(collection: RecMetricCollection, longest: int, complete: bool, 
                 f"{label} looks {looks}, but the longest list of {what} holds {_items(longest)}: recommend more, or if "
                 "the lists are all that is recommended, complete=True"
             )
+
+
+def _check_in_catalogue(listed: Listed, catalogue: Catalogue, items: Side) -> None:
+    """Refuse items that the catalogue does not have: their popularity, or categories, are not known to be none."""
+    beyond = listed.items >= catalogue.num_items
+    if bool(beyond.any()):
+        number = int(beyond.sum())
+        raise ValueError(
+            f"{number} list {'entry' if number == 1 else 'entries'} of {listed.source.what} whose item the catalogue "
+            f"does not have, such as {items.called(int(listed.items[beyond][0]))}: make the catalogue of all items "
+            "that can be recommended, Catalogue.from_interactions(train.recode(item_ids=...))"
+        )
 
 
 def _check_shortened(ranking: Ranking, before: Tensor, depth: int | None, batch: Tensor, users: Side) -> None:

@@ -54,6 +54,7 @@ class CatalogueEvaluationCallback(Reporting):
         key_format: as in `RecMetricCollection`.
         log_counts: log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric, too.
         keep_rows: keep what every user was worth, for `results["val"].rows` after the epoch.
+        all_users: as in `evaluate`.
         similarity: as in `evaluate`.
         items_allowed: as in `evaluate`.
         batch_size: as in `evaluate`.
@@ -87,6 +88,7 @@ class CatalogueEvaluationCallback(Reporting):
         key_format: KeyFormat = "{name}@{k}",
         log_counts: bool = False,
         keep_rows: bool = False,
+        all_users: bool = False,
         similarity: Literal["dot", "cosine"] = "dot",
         items_allowed: Tensor | None = None,
         batch_size: int | None = None,
@@ -103,6 +105,7 @@ class CatalogueEvaluationCallback(Reporting):
         if isinstance(exclude, Mapping) and set(exclude) - set(known):
             raise ValueError(f"exclude holds {', '.join(exclude)}, expected {', '.join(known)}")
         self.exclude = exclude
+        self.all_users = all_users
         self.every_n_epochs: int = check_k(every_n_epochs, "every_n_epochs")
         self._terms = Terms(similarity=similarity, items_allowed=items_allowed)
         self._budget = Budget(batch_size, memory_budget)
@@ -203,6 +206,7 @@ class CatalogueEvaluationCallback(Reporting):
                 shard="users" if trainer.world_size > 1 else None,
                 similarity=self._terms.similarity,
                 items_allowed=self._terms.items_allowed,
+                all_users=self.all_users,
                 batch_size=self._budget.batch_size,
                 memory_budget=self._budget.memory,
             )

@@ -19,7 +19,7 @@ from torch.utils.data import (
 from torchrecmetrics.checks import VIOLATIONS
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.kept import KeptRows, RowKeys, all_gather, check_keys
-from torchrecmetrics.panel import BatchRows
+from torchrecmetrics.panel import BatchRows, ListedRows
 from torchrecmetrics.ranking import Ranking
 
 _CURE = ". Pass sample_ids=, the index of each row in the data set, and every sample counts once"
@@ -128,8 +128,11 @@ class SampleRows:
         self._collection, self._panel = collection, collection.panel
         metrics = len(self._panel.metrics)
         heights = {"ids": 1, "values": metrics, "weights": metrics, "used": metrics, "notes": 3 * metrics, "given": 1}
+        self._places = self._panel.needs.lists if self._panel.of_items else 0
+        if self._places:
+            heights |= {"items": self._places, "counted": 1}
         self._kept = KeptRows(heights, {"clusters": 1})
-        self._invalid = torch.zeros((metrics, len(VIOLATIONS)), dtype=torch.int64)
+        self._invalid = torch.zeros((len(self._panel.members), len(VIOLATIONS)), dtype=torch.int64)
 
     def add(
         self, sample_ids: Tensor, ranking: Ranking, weights: Tensor | None = None, clusters: Tensor | None = None
@@ -151,14 +154,24 @@ class SampleRows:
                 1, len(ids)
             ),
         }
+        if (listed := rows.listed) is not None:
+            items = listed.items[:, : self._places]
+            missing = self._places - items.shape[1]
+            columns["items"] = torch.nn.functional.pad(items, (0, missing), value=-1).T
+            columns["counted"] = (torch.ones_like(ids, dtype=torch.bool) if listed.counted is None else listed.counted)[
+                None
+            ]
         self._kept.check(columns)
         self._kept.add(columns)
         if rows.invalid is not None:
-            self._invalid = self._invalid.to(ids.device) + rows.invalid
+            invalid = [rows.invalid.expand(metrics, -1)]
+            if listed is not None and listed.invalid is not None:
+                invalid.append(listed.invalid.expand(len(self._panel.of_items), -1))
+            self._invalid = self._invalid.to(ids.device) + torch.cat(invalid)
 
     def settle(self) -> None:
         """Gather the rows of all processes, in two collectives, and add each sample to the metrics once."""
-        device = self._panel.metrics[0].state().sums.device
+        device = self._panel.members[0].state().sums.device
         invalid = self._invalid.to(device)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             columns, told = self._kept.together(device, all_gather, invalid.flatten())
@@ -181,8 +194,12 @@ class SampleRows:
         columns = {name: column[:, once] for name, column in columns.items()}
         values, weights = columns["values"], columns["weights"]
         notes = columns["notes"].bool().view(3, *values.shape)
-        rows = BatchRows(values, weights, columns["used"].bool(), notes, invalid)
-        for metric in self._panel.metrics:
+        of_rows = len(values)
+        listed = None
+        if self._places:
+            listed = ListedRows(columns["items"].long().T, columns["counted"][0].bool(), invalid[of_rows:])
+        rows = BatchRows(values, weights, columns["used"].bool(), notes, invalid[:of_rows], listed)
+        for metric in self._panel.members:
             metric.reset()
         keys = None
         if self._collection.keep_rows:

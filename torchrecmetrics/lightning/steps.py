@@ -187,7 +187,11 @@ class RecMetricsCallback(Reporting):
             exclude = None if exclude is None else exclude.to(pl_module.device)
             self.collections[name + postfix] = collection
             prefix = self._prefix(stage, name)
-            self._loaders.append(_Loader(name + postfix, prefix, postfix, collection, exclude, samples, share))
+            past = None
+            if collection.needs.history and collection.catalogue is not None:
+                past = collection.catalogue.interactions
+            past = None if past is None else past.to(pl_module.device)
+            self._loaders.append(_Loader(name + postfix, prefix, postfix, collection, exclude, past, samples, share))
         keys = [key + postfix for name, postfix in names for key in self._keys(stage, [name])]
         self._announce(trainer, keys)
 
@@ -223,6 +227,8 @@ class RecMetricsCallback(Reporting):
                 history = loader.exclude.select(_user_ids(outputs, given, source)).items
                 own = given.get("exclude", ())
                 given["exclude"] = (*(own if type(own) is tuple else (own,)), history)
+            if (past := loader.past) is not None and "history" not in given and "ranks" not in given:
+                given["history"] = past.select(_user_ids(outputs, given, source, "metrics that read history"))
             weights = given.pop("weights", None)
             ranking = loader.collection.rank(Form(**given))
             users = None
@@ -263,7 +269,7 @@ class RecMetricsCallback(Reporting):
                 where = f"{type(self).__name__}, loader {loader.name!r}"
                 raise loader.error or ValueError(f"{where}: {error}") from error
             if not trainer.sanity_checking:
-                self._log(pl_module, values, loader.collection.members[0], loader.prefix, loader.postfix)
+                self._log(pl_module, values, loader.collection.leading, loader.prefix, loader.postfix)
             loader.collection.reset()
         self._loaders = []
         if trainer.sanity_checking:
@@ -282,6 +288,7 @@ class _Loader:
     postfix: str
     collection: RecMetricCollection
     exclude: Interactions | None
+    past: Interactions | None
     samples: SampleRows | None
     share: Share | None
     error: Exception | None = None
@@ -339,16 +346,16 @@ def _read(outputs: Any, source: str, device: torch.device) -> dict[str, Any]:
     return given
 
 
-def _user_ids(outputs: Mapping[str, Any], given: Mapping[str, Any], source: str) -> Tensor:
+def _user_ids(outputs: Mapping[str, Any], given: Mapping[str, Any], source: str, reader: str = "exclude=") -> Tensor:
     """Return the users of a batch, on the host."""
     ids = outputs.get("user_ids")
     if ids is None:
-        raise ValueError(f"{source} must return 'user_ids' too, for exclude=, got {_keys_of(outputs)}")
+        raise ValueError(f"{source} must return 'user_ids' too, for {reader}, got {_keys_of(outputs)}")
     try:
         ids = torch.as_tensor(ids).cpu()
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"{source} must return 'user_ids' as row numbers of exclude= (the position in a vocabulary), got "
+            f"{source} must return 'user_ids' as row numbers of the history (the position in a vocabulary), got "
             f"{describe(ids)}: {error}"
         ) from error
     rows = len(given["scores"]) if "scores" in given else len(ids)

@@ -105,6 +105,8 @@ class LinkPredCollection(RecMetricCollection):
         pred_index_mat: Tensor,
         edge_label_index: Tensor | tuple[Tensor, Tensor],
         edge_label_weight: Tensor | None = None,
+        *,
+        history: Tensor | None = None,
     ) -> None:
         """Add a batch; costs one host sync unless `max_relevant` says how many labels a row has at most.
 
@@ -113,17 +115,20 @@ class LinkPredCollection(RecMetricCollection):
                 less `num_users` where `LightGCN.recommend` made node numbers of them.
             edge_label_index: integer [2, E] or a pair of [E]: row in the batch, relevant item.
             edge_label_weight: number [E], the gains of the labels, which NDCG and `Recall(weighted=True)` read.
+            history: items that each row's user had before, as in `RankingMetric.update`.
         """
-        super().update(self._ranking(pred_index_mat, edge_label_index, edge_label_weight))
+        super().update(self._ranking(pred_index_mat, edge_label_index, edge_label_weight), history=history)
 
     def forward(  # type: ignore[override]
         self,
         pred_index_mat: Tensor,
         edge_label_index: Tensor | tuple[Tensor, Tensor],
         edge_label_weight: Tensor | None = None,
+        *,
+        history: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Add a batch and return its own values; arguments as in `update`."""
-        return super().forward(self._ranking(pred_index_mat, edge_label_index, edge_label_weight))
+        return super().forward(self._ranking(pred_index_mat, edge_label_index, edge_label_weight), history=history)
 
     @torch.no_grad()
     def _ranking(self, lists: Tensor, labels: Tensor | tuple[Tensor, Tensor], weights: Tensor | None) -> Ranking:
