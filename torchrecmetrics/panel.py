@@ -288,12 +288,14 @@ def _inside(ranking: Ranking, needs: Needs, checks: Checks) -> Ranking:
     if lists.num_items is None or lists.num_items > size:
         ids = lists.ids
         beyond = ids >= size
-        checks.reject("catalogue_range", beyond, lambda row: f"row {row} lists {shown(ids[row])} of {size} items")
+        if checks.enabled:
+            checks.reject("catalogue_range", beyond, lambda row: f"row {row} lists {shown(ids[row])} of {size} items")
         stays = (ids >= 0 if lists.stays is None else lists.stays) & ~beyond
         lists = lists._replace(stays=stays, num_items=size)
     if needs.history and (history := lists.history) is not None:
         beyond = history >= size
-        checks.reject("catalogue_range", beyond, lambda row: f"row {row} had {shown(history[row])} of {size} items")
+        if checks.enabled:
+            checks.reject("catalogue_range", beyond, lambda row: f"row {row} had {shown(history[row])} of {size} items")
         lists = lists._replace(history=keep(history, ~beyond, -1))
     return ranking if lists is ranking.lists else replace(ranking, lists=lists)
 

@@ -1,0 +1,459 @@
+"""Metrics of lists on their way through the house: what they are shown, which rows count, whose state is shared."""
+
+import copy
+import itertools
+import math
+
+import pytest
+import torch
+from distributed import counted_collectives
+
+import torchrecmetrics as trm
+from torchrecmetrics.beyond.histograms import HistogramMetric
+from torchrecmetrics.beyond.lists import ListMetric
+from torchrecmetrics.items import Catalogue
+
+
+def first_item(ranking, k):
+    """The id of the best item; nan without one."""
+    items = ranking.items[:, 0].double()
+    return items.where(items >= 0, torch.nan)
+
+
+def price(ranking, k, *, catalogue):
+    """Mean popularity of the list."""
+    items = ranking.items[:, :k]
+    held = items >= 0
+    popularity = catalogue.on(items.device).popularity.double()
+    return (popularity[items.clamp(min=0)] * held).sum(1) / held.sum(1)
+
+
+def seen(ranking, k):
+    """How many items of the list the history holds."""
+    items = ranking.items[:, :k, None]
+    return ((items == ranking.history[:, None]) & (items >= 0)).any(2).sum(1).double()
+
+
+def wanted(ranking, k):
+    """How many items of the list are relevant."""
+    items = ranking.items[:, :k, None]
+    return ((items == ranking.relevant_items[:, None]) & (items >= 0)).any(2).sum(1).double()
+
+
+class First(ListMetric):
+    formula = staticmethod(first_item)
+
+
+class Price(ListMetric):
+    formula = staticmethod(price)
+
+
+class SeenItems(ListMetric):
+    formula = staticmethod(seen)
+    reads_history = True
+
+
+class Wanted(ListMetric):
+    formula = staticmethod(wanted)
+    reads_target = True
+
+
+class Named(HistogramMetric):
+    """How many items stand in some list."""
+
+    formula = staticmethod(lambda histogram, k: (histogram.counts > 0).sum().double())
+
+
+class Entries(HistogramMetric):
+    """How many entries all lists have."""
+
+    formula = staticmethod(lambda histogram, k: histogram.total.double())
+
+
+class Shown(HistogramMetric):
+    """Exposure of all items."""
+
+    formula = staticmethod(lambda histogram, k: histogram.exposure.sum())
+    reads_exposure = True
+
+
+CATALOGUE = Catalogue(6, popularity=torch.tensor([5, 0, 2, 7, 1, 1]), num_users=9)
+SCORES = torch.tensor(
+    [
+        [0.1, 0.9, 0.5, 0.9, 0.2, 0.5],  # 1 3 2 5 4 0
+        [0.4, 0.3, 0.3, -math.inf, 0.3, -math.inf],  # 0 1 2 4
+        [-math.inf] * 6,
+    ]
+)
+TARGET = torch.tensor([[2, -1], [4, 1], [-1, -1]])
+
+
+def order(scores, k, leaves=()):
+    """Items best first, ties by lower id."""
+    items = sorted((item for item in range(len(scores)) if item not in leaves), key=lambda item: -scores[item])
+    items = [item for item in items if scores[item] > -math.inf][:k]
+    return items + [-1] * (k - len(items))
+
+
+# ------------------------------------------------------------------------------------------------- the items of a list
+
+
+@pytest.mark.parametrize("exclude", [None, "ids", "row", "mask", "both"])
+@pytest.mark.parametrize("overlap", ["keep", "miss"])
+@pytest.mark.parametrize("padding_idx", [None, 0])
+def test_items_are_the_best_candidates(exclude, overlap, padding_idx):
+    """Those that rank; relevant items that are excluded stay where overlap='keep' lets them compete."""
+    generator = torch.Generator().manual_seed(7)
+    scores = torch.randint(0, 6, (40, 9), generator=generator) / 4
+    target = torch.rand(40, 9, generator=generator).argsort(1)[:, :3]
+    history = torch.randint(-1, 9, (40, 4), generator=generator)
+    mask = torch.rand(9, generator=generator) < 0.3
+    rows = torch.rand(40, 9, generator=generator) < 0.3
+    given = {"ids": history, "mask": mask, "row": rows, "both": (history, mask)}.get(exclude)
+    ranking = trm.Ranking.from_scores(
+        scores, target, exclude=given, depth=5, items=True, overlap=overlap, padding_idx=padding_idx
+    )
+    for row in range(40):
+        leaves = set()
+        if exclude in ("ids", "both"):
+            leaves |= set(history[row].tolist())
+        if exclude in ("mask", "both"):
+            leaves |= set(mask.nonzero()[:, 0].tolist())
+        if exclude == "row":
+            leaves |= set(rows[row].nonzero()[:, 0].tolist())
+        relevant = set(target[row].tolist()) - {padding_idx}
+        if overlap == "keep":
+            leaves -= relevant
+        leaves |= {padding_idx}
+        assert ranking.items[row].tolist() == order(scores[row].tolist(), 5, leaves)
+        assert set(ranking.relevant_items[row].tolist()) - {-1} == relevant
+
+
+def test_items_of_lists_move_up():
+    """What is excluded, padding or repeated leaves; what a recommender left open takes no place."""
+    lists = torch.tensor([[7, 3, 7, 9, -1], [4, -1, 8, 0, 2]])
+    history = torch.tensor([[3], [2]])
+    ranking = trm.Ranking.from_topk(lists, torch.tensor([[9], [8]]), exclude=history, duplicates="first", padding_idx=0)
+    assert ranking.items.tolist() == [[7, 9, -1, -1, -1], [4, 8, -1, -1, -1]]
+    assert ranking.repeated.tolist() == [[False, False, True, False, False], [False] * 5]
+    assert ranking.entries.tolist() == [[True, True, True, True, False], [True, False, True, True, True]]
+    assert ranking.within(1).items.tolist() == [[7], [4]]
+    alone = trm.Ranking.from_topk(lists[1:])
+    assert alone.items.tolist() == [[4, 8, 0, 2, -1]]
+    assert alone.num_relevant.tolist() == [0]
+
+
+def test_who_knows_no_items_says_so():
+    with pytest.raises(ValueError, match=r"which items stand first is not known: pass update\(scores"):
+        First(2).update(trm.Ranking.from_ranks(torch.tensor([[1]])))
+    with pytest.raises(ValueError, match=r"which items stand first is not known.*items=True"):
+        First(2).update(trm.Ranking.from_scores(SCORES, TARGET, depth=2))
+    with pytest.raises(ValueError, match=r"items=True names the items in the first places: say how many, depth="):
+        trm.Ranking.from_scores(SCORES, TARGET, items=True)
+    with pytest.raises(ValueError, match=r"the history of each row is read: update\(\.\.\., history=\)"):
+        SeenItems(2).update(SCORES, TARGET)
+
+
+def test_a_saved_ranking_keeps_its_lists(tmp_path):
+    ranking = trm.Ranking.from_topk(torch.tensor([[3, 1, 3]]), torch.tensor([[1]]), duplicates="first")
+    ranking.save(tmp_path / "ranking")
+    again = trm.Ranking.load(tmp_path / "ranking")
+    assert again.items.tolist() == ranking.items.tolist() == [[3, 1, -1]]
+    assert again.repeated.tolist() == ranking.repeated.tolist()
+
+
+# ---------------------------------------------------------------------------------------------------- rows that count
+
+
+def test_rows_without_a_relevant_item_have_lists():
+    """They count in lists whatever `empty_target_action` says of accuracy; rows without a list are left out."""
+    scores, target = SCORES.clone(), torch.tensor([[1], [4], [-1]])
+    scores[2, 5] = 0.5
+    for action, accuracy in (("skip", 1 / 2), ("neg", 1 / 3), ("pos", 2 / 3)):
+        options = {"empty_target_action": action}
+        metrics = First(2, **options), trm.HR(2, **options), Named(2, catalogue=CATALOGUE, **options)
+        trm.RecMetricCollection(metrics).update(scores, target)
+        assert [metric.compute().item() for metric in metrics] == pytest.approx([(1 + 0 + 5) / 3, accuracy, 4])
+        assert [metric.num_users for metric in metrics] == [3, 2 if action == "skip" else 3, 3]
+        assert [metric.num_skipped for metric in metrics] == [0, 1, 0]
+
+
+def test_an_error_for_empty_rows_is_for_accuracy():
+    with pytest.raises(ValueError, match="without a relevant item"):
+        trm.RecMetricCollection(
+            {"a": First(2, empty_target_action="error"), "b": trm.HR(2, empty_target_action="error")}
+        ).update(SCORES, TARGET)
+    First(2, empty_target_action="error").update(SCORES, TARGET)
+
+
+def test_scores_alone_will_do_for_lists():
+    metric = First(2)
+    metric.update(SCORES)
+    assert metric.compute().item() == (1 + 0) / 2
+    assert metric.num_users == 2  # the third row has no list
+    with pytest.raises(ValueError, match="scores were given without target"):
+        trm.RecMetricCollection([First(2), trm.HR(2)]).update(SCORES)
+    with pytest.raises(ValueError, match="scores were given without target"):
+        Wanted(2).update(SCORES)
+
+
+def test_weights_weigh_means_and_leave_rows_out():
+    collection = trm.RecMetricCollection([First(1), *(kind(1, catalogue=CATALOGUE) for kind in (Entries, Shown))])
+    collection.update(SCORES, TARGET, weights=torch.tensor([3.0, 0.0, 1.0]))
+    assert [value.item() for value in collection.compute().values()] == [1.0, 1.0, 1.0]
+    assert [member.num_users for member in collection.members] == [1, 2, 2]  # the third list is empty
+    assert collection["First@1"].standard_error().isnan()
+
+
+def test_history_and_target_by_id():
+    collection = trm.RecMetricCollection([SeenItems(3), Wanted(3)])
+    collection.update(SCORES, TARGET, history=torch.tensor([[3, 0, -1], [-1, 4, 2], [1, 1, 1]]))
+    assert [value.item() for value in collection.compute().values()] == [(1 + 1 + 0) / 3, (1 + 1 + 0) / 3]
+    one = SeenItems(3)
+    one.update(SCORES, history=torch.tensor([3, 2, 1]))
+    assert one.compute().item() == (1 + 1 + 0) / 3
+    for wrong in (torch.tensor([3, 2]), torch.zeros(3, 1, 1, dtype=torch.int64)):
+        with pytest.raises(ValueError, match=r"history ids must be \[3\] or \[3, H\], got"):
+            one.update(SCORES, history=wrong)
+    assert one.compute().item() == (1 + 1 + 0) / 3
+
+
+def test_items_that_the_catalogue_does_not_have():
+    """They raise at once, or leave their row out and raise in the end; scores of another catalogue never pass."""
+    lists, history = torch.tensor([[1, 6], [2, 3]]), torch.tensor([[1], [9]])
+    for kind in (Price, Named):
+        metric = kind(2, catalogue=CATALOGUE)
+        with pytest.raises(ValueError, match=r"1 of 2 rows with an item, in the list.*row 0 lists \[1, 6\] of 6 items"):
+            metric.update(trm.Ranking.from_topk(lists))
+        later = kind(2, catalogue=CATALOGUE, validate_args="deferred")
+        later.update(trm.Ranking.from_topk(lists))
+        with pytest.raises(ValueError, match=r"bad input since the last reset: 1 row with an item, in the list or the"):
+            later.compute()
+        unchecked = kind(2, catalogue=CATALOGUE, validate_args=False)
+        unchecked.update(trm.Ranking.from_topk(lists))
+        assert unchecked.compute().item() == {Price: (0 + 4.5) / 2, Named: 3}[kind]  # an unknown item takes no place
+        with pytest.raises(ValueError, match="the catalogue has 6 items, the scores have 5"):
+            metric.update(SCORES[:, :5])
+        assert not metric.update_called
+    both = trm.RecMetricCollection([SeenItems(2), Price(2, catalogue=CATALOGUE)])
+    with pytest.raises(ValueError, match=r"1 of 2 rows with an item, in the list or the history.*row 1 had \[9\] of 6"):
+        both.update(trm.Ranking.from_topk(lists[1:].expand(2, -1)), history=history)
+
+
+def test_faulty_rows_have_no_list():
+    scores = SCORES.clone()
+    scores[0, 0] = torch.nan
+    metrics = [First(1, validate_args="deferred"), Entries(1, catalogue=CATALOGUE, validate_args="deferred")]
+    collection = trm.RecMetricCollection(metrics)
+    collection.update(scores, TARGET)
+    rows = collection.panel.rows(trm.Ranking.from_scores(scores, TARGET, depth=1, items=True, validate_args="deferred"))
+    assert rows.used.tolist() == [[False, True, False]]
+    assert rows.listed.counted.tolist() == [False, True, True]
+    with pytest.raises(ValueError, match="1 row with a score that is NaN"):
+        collection.compute()
+
+
+def test_lists_that_are_cut_short():
+    lists, history = torch.tensor([[1, 2, 3], [3, 4, 5]]), torch.tensor([[1], [-1]])
+    with pytest.raises(ValueError, match="1 of 2 rows known to fewer than k places"):
+        Entries(3, catalogue=CATALOGUE).update(trm.Ranking.from_topk(lists, exclude=history))
+    ranking = trm.Ranking.from_topk(lists, exclude=history, validate_args="deferred")
+    options = {"validate_args": "deferred"}
+    metrics = *(Entries(k, catalogue=CATALOGUE, **options) for k in (2, 3)), First(3, **options), First(2, **options)
+    trm.RecMetricCollection(metrics).update(ranking)
+    for metric, value in zip(map(copy.deepcopy, metrics), (4, None, None, (2 + 3) / 2), strict=True):
+        if value is None:
+            with pytest.raises(ValueError, match="1 row known to fewer than k places"):
+                metric.compute()
+        else:
+            assert metric.compute().item() == value
+
+
+# ------------------------------------------------------------------------------------------------------- shared states
+
+
+def test_metrics_of_one_k_share_their_histogram():
+    """Through batches, forward, a clone, a move and a reset; whoever is updated alone goes its own way."""
+    several = [kind(k, catalogue=CATALOGUE) for k in (2, 3) for kind in (Named, Entries, Shown)]
+    collection = trm.RecMetricCollection(several)
+
+    def shared(members):
+        states = [member.state().counts for member in members]
+        return [a is b for a, b in itertools.pairwise(states)] == [True, True, False, True, True]
+
+    assert all(member.state().counts.stride() == (0,) for member in collection.members)  # zeros take no memory
+    collection.update(SCORES, TARGET)
+    assert shared(collection.members)
+    own = collection(SCORES, TARGET)
+    assert shared(collection.members)
+    assert [value.item() for value in own.values()][:2] == [3, 4]
+    assert [value.item() for value in collection.compute().values()][:2] == [3, 8]
+    clone = collection.clone()
+    assert shared(clone.members)
+    assert clone.members[0].state().counts is not collection.members[0].state().counts
+    clone.reset()
+    assert shared(clone.members)
+    clone.update(SCORES[:1], TARGET[:1])
+    assert shared(clone.members)
+    clone.members[0].update(SCORES[1:2])
+    assert not shared(clone.members)
+    clone.update(SCORES[2:], TARGET[2:])
+    assert [value.item() for value in clone.compute().values()][:2] == [3, 2]
+    collection.merge_state(clone)
+    assert [value.item() for value in collection.compute().values()][:2] == [3, 10]
+    moved = trm.RecMetricCollection([kind(2, catalogue=CATALOGUE) for kind in (Named, Entries)]).to("meta")
+    moved.update(SCORES.to("meta"), TARGET.to("meta"))
+    assert moved.members[0].state().counts is moved.members[1].state().counts
+
+
+def test_an_update_changes_no_tensor_that_others_hold():
+    metric = Named(2, catalogue=CATALOGUE)
+    metric.update(SCORES)
+    before = copy.copy(metric), dict(metric.metric_state)
+    metric.update(SCORES + torch.arange(6.0))
+    assert before[0].compute().item() == 3
+    assert metric.compute().item() == 6
+    assert before[1][metric._counts_name].sum() < metric.state().counts.sum()
+
+
+def both_ways(rank, world_size):
+    """Update rows in turn on each process; count the collectives of one compute, and what they carry."""
+    generator = torch.Generator().manual_seed(5)
+    scores = torch.rand(20, 6, generator=generator)
+    target = torch.randint(0, 6, (20, 1), generator=generator)
+    kinds = [kind(k, catalogue=CATALOGUE) for k in (2, 3) for kind in (Named, Entries, Shown, Price)]
+    collection = trm.RecMetricCollection([*kinds, trm.HR(2)])
+    for row in range(rank, 20, world_size):
+        collection.update(scores[row : row + 1], target[row : row + 1])
+    with counted_collectives() as collectives:
+        found = values(collection.compute())
+    return found, {key: member.num_users for key, member in collection.items()}, list(collectives)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_processes_add_up(processes, world_size):
+    ((alone, users, _),) = processes.run(both_ways, 1)
+    for found, of, collectives in processes.run(both_ways, world_size):
+        assert found == pytest.approx(alone, abs=1e-12)
+        assert [found[f"{name}@{k}"] for name in ("Named", "Entries") for k in (2, 3)] == [
+            alone[f"{name}@{k}"] for name in ("Named", "Entries") for k in (2, 3)
+        ]
+        assert of == users
+        assert len(collectives) == 2
+
+
+def test_meta_is_never_read():
+    """Nothing waits for a device: all list metrics run where no value can be read."""
+    catalogue = Catalogue(20, popularity=torch.arange(20), num_users=30)
+    for options in ({}, {"empty_target_action": "neg"}, {"overlap": "keep"}, {"padding_idx": 0}):
+        made = [
+            *(First(5, **options), SeenItems(5, **options), Wanted(3, **options), trm.NDCG(5, **options)),
+            *(kind(k, catalogue=catalogue, **options) for kind in (Price, Named, Shown) for k in (3, 5)),
+        ]
+        collection = trm.RecMetricCollection(made).to("meta")
+        scores = torch.empty(6, 20, device="meta")
+        ids = torch.empty(6, 4, dtype=torch.int64, device="meta")
+        collection.update(scores, ids, exclude=ids, history=ids, weights=scores[:, 0])
+        if "overlap" not in options:
+            lists = trm.Ranking.from_topk(torch.empty(6, 9, dtype=torch.int64, device="meta"), ids, exclude=ids)
+            if options.get("padding_idx") != 0:
+                collection.update(lists, history=ids)
+
+
+# --------------------------------------------------------------------------------------------------- whole evaluations
+
+
+def made(seed=3, users=30, items=12):
+    generator = torch.Generator().manual_seed(seed)
+
+    def pairs(share):
+        return (torch.rand(users, items, generator=generator) < share).nonzero().T
+
+    train = trm.Interactions.from_edge_index(pairs(0.3), num_users=users, num_items=items)
+    test = trm.Interactions.from_edge_index(pairs(0.1), num_users=users, num_items=items).without(train)
+    return train, test, torch.randn(users, 4, generator=generator), torch.randn(items, 4, generator=generator)
+
+
+def values(found):
+    return {key: value.item() for key, value in found.items()}
+
+
+def test_evaluate_update_and_lists_agree():
+    train, test, users, items = made()
+    catalogue = Catalogue.from_interactions(train)
+    metrics = [
+        *(kind(k, catalogue=catalogue) for k in (2, 4) for kind in (Price, Named, Entries, Shown)),
+        *(First(4), SeenItems(4), Wanted(4), trm.Recall(4)),
+    ]
+    found = trm.evaluate(metrics, users, items, target=test, exclude=train, batch_size=7, keep_rows=True)
+    asked = (test.degree > 0).nonzero()[:, 0]
+    collection = trm.RecMetricCollection([metric.clone() for metric in metrics])
+    for ids in asked.split(5):
+        collection.update(users[ids] @ items.T, test.select(ids), exclude=train.select(ids), history=train.select(ids))
+    assert values(collection.compute()) == pytest.approx(values(found), abs=1e-12)
+    lists = trm.recommend(users, items, 4, exclude=train)
+    listed = trm.evaluate_lists(metrics, lists, target=test)
+    assert values(listed) == pytest.approx(values(found), abs=1e-12)
+    shared = trm.evaluate(metrics, users, items, target=test, exclude=train)
+    assert values(shared) == pytest.approx(values(found), abs=1e-12)
+    assert {*found.rows.values} == {key for key, member in collection.items() if not member.of_items}
+    assert "Named@4" in str(found)
+    assert "±" not in next(line for line in str(found).splitlines() if line.startswith("Named@4"))
+    assert "±" in next(line for line in str(found).splitlines() if line.startswith("Price@4"))
+
+
+def test_all_users_have_lists():
+    train, test, users, items = made(users=60)
+    assert int((test.degree == 0).sum()) > 5
+    catalogue = Catalogue.from_interactions(train)
+    metrics = [Entries(3, catalogue=catalogue), Price(3, catalogue=catalogue), trm.NDCG(3)]
+    some = trm.evaluate(metrics, users, items, target=test, exclude=train)
+    every = trm.evaluate(metrics, users, items, target=test, exclude=train, all_users=True)
+    assert some["NDCG@3"] == every["NDCG@3"]
+    assert some.counts() == every.counts()
+    lists = trm.recommend(users, items, 3, exclude=train).ids
+    popularity = train.popularity.double()[lists.clamp(min=0)].where(lists >= 0, torch.nan).nanmean(1)
+    assert every["Entries@3"] == (lists >= 0).sum()
+    assert some["Entries@3"] == (lists[test.degree > 0] >= 0).sum()
+    assert every["Price@3"].item() == pytest.approx(popularity.nanmean().item())
+    assert some["Price@3"].item() == pytest.approx(popularity[test.degree > 0].nanmean().item())
+    assert every["Price@3"] != some["Price@3"]
+
+
+def test_a_catalogue_is_the_targets():
+    train, test, users, items = made()
+    small = Catalogue(11, popularity=torch.ones(11))
+    with pytest.raises(ValueError, match="the catalogue has 11 items, target has 12"):
+        trm.evaluate(Price(2, catalogue=small), users, items, target=test)
+    named = train.with_ids(item_ids=[f"i{item}" for item in range(12)])
+    with pytest.raises(ValueError, match="the catalogue has item_ids, target has none: row 5 could mean two items"):
+        trm.evaluate(Price(2, catalogue=Catalogue.from_interactions(named)), users, items, target=test)
+    with pytest.raises(ValueError, match=r"SeenItems@2 compares lists with what users had before: make the catalogue"):
+        trm.evaluate(
+            [SeenItems(2), Price(2, catalogue=Catalogue(12, popularity=torch.ones(12)))], users, items, target=test
+        )
+    with pytest.raises(ValueError, match="was made with catalogue="):
+        trm.RecMetricCollection([Price(2, catalogue=CATALOGUE), Named(2, catalogue=Catalogue(12))])
+    with pytest.raises(ValueError, match=r"Price needs a catalogue: Price\(10, catalogue=trm.Catalogue.from"):
+        Price(2)
+    with pytest.raises(ValueError, match=r"Named needs a catalogue"):
+        Named(2)
+    with pytest.raises(TypeError, match=r"catalogue must be a Catalogue, got Interactions: trm.Catalogue.from_inter"):
+        Price(2, catalogue=train)
+
+
+def test_lists_are_looked_up_in_the_catalogue():
+    """By id, also items that the ground truth does not have; what the catalogue does not have is an error."""
+    train = trm.Interactions.from_frame({"user": ["al", "bo", "eve", "al"], "item": ["x", "x", "y", "z"]})
+    truth = {"user": ["al", "bo"], "item": ["y", "w"]}
+    with pytest.raises(ValueError, match=r"1 list entry of lists whose item the catalogue does not have, such as 'w'"):
+        trm.evaluate_lists(
+            Price(2, catalogue=Catalogue.from_interactions(train)), {"al": ["y", "x"], "bo": ["w", "z"]}, target=truth
+        )
+    found = trm.evaluate_lists(
+        [Price(2, catalogue=Catalogue.from_interactions(train)), SeenItems(2), trm.HR(2)],
+        {"al": ["y", "x"], "bo": ["z", "y"]},
+        target=truth,
+    )
+    assert {key: value.item() for key, value in found.items()} == {"Price@2": 1.25, "SeenItems@2": 0.5, "HR@2": 0.5}
+    assert found.num_unknown == 0
