@@ -66,16 +66,15 @@ def _pieces(
         at_once = _CACHED if looks else 8 * _CACHED
     tall = min(rows, max(1, at_once // items))
     scratch = scores.new_empty(tall * items + 1 if copied else 0, dtype=dtype)
-    penalty = scores.new_zeros(items if copied else 0, dtype=dtype)
-    for mask in masks:
-        if mask.dim() == 1:
-            penalty.masked_fill_(mask, -torch.inf)
+    # to add is faster than to fill; +inf becomes NaN, which is no candidate either
+    penalties = [scores.new_zeros(items, dtype=dtype).masked_fill_(m, -torch.inf) for m in masks if m.dim() == 1]
     for first in range(0, rows, tall):
         here = slice(first, first + tall)
         piece = scores[here]
         if copied:
-            # to add is to copy, and faster than to fill; +inf becomes NaN, which is no candidate either
-            piece = torch.add(piece, penalty, out=scratch[: piece.numel()].view(piece.shape))
+            piece = scratch[: piece.numel()].view(piece.shape).copy_(piece)
+            for penalty in penalties:
+                piece += penalty
             for mask in masks:
                 if mask.dim() == 2:
                     piece.masked_fill_(mask[here], -torch.inf)
@@ -125,9 +124,11 @@ def _reaching(scores: Tensor, k: int, size: int) -> tuple[Tensor, Tensor, Tensor
     is_open = maxima >= bound
     crowded = (is_open.sum(1) > 2 * k + 8).nonzero()[:, 0]
     if len(crowded):
-        top, best_blocks = _settled(maxima[crowded], k, True)
-        bound[crowded] = top[:, -1:]
-        is_open[crowded] = torch.zeros((len(crowded), blocks), dtype=torch.bool).scatter_(1, best_blocks, True)
+        some = maxima[crowded]
+        bound[crowded] = last = some.kthvalue(blocks + 1 - k, dim=1, keepdim=True).values
+        better, equal = some > last, some == last
+        number = k - better.sum(1, keepdim=True, dtype=torch.int32)
+        is_open[crowded] = better | (equal & (equal.cumsum(1, dtype=torch.int32) <= number))
     row, block = is_open.nonzero(as_tuple=True)
     values, start = _take_blocks(scores, row, block, size)
     bound.clamp_(min=torch.finfo(bound.dtype).min)  # beyond -inf
@@ -143,8 +144,8 @@ def _block_maxima(scores: Tensor, size: int) -> Tensor:
     torch.amax(scores[:, : full * size].view(rows, full, size), 2, out=maxima[:, :full])
     if full < maxima.shape[1]:
         torch.amax(scores[:, full * size :], 1, out=maxima[:, full])
-    row, block = maxima.isnan().nonzero(as_tuple=True)
-    if len(row):  # a NaN hides what else its block holds
+    if maxima.amax().isnan():  # it hides what else its block holds
+        row, block = maxima.isnan().nonzero(as_tuple=True)
         values, _ = _take_blocks(scores, row, block, size)
         maxima[row, block] = without_nan(values, -torch.inf).amax(1)
     return maxima
@@ -165,29 +166,28 @@ def _take_blocks(scores: Tensor, row: Tensor, block: Tensor, size: int) -> tuple
 def _settled(values: Tensor, k: int, looks: bool) -> tuple[Tensor, Tensor]:
     """Return the k best of `values`, which hold no NaN, and their columns: equals by ascending column.
 
-    `looks`: only where there was a choice at the k-th place is the lowest column searched for.
+    `looks`: only rows with equals are settled, the others stand as they are.
     """
-    if values.shape[1] <= 2 * k:
-        top, ids = values.sort(dim=1, descending=True, stable=True)
-        return top[:, :k], ids[:, :k]
-    has_choice = k < values.shape[1]
-    top, ids = values.topk(k + (looks and has_choice), dim=1)
-    if has_choice and looks:
-        again = ((top[:, -1] == top[:, -2]) & (top[:, -1] > -torch.inf)).nonzero()[:, 0]
-        top, ids = top[:, :k], ids[:, :k]
-        if len(again):
-            ids[again] = _lowest(values[again], top[again], ids[again])
-    elif has_choice:
-        ids = _lowest(values, top, ids)
-    ids = ids.sort(dim=1).values
-    top, order = values.gather(1, ids).sort(dim=1, descending=True, stable=True)
-    return top, ids.gather(1, order)
+    if k == values.shape[1]:
+        return values.sort(dim=1, descending=True, stable=True)
+    if not looks:
+        return _settle(values, *values.topk(k, dim=1))
+    top, ids = values.topk(k + 1, dim=1)
+    tied = ((top[:, 1:] == top[:, :-1]) & (top[:, 1:] > -torch.inf)).any(1).nonzero()[:, 0]
+    top, ids = top[:, :k], ids[:, :k]
+    if len(tied) == len(values):
+        return _settle(values, top, ids)
+    if len(tied):
+        top[tied], ids[tied] = _settle(values[tied], top[tied], ids[tied])
+    return top, ids
 
 
-def _lowest(values: Tensor, top: Tensor, ids: Tensor) -> Tensor:
-    """Return `ids` of the k best with the lowest there are in place of those that equal the last."""
+def _settle(values: Tensor, top: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Take the lowest columns there are of those that equal the last of `top`, and put equals in their order."""
     last = top[:, -1:]
     equal = (values == last).cumsum(1, dtype=torch.int32)
     better = (top > last).sum(1, keepdim=True, dtype=torch.int32)
     number = counting(top.shape[1], torch.int32, top.device) - better
-    return torch.where(number > 0, torch.searchsorted(equal, number), ids)
+    ids = torch.where(number > 0, torch.searchsorted(equal, number), ids).sort(dim=1).values
+    top, order = values.gather(1, ids).sort(dim=1, descending=True, stable=True)
+    return top, ids.gather(1, order)
