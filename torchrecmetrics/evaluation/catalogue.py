@@ -39,6 +39,7 @@ from torchrecmetrics.evaluation.scoring import (
 )
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.kernels import Kernels
+from torchrecmetrics.kernels.best import best
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.plots import Drawn
@@ -496,7 +497,7 @@ def recommend(
     ids = _ids(user_ids, num_users)
     lengths = history.lengths(num_users)[ids]
     order = lengths.argsort(stable=True)
-    best = torch.full((len(ids), k), -1, device=place.device)
+    listed = torch.full((len(ids), k), -1, device=place.device)
     values: Tensor | None = None
     done = 0
 
@@ -509,24 +510,22 @@ def recommend(
             if wrong.any():
                 user = int(part[wrong.cpu()][0])
                 raise ValueError(f"{in_words(int(wrong.sum()), len(wrong))} {VIOLATIONS['scores']}: user {user}")
-            scores = history.masked(part, scores)
+            found = best(scores, k, history.masks, history.excluded(part))
             if values is None:
                 values = scores.new_full((len(ids), k), -torch.inf)
             rows = rows[: len(part)].to(place.device)
-            found = _topk(scores, min(k, num_items))
-            top = scores.gather(1, found)
-            real = top > -torch.inf
-            values[rows, : found.shape[1]] = top.where(real, -torch.inf)
-            best[rows, : found.shape[1]] = found.where(real, -1)
+            listed[rows, : found.shape[1]] = found
+            top = scores.gather(1, found.clamp(min=0))
+            values[rows, : found.shape[1]] = top.where(found >= 0, -torch.inf)
 
     with evaluating(users), ProgressBar(progress, len(ids)) as bar:
         for batch in batches(scorer, ids[order], lengths[order], keep, Budget(batch_size, memory_budget)):
             done += len(batch)
             bar.advance(batch, None)
     if values is None:
-        values = best.new_empty((0, k), dtype=scorer.dtype)
+        values = listed.new_empty((0, k), dtype=scorer.dtype)
     named = (given[0].user_ids, given[0].item_ids) if given else (None, None)
-    return Recommendations(best, values, ids, *named)
+    return Recommendations(listed, values, ids, *named)
 
 
 def _numbered_as_first(parts: Sequence[Any]) -> tuple[Any, ...]:
@@ -538,17 +537,6 @@ def _numbered_as_first(parts: Sequence[Any]) -> tuple[Any, ...]:
         else part
         for place, part in enumerate(parts)
     )
-
-
-def _topk(scores: Tensor, k: int) -> Tensor:
-    """Ids of the k best of each row, best first, ties by lower id; -inf comes last."""
-    top, ids = scores.topk(k, dim=1)
-    # which of several equal scores topk took at the k-th place is up to it: ask anew where there was a choice
-    contested = ((scores >= top[:, -1:]).sum(1) > k).nonzero()[:, 0]
-    if len(contested):
-        ids[contested] = scores[contested].sort(dim=1, descending=True, stable=True).indices[:, :k]
-    ids = ids.sort(dim=1).values
-    return ids.gather(1, scores.gather(1, ids).sort(dim=1, descending=True, stable=True).indices)
 
 
 def _ids(user_ids: Any, num_users: int | None) -> Tensor:

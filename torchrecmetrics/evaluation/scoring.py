@@ -353,16 +353,10 @@ class History:
         chosen = (*(part.select(ids).items for part in self.parts), *self.masks)
         return chosen or None
 
-    def masked(self, ids: Tensor, scores: Tensor) -> Tensor:
-        """Return the scores with everything excluded at -inf, in a copy if there is any."""
-        for part in self.parts:
-            items = part.select(ids).items
-            # one column more, for padding to fall into
-            extra = torch.cat([scores, scores.new_empty(len(scores), 1)], 1)
-            scores = extra.scatter_(1, items.where(items >= 0, scores.shape[1]), -torch.inf)[:, :-1]
-        for mask in self.masks:
-            scores = scores.masked_fill(mask, -torch.inf)
-        return scores
+    def excluded(self, ids: Tensor) -> Tensor | None:
+        """Return the items that leave these users' candidates beyond the masks, negative = padding."""
+        parts = [part.select(ids).items for part in self.parts]
+        return torch.cat(parts, 1) if parts else None
 
     def holds(self, target: Interactions) -> Tensor:
         """Return which edges are excluded, bool [E]."""

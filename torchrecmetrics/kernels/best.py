@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -12,10 +12,8 @@ from torchrecmetrics.kernels.edges import without_nan, working_dtype
 
 # Items a block, or half as many: 32 and 64 vectorise, 16 does not.
 _BLOCK = 64
-# Blocks a group, whose maxima bound the k-th best score from below.
-_GROUP = 8
-# Scores looked at together: as many as a cache holds where they are copied, else as many as bound what is made of them.
-_COPIED, _READ = 2**21, 2**24
+# Scores looked at together: as many as a cache holds where they are copied, else what bounds the memory for the rest.
+_CACHED, _READ = 2**21, 2**25
 
 
 def best(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Tensor | None = None) -> Tensor:
@@ -36,79 +34,106 @@ def best(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Tensor 
     """
     rows, items = scores.shape
     k = min(k, items)
-    found = torch.empty((rows, k), dtype=torch.int64, device=scores.device)
-    if not found.numel():
-        return found
+    if not rows or not k:
+        return torch.empty((rows, k), dtype=torch.int64, device=scores.device)
+    if excluded is not None and not excluded.shape[1]:
+        excluded = None
     # data says where to look again, which only the CPU knows without waiting
     looks = scores.device.type == "cpu" and not is_traced()
     size = _BLOCK if items // _BLOCK >= 4 * k else _BLOCK // 2
-    by_blocks = looks and 2 * (items // size) >= 3 * k
-    copied = bool(masks) or excluded is not None
-    dtype = scores.dtype
-    if looks:
-        dtype = working_dtype(scores)
-        copied = copied or dtype != scores.dtype or not scores.is_contiguous()
-    at_once = max(1, (_COPIED if copied and looks else _READ) // items)
-    scratch = scores.new_empty(min(at_once, rows) * items + 1 if copied else 0, dtype=dtype)
-    for first in range(0, rows, at_once):
-        here = slice(first, first + at_once)
+    if looks and 2 * (items // size) >= 3 * k:
+        top, ids = _by_blocks(scores, k, masks, excluded, size)
+    else:
+        pieces = [
+            _settled(without_nan(piece, -torch.inf), k, looks)
+            for _, piece in _pieces(scores, masks, excluded, looks, _CACHED)
+        ]
+        top, ids = pieces[0] if len(pieces) == 1 else map(torch.cat, zip(*pieces, strict=True))
+    return ids.masked_fill_(top == -torch.inf, -1)
+
+
+def _pieces(
+    scores: Tensor, masks: Sequence[Tensor], excluded: Tensor | None, looks: bool, at_once: int
+) -> Iterator[tuple[int, Tensor]]:
+    """Yield (first row, candidates' scores), `at_once` scores at a time; -inf where masked or excluded.
+
+    What differs from `scores` is in memory that is used again. The CPU gets what it reads well.
+    """
+    rows, items = scores.shape
+    dtype = working_dtype(scores) if looks else scores.dtype
+    copied = bool(masks) or excluded is not None or (looks and (dtype != scores.dtype or not scores.is_contiguous()))
+    if copied or not looks:
+        at_once = _CACHED if looks else 8 * _CACHED
+    tall = min(rows, max(1, at_once // items))
+    scratch = scores.new_empty(tall * items + 1 if copied else 0, dtype=dtype)
+    # to add is faster than to fill; +inf becomes NaN, which is no candidate either
+    penalties = [scores.new_zeros(items, dtype=dtype).masked_fill_(m, -torch.inf) for m in masks if m.dim() == 1]
+    for first in range(0, rows, tall):
+        here = slice(first, first + tall)
         piece = scores[here]
         if copied:
-            masked = [mask[here] if mask.dim() == 2 else mask for mask in masks]
-            piece = _candidates(piece, masked, None if excluded is None else excluded[here], scratch)
-        if by_blocks:
-            top, ids = _by_blocks(piece, k, size)
-        else:
-            top, ids = _settled(without_nan(piece, -torch.inf), k, looks)
-        found[here] = ids.masked_fill_(top == -torch.inf, -1)
-    return found
+            piece = scratch[: piece.numel()].view(piece.shape).copy_(piece)
+            for penalty in penalties:
+                piece += penalty
+            for mask in masks:
+                if mask.dim() == 2:
+                    piece.masked_fill_(mask[here], -torch.inf)
+        if excluded is not None:
+            start = torch.arange(0, piece.numel(), items, device=scores.device)[:, None]
+            # padding falls behind the last row
+            at = torch.where(excluded[here] >= 0, excluded[here] + start, scratch.shape[0] - 1)
+            scratch.index_fill_(0, at.view(-1), -torch.inf)
+        yield first, piece
 
 
-def _candidates(scores: Tensor, masks: Sequence[Tensor], excluded: Tensor | None, scratch: Tensor) -> Tensor:
-    """Return a copy of scores in `scratch`, which is longer by one, with -inf where there is no candidate."""
-    items = scores.shape[1]
-    copy = scratch[: scores.numel()].view(scores.shape).copy_(scores)
-    for mask in masks:
-        copy.masked_fill_(mask, -torch.inf)
-    if excluded is not None:
-        start = torch.arange(0, scores.numel(), items, device=scores.device)[:, None]
-        at = torch.where(excluded >= 0, excluded + start, scratch.shape[0] - 1)  # padding falls behind the last row
-        scratch.index_fill_(0, at.view(-1), -torch.inf)
-    return copy
+def _by_blocks(
+    scores: Tensor, k: int, masks: Sequence[Tensor], excluded: Tensor | None, size: int
+) -> tuple[Tensor, Tensor]:
+    """Read the scores once for the maximum of each block of `size` items; look again only into those with the best."""
+    found = [
+        (row + first, ids, values)
+        for first, piece in _pieces(scores, masks, excluded, True, _READ)
+        for row, ids, values in [_reaching(piece, k, size)]
+    ]
+    row, ids, values = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
+    # side by side those of a row, by ascending id
+    count = torch.bincount(row, minlength=len(scores))
+    width = max(k, int(count.max()))
+    start = torch.arange(0, len(scores) * width, width) - count.cumsum(0) + count
+    slot = torch.arange(len(row)) + start[row]
+    packed = values.new_full((len(scores), width), -torch.inf)
+    packed.view(-1)[slot] = values
+    items = torch.zeros(packed.shape, dtype=torch.int64)
+    items.view(-1)[slot] = ids
+    top, place = _settled(packed, k, True)
+    return top, items.gather(1, place)
 
 
-def _by_blocks(scores: Tensor, k: int, size: int) -> tuple[Tensor, Tensor]:
-    """Read the scores once for the maximum of each block of `size` items; look again only into blocks with the best.
+def _reaching(scores: Tensor, k: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return rows, ids and scores of few items that hold the k best candidates of each row, by ascending row and id.
 
     The best item of a block is its maximum of lowest id. So the k best items lie in the k best blocks, ties by lower
     block: an item of another one has the best of all of these before it.
     """
     maxima = _block_maxima(scores, size)
-    groups = maxima.shape[1] // _GROUP
-    bounds = maxima[:, : groups * _GROUP].view(-1, _GROUP, groups).amax(1) if groups >= 2 * k else maxima
-    bound = bounds.topk(k, dim=1).values[:, -1:]  # k items reach it
+    blocks = maxima.shape[1]
+    bounds, tall = maxima, max(1, 2 * blocks // (5 * k))
+    if tall > 1:  # the k-th best of fewer maxima is a bound, too, and sooner found
+        bounds = maxima[:, : blocks // tall * tall].view(len(maxima), tall, -1).amax(1)
+    bound = bounds.kthvalue(bounds.shape[1] + 1 - k, dim=1, keepdim=True).values
     is_open = maxima >= bound
     crowded = (is_open.sum(1) > 2 * k + 8).nonzero()[:, 0]
     if len(crowded):
-        top, blocks = _settled(maxima[crowded], k, True)
-        bound[crowded] = top[:, -1:]
-        is_open[crowded] = torch.zeros_like(is_open[crowded]).scatter_(1, blocks, True)
+        some = maxima[crowded]
+        bound[crowded] = last = some.kthvalue(blocks + 1 - k, dim=1, keepdim=True).values
+        better, equal = some > last, some == last
+        number = k - better.sum(1, keepdim=True, dtype=torch.int32)
+        is_open[crowded] = better | (equal & (equal.cumsum(1, dtype=torch.int32) <= number))
     row, block = is_open.nonzero(as_tuple=True)
     values, start = _take_blocks(scores, row, block, size)
-    reaches = (values >= bound[row]) & (values > -torch.inf)
-    at, offset = reaches.nonzero(as_tuple=True)
-    # side by side those of a row, by ascending id
-    of_row = row[at]
-    count = torch.bincount(of_row, minlength=len(scores))
-    width = max(k, int(count.max()))
-    slot = torch.arange(len(at)) + (torch.arange(len(scores)) * width - count.cumsum(0) + count)[of_row]
-    shape = len(scores), width
-    packed = scores.new_full(shape, -torch.inf)
-    packed.view(-1)[slot] = values[at, offset]
-    ids = torch.zeros(shape, dtype=torch.int64)
-    ids.view(-1)[slot] = start[at] + offset
-    top, place = _settled(packed, k, True)
-    return top, ids.gather(1, place)
+    bound.clamp_(min=torch.finfo(bound.dtype).min)  # beyond -inf
+    at, offset = (values >= bound[row]).nonzero(as_tuple=True)
+    return row[at], start[at] + offset, values[at, offset]
 
 
 def _block_maxima(scores: Tensor, size: int) -> Tensor:
@@ -119,8 +144,8 @@ def _block_maxima(scores: Tensor, size: int) -> Tensor:
     torch.amax(scores[:, : full * size].view(rows, full, size), 2, out=maxima[:, :full])
     if full < maxima.shape[1]:
         torch.amax(scores[:, full * size :], 1, out=maxima[:, full])
-    row, block = maxima.isnan().nonzero(as_tuple=True)
-    if len(row):  # a NaN hides what else its block holds
+    if maxima.amax().isnan():  # it hides what else its block holds
+        row, block = maxima.isnan().nonzero(as_tuple=True)
         values, _ = _take_blocks(scores, row, block, size)
         maxima[row, block] = without_nan(values, -torch.inf).amax(1)
     return maxima
@@ -141,26 +166,28 @@ def _take_blocks(scores: Tensor, row: Tensor, block: Tensor, size: int) -> tuple
 def _settled(values: Tensor, k: int, looks: bool) -> tuple[Tensor, Tensor]:
     """Return the k best of `values`, which hold no NaN, and their columns: equals by ascending column.
 
-    `looks`: only where there was a choice at the k-th place is the lowest column searched for.
+    `looks`: only rows with equals are settled, the others stand as they are.
     """
-    has_choice = k < values.shape[1]
-    top, ids = values.topk(k + (looks and has_choice), dim=1)
-    if has_choice and looks:
-        again = ((top[:, -1] == top[:, -2]) & (top[:, -1] > -torch.inf)).nonzero()[:, 0]
-        top, ids = top[:, :k], ids[:, :k]
-        if len(again):
-            ids[again] = _lowest(values[again], top[again], ids[again])
-    elif has_choice:
-        ids = _lowest(values, top, ids)
-    ids = ids.sort(dim=1).values
-    top, order = values.gather(1, ids).sort(dim=1, descending=True, stable=True)
-    return top, ids.gather(1, order)
+    if k == values.shape[1]:
+        return values.sort(dim=1, descending=True, stable=True)
+    if not looks:
+        return _settle(values, *values.topk(k, dim=1))
+    top, ids = values.topk(k + 1, dim=1)
+    tied = ((top[:, 1:] == top[:, :-1]) & (top[:, 1:] > -torch.inf)).any(1).nonzero()[:, 0]
+    top, ids = top[:, :k], ids[:, :k]
+    if len(tied) == len(values):
+        return _settle(values, top, ids)
+    if len(tied):
+        top[tied], ids[tied] = _settle(values[tied], top[tied], ids[tied])
+    return top, ids
 
 
-def _lowest(values: Tensor, top: Tensor, ids: Tensor) -> Tensor:
-    """Return `ids` of the k best with the lowest there are in place of those that equal the last."""
+def _settle(values: Tensor, top: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Take the lowest columns there are of those that equal the last of `top`, and put equals in their order."""
     last = top[:, -1:]
     equal = (values == last).cumsum(1, dtype=torch.int32)
     better = (top > last).sum(1, keepdim=True, dtype=torch.int32)
     number = counting(top.shape[1], torch.int32, top.device) - better
-    return torch.where(number > 0, torch.searchsorted(equal, number), ids)
+    ids = torch.where(number > 0, torch.searchsorted(equal, number), ids).sort(dim=1).values
+    top, order = values.gather(1, ids).sort(dim=1, descending=True, stable=True)
+    return top, ids.gather(1, order)

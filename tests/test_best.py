@@ -1,0 +1,132 @@
+"""The k best items of each row: a stable sort in plain Python, on whatever can be handed over."""
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+
+from torchrecmetrics.kernels import best as module
+from torchrecmetrics.kernels.best import best
+
+INF, NAN = math.inf, math.nan
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+def expected(scores, k, masks=(), excluded=None):
+    """One row at a time: candidates by falling score, then by id."""
+    lists = []
+    for row, values in enumerate(scores.tolist()):
+        gone = set() if excluded is None else set(excluded[row].tolist())
+        for mask in masks:
+            gone |= {item for item, out in enumerate((mask[row] if mask.dim() == 2 else mask).tolist()) if out}
+        ids = [item for item, score in enumerate(values) if score > -INF and item not in gone]
+        ids = sorted(ids, key=lambda item: (-values[item], item))[:k]
+        lists.append(ids + [-1] * (min(k, len(values)) - len(ids)))
+    return lists
+
+
+@st.composite
+def problems(draw):
+    """Scores with ties, -inf, NaN and +inf in all dtypes and layouts; masks, excluded ids, and sizes of blocks."""
+    rows, items = draw(st.integers(0, 5)), draw(st.sampled_from([1, 2, 5, 23, 64, 100, 131]))
+    choose = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    levels = draw(
+        st.sampled_from([[1.0], [0.0, 1, 2], [-INF, -1, 0, 1], [-INF, 0, -0.0, 1, NAN, INF], [-INF], [NAN, 1]])
+    )
+    levels = torch.tensor(levels)
+    if draw(st.booleans()):
+        levels = torch.cat([levels, torch.randn(draw(st.sampled_from([5, 300])), generator=choose)])
+    scores = levels[torch.randint(len(levels), (rows, items), generator=choose)].to(draw(st.sampled_from(DTYPES)))
+    if draw(st.booleans()):  # the best side by side, as where items are numbered by popularity
+        scores = scores.sort(dim=1, descending=draw(st.booleans())).values
+    layout = draw(st.sampled_from(["contiguous", "transposed", "strided", "expanded", "part"]))
+    if layout == "transposed":
+        scores = scores.T.contiguous().T
+    elif layout == "strided":
+        scores = scores.repeat_interleave(2, 1)[:, ::2]
+    elif layout == "expanded" and rows:
+        scores = scores[:1].expand(rows, items)
+    elif layout == "part":
+        scores = torch.cat([scores, scores[:, :1] + 1], 1)[:, :items]
+    masks = [
+        torch.rand(shape, generator=choose) < draw(st.sampled_from([0.1, 0.9]))
+        for shape in draw(st.sampled_from([[], [(items,)], [(rows, items)], [(items,), (rows, items), (items,)]]))
+    ]
+    excluded = None
+    if draw(st.booleans()):
+        excluded = torch.randint(-2, items, (rows, draw(st.sampled_from([0, 1, 3, 150]))), generator=choose)
+    return scores, draw(st.sampled_from([1, 2, 3, 7, 20, 99, 200])), masks, excluded
+
+
+@settings(max_examples=300, deadline=None)
+@given(problem=problems(), block=st.sampled_from([2, 8, 64]), at_once=st.sampled_from([1, 50, 2**21]))
+def test_is_the_stable_sort(problem, block, at_once):
+    """However long a block is and however many rows a piece holds; the scores stay as they are."""
+    scores, k, masks, excluded = problem
+    before = scores.clone()
+    patch = pytest.MonkeyPatch()
+    patch.setattr(module, "_BLOCK", block)
+    patch.setattr(module, "_CACHED", at_once)
+    patch.setattr(module, "_READ", at_once)
+    found = best(scores, k, masks, excluded)
+    patch.undo()
+    assert found.dtype == torch.int64
+    assert found.shape == (len(scores), min(k, scores.shape[1]))
+    assert found.tolist() == expected(scores, k, masks, excluded)
+    assert torch.equal(scores.nan_to_num(nan=7), before.nan_to_num(nan=7))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("levels", [1, 3, 50, 10**6])
+def test_a_catalogue_of_many_blocks(levels, dtype, device):
+    """Few distinct scores fill all blocks, and many of them are equal at the last place."""
+    torch.manual_seed(0)
+    scores = torch.randint(levels, (7, 3001)).to(dtype)
+    scores[3, :2990] = -INF
+    scores[4, 100:200] = NAN
+    scores[5] = -INF
+    scores[6, 5::64] = INF
+    for k in (1, 20, 70):
+        assert best(scores.to(device), k).tolist() == expected(scores, k)
+
+
+def by_waiting_for_nothing(scores, k, masks, excluded):
+    """What devices other than the CPU do."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(module, "is_traced", lambda: True)
+    found = best(scores, k, masks, excluded)
+    patch.undo()
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(problem=problems())
+def test_without_looking_at_data_it_is_the_same(problem):
+    """Ties are settled in every row, whether or not there is a choice."""
+    scores, k, masks, excluded = problem
+    assert by_waiting_for_nothing(scores, k, masks, excluded).tolist() == expected(scores, k, masks, excluded)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_waits_for_no_device(dtype):
+    """On `meta`, and as a fake tensor, nothing has a value."""
+    from torch._subclasses import FakeTensorMode
+
+    for items in (3, 30, 3000):
+        shape = (4, min(20, items))
+        scores = torch.empty(4, items, dtype=dtype, device="meta")
+        mask, ids = scores.new_zeros(items, dtype=torch.bool), scores.new_zeros((4, 5), dtype=torch.int64)
+        for more in ((), ([mask], ids), ([mask.expand(4, -1)], None)):
+            assert best(scores, 20, *more).shape == shape
+        with FakeTensorMode():
+            fake = best(torch.empty(4, items, dtype=dtype), 20, [torch.zeros(items, dtype=torch.bool)])
+        assert fake.shape == shape
+
+
+def test_without_rows_or_items():
+    """Nothing is asked of nothing."""
+    assert best(torch.empty(0, 5), 3).shape == (0, 3)
+    assert best(torch.empty(2, 0), 3).shape == (2, 0)
+    assert best(torch.zeros(2, 1), 3).tolist() == [[0], [0]]
