@@ -12,6 +12,7 @@ from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.catalogue import Evaluation, evaluate, recommend
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.recommendations import Recommendations
+from torchrecmetrics.items import Catalogue
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.ranking import Ranking, get_topk_ranks
@@ -20,6 +21,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Audit",
+    "Catalogue",
     "Comparison",
     "Evaluation",
     "Interactions",
