@@ -183,7 +183,8 @@ def missing(ranking: Ranking, k: Cutoffs) -> Tensor:
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, and 1 for an empty list.
     """
-    return 1 - _length(ranking, k) / ranking.cutoffs(k)
+    filled: Tensor = _length(ranking, k) / ranking.cutoffs(k)
+    return 1 - filled
 
 
 # ----------------------------------------------------------------------------------------------------- of all the lists
@@ -382,7 +383,7 @@ def _products(vectors: Tensor) -> Tensor:
 def _same_before(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """How many items before each have its category code, int64 [B, D]; 0 where there is none."""
     items = ranking.items
-    codes, order = catalogue.categories[items.clamp(min=0)].where(items >= 0, -1).sort(1, stable=True)
+    codes, order = catalogue.categories[items.clamp(min=0)].where(items >= 0, -1).sort(dim=1, stable=True)
     place = torch.arange(items.shape[1], device=items.device)
     return torch.empty_like(items).scatter(1, order, place - _starts(codes)).masked_fill(items < 0, 0)
 

@@ -112,6 +112,7 @@ class Places:
     ) -> Self:
         """Return rows that need no scores: nothing of theirs can be found; whatever a formula asks for is known."""
         none = torch.zeros(rows, dtype=torch.int64, device=device)
+        nothing = torch.full((rows, 1), -1, dtype=torch.int64, device=device)
         nowhere = torch.full((rows, 1), torch.inf, dtype=float_dtype(device), device=device)
         return cls(
             found=Graded(nowhere, torch.zeros_like(nowhere) if graded else None),
@@ -121,7 +122,7 @@ class Places:
             num_ranked=none,
             num_recommended=none,
             score_threshold=score_threshold,
-            lists=Lists(none.new_full((rows, 1), -1), none.new_full((rows, 1), -1), num_items=0, asked=none.bool()),
+            lists=Lists(nothing, nothing, num_items=0, history=nothing, asked=none.bool()),
         )
 
     def __len__(self) -> int:
