@@ -4,8 +4,8 @@ from torchrecmetrics import metrics
 from torchrecmetrics.analysis.comparison import Comparison, compare
 from torchrecmetrics.analysis.differences import differences
 from torchrecmetrics.analysis.rows import Rows
-from torchrecmetrics.beyond import metrics as beyond
 from torchrecmetrics.beyond.metrics import *  # noqa: F403
+from torchrecmetrics.beyond.metrics import __all__ as _beyond
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import Audit, audit
 from torchrecmetrics.data.interactions import Interactions
@@ -42,4 +42,4 @@ __all__ = [
     "get_topk_ranks",
     "recommend",
 ]
-__all__ += [*metrics.__all__, *beyond.__all__]
+__all__ += [*metrics.__all__, *_beyond]

@@ -183,8 +183,7 @@ def missing(ranking: Ranking, k: Cutoffs) -> Tensor:
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, and 1 for an empty list.
     """
-    filled: Tensor = _length(ranking, k) / ranking.cutoffs(k)
-    return 1 - filled
+    return 1 - _length(ranking, k) / ranking.cutoffs(k)
 
 
 # ----------------------------------------------------------------------------------------------------- of all the lists
@@ -217,7 +216,8 @@ def entropy(histogram: Histogram, k: int) -> Tensor:
     Kowalczyk & Schut, Diversity measurement of recommender systems under different user choice models, 2011.
     """
     shares = histogram.counts.to(float_dtype(histogram.counts.device)) / histogram.total
-    return torch.special.entr(shares).sum() / math.log(2)
+    nats: Tensor = torch.special.entr(shares).sum()
+    return nats / math.log(2)
 
 
 def personalization(histogram: Histogram, k: int) -> Tensor:
@@ -270,7 +270,8 @@ def _length(ranking: Ranking, k: Cutoffs) -> Tensor:
 
 
 def _limited(ranking: Ranking, length: Tensor, k: Cutoffs) -> Tensor:
-    return length.clamp(max=ranking.cutoffs(k))
+    limited: Tensor = length.clamp(max=ranking.cutoffs(k))
+    return limited
 
 
 def _of_items(ranking: Ranking, table: Tensor) -> Tensor:
@@ -446,8 +447,9 @@ def _distributions(
     history, had = _history(ranking), _had(ranking)
     history = history.where(had, -1)
     dtype = float_dtype(device)
-    weights = _log2_discounts(items.shape[1], dtype, device) if discount else torch.ones_like(items[0], dtype=dtype)
-    weights = (items >= 0) * weights
+    weights = (items >= 0).to(dtype)
+    if discount:
+        weights = weights * _log2_discounts(items.shape[1], dtype, device)
     length = _sum(ranking, tuple(k), weights)[..., None]
     width, depth = items.shape[1] + history.shape[1], items.shape[1]
     shares = catalogue.categories.dim() == 2
