@@ -37,6 +37,7 @@ def test_docstrings():
         "evaluation.catalogue",
         "evaluation.exports",
         "evaluation.lists",
+        "items",
         "lightning.catalogue",
         "lightning.steps",
         "metric",

@@ -4,6 +4,8 @@ from torchrecmetrics import metrics
 from torchrecmetrics.analysis.comparison import Comparison, compare
 from torchrecmetrics.analysis.differences import differences
 from torchrecmetrics.analysis.rows import Rows
+from torchrecmetrics.beyond.metrics import *  # noqa: F403
+from torchrecmetrics.beyond.metrics import __all__ as _beyond
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import Audit, audit
 from torchrecmetrics.data.interactions import Interactions
@@ -12,6 +14,7 @@ from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.catalogue import Evaluation, evaluate, recommend
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.recommendations import Recommendations
+from torchrecmetrics.items import Catalogue
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.ranking import Ranking, get_topk_ranks
@@ -20,6 +23,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Audit",
+    "Catalogue",
     "Comparison",
     "Evaluation",
     "Interactions",
@@ -38,4 +42,4 @@ __all__ = [
     "get_topk_ranks",
     "recommend",
 ]
-__all__ += metrics.__all__
+__all__ += [*metrics.__all__, *_beyond]

@@ -18,6 +18,7 @@ from torchmetrics import Metric, MetricCollection
 from torchrecmetrics import metrics as _metrics
 from torchrecmetrics.analysis.curves import Curve, Point, curve_of, plot_points
 from torchrecmetrics.analysis.rows import Rows
+from torchrecmetrics.beyond import metrics as _beyond
 from torchrecmetrics.checks import check_k, describe, nearest
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.items import Catalogue
@@ -41,7 +42,7 @@ Metrics: TypeAlias = Sequence[str | RankingMetric] | Mapping[str, RankingMetric]
 """Names such as "NDCG" or "MAP@100" and instances, alone or in a list; or a dict of instances by key."""
 
 _CLASSES: dict[str, type[RankingMetric]] = {
-    cls._name: cls for cls in (getattr(_metrics, name) for name in _metrics.__all__)
+    cls._name: cls for room in (_metrics, _beyond) for cls in (getattr(room, name) for name in room.__all__)
 }
 _BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | {
     **dict.fromkeys(("hit", "hits", "hitratio", "hitrate"), _metrics.HitRate),

@@ -204,7 +204,7 @@ class Catalogue:
     def _plain(self) -> dict[str, Any]:
         """Return what was given: neither tables nor copies."""
         tables = {name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)}
-        return {name: value for name, value in vars(self).items() if name not in tables | {"_by_device", "_tails"}}
+        return {name: value for name, value in vars(self).items() if name not in {*tables, "_by_device"}}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Catalogue:
         return self  # metrics are copied often, and nothing of it changes

@@ -1,0 +1,153 @@
+"""What lists hold and whom they serve, by definition: plain Python, no torch, no import of the package.
+
+A list holds item ids, best first, each once; `k` is the cut-off. What is undefined is nan.
+"""
+
+import math
+from collections import Counter
+from itertools import combinations
+
+NAN = math.nan
+
+
+def mean(values):
+    values = list(values)
+    return math.fsum(values) / len(values) if values else NAN
+
+
+def dot(a, b):
+    return math.fsum(x * y for x, y in zip(a, b, strict=True))
+
+
+def average_popularity(items, k, popularity, normalize=False):
+    return mean(popularity[i] for i in items[:k]) / (sum(popularity) if normalize else 1)
+
+
+def popularity_lift(items, k, popularity, history):
+    usual = mean(popularity[i] for i in set(history))
+    return mean(popularity[i] for i in items[:k]) / usual - 1 if usual else NAN
+
+
+def novelty(items, k, popularity, num_users, normalize=False):
+    if not num_users or (normalize and num_users == 1):
+        return NAN
+    value = mean(-math.log2(max(popularity[i], 1) / num_users) for i in items[:k])
+    return value / math.log2(num_users) if normalize else value
+
+
+def head_items(popularity, share):
+    """The fewest items that hold this share, the border by lower id."""
+    head, held = set(), 0
+    for i in sorted(range(len(popularity)), key=lambda i: (-popularity[i], i)):
+        if held >= share * sum(popularity):
+            break
+        head.add(i)
+        held += popularity[i]
+    return head
+
+
+def tail_share(items, k, popularity, head=0.8):
+    return mean(i not in head_items(popularity, head) for i in items[:k])
+
+
+def one_hot(codes):
+    return [[float(code == each) for each in range(max(codes) + 1)] for code in codes]
+
+
+def unit(vectors):
+    lengths = [math.hypot(*vector) for vector in vectors]
+    return [[x / n if n else 0.0 for x in vector] for vector, n in zip(vectors, lengths, strict=True)]
+
+
+def intra_list_diversity(items, k, vectors):
+    """1 - the mean over pairs of the product of their vectors: categories' shares, or embeddings of length 1."""
+    return 1 - mean(dot(vectors[i], vectors[j]) for i, j in combinations(items[:k], 2))
+
+
+def category_share(items, k, shares):
+    items = items[:k]
+    return len({c for i in items for c, share in enumerate(shares[i]) if share}) / len(items) if items else NAN
+
+
+def serendipity(items, k, popularity, relevant):
+    """Of RecTools: equally popular items share a rank, the next gets the next one; what nobody had is unlikely, 0."""
+    size, distinct = len(popularity), sorted({p for p in popularity if p}, reverse=True)
+
+    def likely_for_all(item):
+        return (size + 1 - (distinct.index(popularity[item]) + 1)) / size if popularity[item] else 0
+
+    return mean(
+        max((size + 1 - place) / size - likely_for_all(item), 0) * (item in relevant)
+        for place, item in enumerate(items[:k], start=1)
+    )
+
+
+def calibration(items, k, shares, history, divergence="kl", discount=None):
+    items, history = items[:k], set(history)
+    if not items or not history:
+        return NAN
+    weights = [1 / math.log2(1 + place) if discount else 1 for place in range(1, len(items) + 1)]
+    p = [mean(column) for column in zip(*(shares[i] for i in history), strict=True)]
+    q = [dot(weights, column) / sum(weights) for column in zip(*(shares[i] for i in items), strict=True)]
+    if divergence == "kl":
+        return kl(p, [0.99 * b + 0.01 * a for a, b in zip(p, q, strict=True)])
+    middle = [(a + b) / 2 for a, b in zip(p, q, strict=True)]
+    return (kl(p, middle) + kl(q, middle)) / 2
+
+
+def kl(p, q):
+    return math.fsum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a)
+
+
+def seen(items, k, history):
+    return mean(i in history for i in items[:k])
+
+
+def repeats(entries, k):
+    """Of a list as it was handed in, where an item may stand twice."""
+    entries = entries[:k]
+    return 1 - len(set(entries)) / len(entries) if entries else NAN
+
+
+def missing(items, k):
+    return 1 - len(items[:k]) / k
+
+
+# ---------------------------------------------------------------------------------------------------- of all the lists
+
+
+def counts(lists, k, num_items):
+    found = Counter(i for items in lists for i in items[:k])
+    return [found[i] for i in range(num_items)]
+
+
+def exposure(lists, k, num_items):
+    found = Counter()
+    for items in lists:
+        for place, i in enumerate(items[:k], start=1):
+            found[i] += 1 / math.log2(1 + place)
+    return [found[i] for i in range(num_items)]
+
+
+def coverage(lists, k, num_items):
+    found = counts(lists, k, num_items)
+    return sum(map(bool, found)) / num_items if any(found) else NAN
+
+
+def gini(values):
+    """Mean difference of two items drawn with replacement, over twice the mean."""
+    total = sum(values)
+    return sum(abs(a - b) for a in values for b in values) / (2 * len(values) * total) if total else NAN
+
+
+def entropy(lists, k, num_items):
+    found = counts(lists, k, num_items)
+    total = sum(found)
+    return -math.fsum(c / total * math.log2(c / total) for c in found if c) if total else NAN
+
+
+def personalization(lists, k):
+    """1 - items that two lists share, summed over all pairs, over the items that they could share."""
+    tops = [set(items[:k]) for items in lists]
+    could = sum(min(len(a), len(b)) for a, b in combinations(tops, 2))
+    return 1 - sum(len(a & b) for a, b in combinations(tops, 2)) / could if could else NAN

@@ -1,0 +1,481 @@
+"""Metrics beyond accuracy: by hand, against plain Python, at the edges, and as properties."""
+
+import math
+import re
+from dataclasses import replace
+from functools import partial
+
+import hypothesis.strategies as st
+import pytest
+import reference_beyond as reference
+import torch
+from hypothesis import given, settings
+from torch import nan, tensor
+
+import torchrecmetrics as trm
+from torchrecmetrics.beyond import functional
+from torchrecmetrics.beyond import metrics as beyond
+from torchrecmetrics.beyond.lists import ListMetric
+
+ROWS = [getattr(beyond, name) for name in beyond.__all__ if issubclass(getattr(beyond, name), ListMetric)]
+ALL = [getattr(beyond, name) for name in beyond.__all__]
+
+
+def padded(lists):
+    width = max(1, *map(len, lists))
+    return tensor([[*items, *[-1] * (width - len(items))] for items in lists])
+
+
+def ranking(lists, history=None, relevant=None, device="cpu"):
+    """A ranking of lists that were handed in, complete, with a history."""
+    target = None if relevant is None else padded(relevant).to(device)
+    made = trm.Ranking.from_topk(padded(lists).to(device), target, complete=True, duplicates="first")
+    if history is not None:
+        made = replace(made, lists=made.lists._replace(history=padded(history).to(device)))
+    return made
+
+
+def value(metric, *args, **kwargs):
+    metric.update(*args, **kwargs)
+    return metric.compute().item()
+
+
+def near(values):
+    return pytest.approx(values, rel=1e-12, abs=1e-12, nan_ok=True)
+
+
+# ------------------------------------------------------------------------------------------------------- by hand
+
+# Three users, six items of which 0 is popular and 5 was never seen; the third list is short. Two genres, with vectors.
+LISTS = [[0, 1, 2], [0, 3, 5], [4]]
+HISTORY = [[1, 2], [0, 0, 0], [3, 0]]
+RELEVANT = [[2], [1, 5], []]
+LOG = {place: 1 / math.log2(1 + place) for place in (1, 2, 3)}
+CATALOGUE = trm.Catalogue(
+    6,
+    popularity=tensor([8, 4, 2, 2, 1, 0]),
+    num_users=8,
+    categories=tensor([0, 0, 1, 1, 1, 0]),
+    embeddings=tensor([[1.0, 0], [2, 0], [0, 3], [-1, 0], [1, 1], [0, 0]]),
+)
+HAND = [
+    (trm.AveragePopularity, {}, [14 / 3, 10 / 3, 1]),
+    (trm.AveragePopularity, {"normalize": True}, [14 / 3 / 17, 10 / 3 / 17, 1 / 17]),
+    (trm.PopularityLift, {}, [(14 / 3) / 3 - 1, (10 / 3) / 8 - 1, 1 / 5 - 1]),
+    (trm.Novelty, {}, [(0 + 1 + 2) / 3, (0 + 2 + 3) / 3, 3]),
+    (trm.Novelty, {"normalize": True}, [1 / 3, 5 / 9, 1]),
+    (trm.TailShare, {}, [0, 2 / 3, 1]),  # 8 + 4 of 17 are less than 80 %, with the 2 of item 2 more
+    (trm.TailShare, {"head": 0.4}, [2 / 3, 2 / 3, 1]),
+    (trm.IntraListDiversity, {"of": "categories"}, [1 - 1 / 3, 1 - 1 / 3, nan]),
+    (trm.IntraListDiversity, {"of": "embeddings"}, [1 - (1 + 0 + 0) / 3, 1 - (-1 + 0 + 0) / 3, nan]),
+    (trm.CategoryShare, {}, [2 / 3, 2 / 3, 1]),
+    # item 2 at place 3 is third for everybody; item 5 at place 3 is nobody's
+    (trm.Serendipity, {}, [0, (4 / 6 - 0) / 3, 0]),
+    # half of each in the history, two thirds and one third in the list; all 0; half of each, and all 1
+    (
+        trm.Calibration,
+        {},
+        [
+            0.5 * math.log(0.5 / (0.66 + 0.005)) + 0.5 * math.log(0.5 / (0.33 + 0.005)),
+            math.log(1 / (0.66 + 0.01)),
+            0.5 * math.log(0.5 / 0.005) + 0.5 * math.log(0.5 / 0.995),
+        ],
+    ),
+    (
+        trm.Calibration,
+        {"discount": "log2"},
+        [
+            0.5 * math.log(0.5 / (0.99 * (LOG[1] + LOG[2]) / sum(LOG.values()) + 0.005))
+            + 0.5 * math.log(0.5 / (0.99 * LOG[3] / sum(LOG.values()) + 0.005)),
+            math.log(1 / (0.99 * (LOG[1] + LOG[3]) / sum(LOG.values()) + 0.01)),
+            0.5 * math.log(0.5 / 0.005) + 0.5 * math.log(0.5 / 0.995),
+        ],
+    ),
+    (trm.Seen, {}, [2 / 3, 1 / 3, 0]),
+    (trm.Repeats, {}, [0, 0, 0]),
+    (trm.Missing, {}, [0, 0, 2 / 3]),
+]
+
+
+@pytest.mark.parametrize(("metric", "options", "expected"), HAND, ids=lambda p: getattr(p, "__name__", ""))
+def test_rows_by_hand(metric, options, expected, device):
+    """Three users worked out on paper: each row's value, and their mean over those who have one."""
+    lists = ranking(LISTS, HISTORY, RELEVANT, device)
+    made = metric(3, catalogue=CATALOGUE, **options).to(device)
+    assert made.formula(lists, 3, **made.arguments).tolist() == near(expected)
+    known = [each for each in expected if not math.isnan(each)]
+    assert value(made, lists) == near(sum(known) / len(known))
+    assert made.num_users == len(known)
+
+
+def test_all_lists_by_hand(device):
+    """Seven items stand in 2, 1, 1, 1, 1, 1 and 0 lists, at places that count 2, 0.63, 0.5, 0.63, 1, 0.5 and 0."""
+    exposure = LOG[3] * (-4 - 2) + LOG[2] * (0 + 2) + 1 * 4 + 2 * 6
+    expected = {
+        "Coverage@3": 6 / 7,
+        "Gini@3": (1 * (-4 - 2 + 0 + 2 + 4) + 2 * 6) / (7 * 7),
+        "Entropy@3": -(2 / 7 * math.log2(2 / 7) + 5 / 7 * math.log2(1 / 7)),
+        "Personalization@3": 1 - 1 / (3 + 1 + 1),  # the first two share one; they could share three, and one each
+        "ExposureGini@3": exposure / (7 * (2 * LOG[3] + 2 * LOG[2] + 1 + 2)),
+    }
+    metrics = trm.RecMetricCollection([label[:-2] for label in expected], k=3, catalogue=trm.Catalogue(7)).to(device)
+    metrics.update(ranking(LISTS, device=device))
+    found = {label: each.item() for label, each in metrics.compute().items()}
+    assert found == near(expected)
+    assert {metrics[label].num_users for label in expected} == {3}
+
+
+def test_lists_of_scores():
+    """Scores are listed best first, and rows without a relevant item count."""
+    scores = tensor([[0.1, 0.9, 0.5, 0.3, 0.0, 0.2], [0.9, 0.1, 0.2, 0.3, 0.4, 0.5]])
+    metrics = trm.RecMetricCollection(["HR", "Novelty", "Coverage"], k=[1, 2], catalogue=CATALOGUE)
+    metrics.update(scores, tensor([[1], [-1]]))
+    found = {label: each.item() for label, each in metrics.compute().items()}
+    novelty = {"Novelty@1": (1 + 0) / 2, "Novelty@2": (1.5 + 1.5) / 2}
+    assert found == near({"HR@1": 1, "HR@2": 1, "Coverage@1": 2 / 6, "Coverage@2": 4 / 6, **novelty})
+    assert (metrics["HR@1"].num_users, metrics["Novelty@1"].num_users, metrics["Coverage@1"].num_users) == (1, 2, 2)
+
+
+def test_repeats_are_of_the_lists_as_they_were_handed_in():
+    """An entry that stands before counts, at the place at which it was handed in; padding takes none."""
+    lists = trm.Ranking.from_topk(
+        tensor([[1, 2, 1, 1, 5], [1, -1, 2, 1, 1], [-1, -1, -1, -1, -1]]), duplicates="first", complete=True
+    )
+    for k, found in zip((1, 2, 3, 9), functional.repeats(lists, (1, 2, 3, 9)).tolist(), strict=True):
+        expected = {1: [0, 0, nan], 2: [0, 0, nan], 3: [1 / 3, 1 / 3, nan], 9: [2 / 5, 2 / 4, nan]}
+        assert found == near(expected[k])
+    assert functional.repeats(lists, 3).tolist() == near([1 / 3, 1 / 3, nan])
+
+
+# ------------------------------------------------------------------------------------------ against plain Python
+
+
+@st.composite
+def worlds(draw):
+    """A catalogue as plain lists, and lists of some users with histories and relevant items."""
+    size = draw(st.integers(1, 9))
+    counts = st.lists(st.integers(0, 4), min_size=size, max_size=size)
+    some = st.lists(st.integers(0, size - 1), max_size=size, unique=True)
+    users = draw(st.integers(1, 5))
+    shares = draw(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=size, max_size=size))
+    vectors = st.lists(st.integers(-2, 2), min_size=2, max_size=2)
+    return {
+        "popularity": draw(counts),
+        "num_users": draw(st.integers(4, 6)),
+        "codes": draw(st.lists(st.sampled_from([0, 1, 2, 50]), min_size=size, max_size=size)),
+        "shares": [[x / sum(row) if sum(row) else float(not c) for c, x in enumerate(row)] for row in shares],
+        "vectors": draw(st.lists(vectors, min_size=size, max_size=size)),
+        "lists": draw(st.lists(some, min_size=users, max_size=users)),
+        "relevant": draw(st.lists(some, min_size=users, max_size=users)),
+        # in any order, with repeats
+        "history": [draw(some) + draw(some) for _ in range(users)],
+    }
+
+
+def catalogue_of(world, categories="codes", embeddings=False):
+    return trm.Catalogue(
+        len(world["popularity"]),
+        popularity=tensor(world["popularity"]),
+        num_users=world["num_users"],
+        categories=tensor(world[categories], dtype=None if categories == "codes" else torch.float64),
+        embeddings=tensor(world["vectors"], dtype=torch.float64) if embeddings else None,
+    )
+
+
+def row_formulas(world):
+    """Each formula, its catalogue and options, and what the reference makes of list, history, relevant items."""
+    popularity, users = world["popularity"], world["num_users"]
+    one_hot, shares, units = reference.one_hot(world["codes"]), world["shares"], reference.unit(world["vectors"])
+    codes, mixed = catalogue_of(world), catalogue_of(world, "shares")
+    both = catalogue_of(world, "shares", embeddings=True)
+
+    def of_list(function, *given, **options):
+        return lambda items, history, relevant, k: function(items, k, *given, **options)
+
+    def of_history(function, *given, **options):
+        return lambda items, history, relevant, k: function(items, k, *given, history, **options)
+
+    for normalize in (False, True):
+        options = {"normalize": normalize}
+        if not normalize or sum(popularity):
+            expected = of_list(reference.average_popularity, popularity, **options)
+            yield functional.average_popularity, codes, options, expected
+        yield functional.novelty, codes, options, of_list(reference.novelty, popularity, users, **options)
+    for head in (0.5, 0.8):
+        options = {"head": head}
+        yield functional.tail_share, codes, options, of_list(reference.tail_share, popularity, **options)
+    yield functional.popularity_lift, codes, {}, of_history(reference.popularity_lift, popularity)
+    diversity = partial(of_list, reference.intra_list_diversity)
+    yield functional.intra_list_diversity, codes, {}, diversity(one_hot)
+    yield functional.intra_list_diversity, mixed, {}, diversity(shares)
+    yield functional.intra_list_diversity, both, {"of": "categories"}, diversity(shares)
+    yield functional.intra_list_diversity, both, {"of": "embeddings"}, diversity(units)
+    yield functional.category_share, codes, {}, of_list(reference.category_share, one_hot)
+    yield functional.category_share, mixed, {}, of_list(reference.category_share, shares)
+    for options in ({}, {"divergence": "js"}, {"discount": "log2"}, {"divergence": "js", "discount": "log2"}):
+        yield functional.calibration, codes, options, of_history(reference.calibration, one_hot, **options)
+        yield functional.calibration, mixed, options, of_history(reference.calibration, shares, **options)
+    surprise = lambda items, history, relevant, k: reference.serendipity(items, k, popularity, relevant)  # noqa: E731
+    yield functional.serendipity, codes, {}, surprise
+    yield functional.seen, None, {}, of_history(reference.seen)
+    yield functional.missing, None, {}, of_list(reference.missing)
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds())
+def test_rows_are_the_reference(world):
+    """Each formula, at several cut-offs at once and at one, down to more places than there are items."""
+    k = (1, 2, 3, 12)
+    rows = list(zip(world["lists"], world["history"], world["relevant"], strict=True))
+    for formula, catalogue, options, expected in row_formulas(world):
+        lists = ranking(world["lists"], world["history"], world["relevant"])
+        given = options if catalogue is None else {**options, "catalogue": catalogue}
+        found = formula(lists, k, **given)
+        assert found.dtype == torch.float64
+        for one, values in zip(k, found.tolist(), strict=True):
+            wanted = [expected(*row, one) for row in rows]
+            assert values == pytest.approx(wanted, abs=1e-12, nan_ok=True), (formula.__name__, options, one)
+        assert formula(lists, 3, **given).tolist() == near(found[2].tolist())
+
+
+@settings(max_examples=30, deadline=None)
+@given(worlds(), st.integers(1, 12))
+def test_all_lists_are_the_reference(world, k):
+    """Counts of items, whose order and batches do not matter."""
+    lists, size = world["lists"], len(world["popularity"])
+    metrics = trm.RecMetricCollection(
+        ["Coverage", "Gini", "Entropy", "Personalization", "ExposureGini"], k=k, catalogue=catalogue_of(world)
+    )
+    for some in (lists[1:], lists[:1]):
+        if some:
+            metrics.update(ranking(some))
+    expected = {
+        f"Coverage@{k}": reference.coverage(lists, k, size),
+        f"Gini@{k}": reference.gini(reference.counts(lists, k, size)),
+        f"Entropy@{k}": reference.entropy(lists, k, size),
+        f"Personalization@{k}": reference.personalization(lists, k),
+        f"ExposureGini@{k}": reference.gini(reference.exposure(lists, k, size)),
+    }
+    found = {label: each.item() for label, each in metrics.compute().items()}
+    assert found == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 4), unique=True, max_size=5), min_size=1, max_size=7), st.integers(1, 5))
+def test_repeats_are_the_reference(lists, k):
+    """Lists handed in twice over repeat all of their items."""
+    lists = [items + items[::-1] for items in lists]
+    expected = [reference.repeats(items, k) for items in lists]
+    assert functional.repeats(ranking(lists), k).tolist() == near(expected)
+
+
+# --------------------------------------------------------------------------------------------------------------- edges
+
+
+def test_an_empty_list_says_nothing():
+    """It is left out of every mean, but for the share of places that are missing; so is one without a pair."""
+    history = [[1]] * 2
+    lists = ranking([[], [2]], history)
+    given = {
+        "catalogue": trm.Catalogue(4, popularity=tensor([2, 1, 1, 0]), num_users=2, categories=tensor([0, 1, 0, 1]))
+    }
+    for metric in ROWS:
+        found = metric(2, **given).formula(lists, (1, 2), **metric(2, **given).arguments)
+        empty = [1.0, 1.0] if metric is trm.Missing else [nan, nan]
+        assert found[:, 0].tolist() == near(empty), metric
+        pairs = metric is trm.IntraListDiversity
+        assert found[:, 1].isnan().tolist() == [pairs, pairs], metric
+
+
+@pytest.mark.filterwarnings("ignore:no row to average over", "ignore:.*nan")
+def test_none_but_empty_lists():
+    """Of empty lists alone there is no value, but for the share of places that are missing."""
+    for metric in ALL:
+        made = metric(2, catalogue=CATALOGUE, **({"of": "categories"} if metric is trm.IntraListDiversity else {}))
+        made.update(ranking([[], []], [[], []]))
+        assert made.compute().item() == near(1.0 if metric is trm.Missing else nan), metric
+
+
+def test_an_unseen_item():
+    """It has popularity 0, is as novel as what one user had, and serendipitous for whom it is right."""
+    lists = ranking([[5]], [[0]], [[5]])
+    given = {"catalogue": CATALOGUE}
+    assert functional.average_popularity(lists, 1, **given) == 0
+    assert functional.popularity_lift(lists, 1, **given) == -1
+    assert functional.novelty(lists, 1, **given) == 3
+    assert functional.tail_share(lists, 1, **given) == 1
+    assert functional.serendipity(lists, 1, **given) == 1
+
+
+@pytest.mark.parametrize("history", [[[]], [[5]]])
+def test_a_history_that_says_nothing(history):
+    """Nothing to be calibrated with or lifted from; of an unpopular history, there is no ratio."""
+    lists = ranking([[0, 2]], history)
+    assert functional.popularity_lift(lists, 2, catalogue=CATALOGUE).isnan()
+    assert functional.calibration(lists, 2, catalogue=CATALOGUE).isnan().tolist() == [not history[0]]
+    assert functional.seen(lists, 2) == 0
+
+
+def test_histories_in_any_order():
+    """Ascending or not, repeated or not, padded anywhere: the same items."""
+    plain = ranking([[0, 2, 4]] * 4)
+    histories = tensor([[0, 3, 4, -1, -1], [4, 3, 0, -1, -1], [-1, 4, 4, 0, 3], [3, 0, 3, -7, 4]])
+    lists = replace(plain, lists=plain.lists._replace(history=histories))
+    for found in (
+        functional.popularity_lift(lists, 3, catalogue=CATALOGUE),
+        functional.calibration(lists, 3, catalogue=CATALOGUE),
+        functional.seen(lists, 3),
+    ):
+        assert found.tolist() == near(found[:1].tolist() * 4)
+    none = replace(plain, lists=plain.lists._replace(history=torch.zeros(4, 0, dtype=torch.int64)))
+    assert functional.seen(none, 3).tolist() == [0] * 4
+    assert functional.popularity_lift(none, 3, catalogue=CATALOGUE).isnan().all()
+    assert functional.calibration(none, 3, catalogue=CATALOGUE).isnan().all()
+
+
+def test_one_user_surprises_nobody():
+    """log2 of one user is 0, and without users there is no share: neither is divided by."""
+    for users, novelty in ((1, 0.0), (0, nan)):
+        catalogue = trm.Catalogue(2, popularity=tensor([users, 0]), num_users=users)
+        assert functional.novelty(ranking([[0]]), 1, catalogue=catalogue).tolist() == near([novelty])
+        assert functional.novelty(ranking([[0]]), 1, catalogue=catalogue, normalize=True).isnan()
+
+
+# ---------------------------------------------------------------------------------------------------------- properties
+
+
+@settings(max_examples=30, deadline=None)
+@given(worlds(), st.integers(1, 9))
+def test_bounds_hold(world, k):
+    """No value of a row is beyond what its class says, not by rounding either."""
+    lists = ranking(world["lists"], world["history"], world["relevant"])
+    for categories in ("codes", "shares"):
+        catalogue = catalogue_of(world, categories, embeddings=True)
+        for metric in ROWS:
+            for options in ({"of": "categories"}, {"of": "embeddings"}) if metric is trm.IntraListDiversity else ({},):
+                made = metric(k, catalogue=catalogue, **options)
+                low, high = made.bounds or (-1, math.inf)
+                found = made.formula(lists, k, **made.arguments)
+                assert ((found >= low) & (found <= high) | found.isnan()).all(), made
+
+
+def test_many_vectors_are_looked_at_in_pieces(monkeypatch):
+    """However many rows a piece holds, values are those of the rows alone."""
+    generator = torch.Generator().manual_seed(0)
+    lists = torch.rand(50, 30, generator=generator).argsort(1)[:, :7]
+    history = torch.rand(50, 30, generator=generator).argsort(1)[:, :9]
+    shares = torch.rand(30, 4, generator=generator, dtype=torch.float64)
+    embeddings = torch.randn(30, 5, generator=generator)
+    codes = torch.randint(40, (30,), generator=generator)
+    mixed = trm.Catalogue(30, categories=shares / shares.sum(1, keepdim=True), embeddings=embeddings)
+
+    def values():
+        made = ranking(lists.tolist(), history.tolist())
+        for catalogue in (mixed, trm.Catalogue(30, categories=codes)):
+            for of in ("categories", "embeddings") if catalogue is mixed else ("categories",):
+                yield functional.intra_list_diversity(made, (2, 7), catalogue=catalogue, of=of)
+            yield functional.category_share(made, (2, 7), catalogue=catalogue)
+            yield functional.calibration(made, (2, 7), catalogue=catalogue)
+
+    whole, sizes = torch.stack(list(values())), []
+    pieces = functional._pieces
+    monkeypatch.setattr(
+        functional, "_pieces", lambda rows, each, device: (sizes.append(each), pieces(rows, 2**18, device))[1]
+    )
+    assert torch.equal(torch.stack(list(values())), whole)
+    assert max(sizes) <= (7 + 9) * 5
+    assert [len(range(50)[some]) for some in pieces(50, 2**18, torch.device("cpu"))] == [8] * 6 + [2]
+    assert [len(range(50)[some]) for some in pieces(50, 2**40, torch.device("cpu"))] == [1] * 50
+
+
+@pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.__name__)
+def test_never_waits_for_a_device(metric):
+    """Every class takes scores, and its formula lists, on a device on which no value can be read."""
+    options = {"of": "embeddings"} if metric is trm.IntraListDiversity else {}
+    made = metric(3, catalogue=CATALOGUE, **options).to("meta")
+    scores = torch.zeros(4, 6, device="meta")
+    history = (
+        {"history": torch.zeros(4, 2, dtype=torch.int64, device="meta")}
+        if metric in ROWS and metric.reads_history
+        else {}
+    )
+    made.update(scores, torch.zeros(4, 2, dtype=torch.int64, device="meta"), **history)
+    if metric is trm.IntraListDiversity or metric is trm.Calibration:
+        shares = trm.Catalogue(6, categories=torch.full((6, 2), 0.5))
+        made = metric(3, catalogue=shares).to("meta")
+        made.update(scores, torch.zeros(4, 2, dtype=torch.int64, device="meta"), **history)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        scores.sum().item()
+
+
+# ----------------------------------------------------------------------------------------------------------- bad input
+
+LACKING = {
+    "popularity": (trm.AveragePopularity, trm.PopularityLift, trm.Novelty, trm.TailShare, trm.Serendipity),
+    "categories": (trm.IntraListDiversity, trm.CategoryShare, trm.Calibration),
+}
+
+
+@pytest.mark.parametrize("lacks", LACKING)
+def test_a_catalogue_without_what_is_read(lacks):
+    """The error comes when the metric is made, and names the argument."""
+    for metric in LACKING[lacks]:
+        with pytest.raises(
+            ValueError, match=re.escape(f"no {lacks}, which the metric reads: Catalogue(..., {lacks}=)")
+        ):
+            metric(3, catalogue=trm.Catalogue(6, num_users=3))
+    with pytest.raises(ValueError, match="no num_users"):
+        trm.Novelty(3, catalogue=trm.Catalogue(2, popularity=tensor([1, 2])))
+    with pytest.raises(ValueError, match="no embeddings"):
+        trm.IntraListDiversity(3, of="embeddings", catalogue=trm.Catalogue(2, categories=tensor([1, 2])))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            partial(trm.IntraListDiversity),
+            "has categories and embeddings: of='categories' or of='embeddings' says which",
+        ),
+        (
+            partial(trm.IntraListDiversity, of="genres"),
+            "of must be one of None, 'categories', 'embeddings', got 'genres'",
+        ),
+        (partial(trm.TailShare, head=80), "head must be a share between 0 and 1, such as 0.8, got 80"),
+        (partial(trm.Calibration, divergence="KL"), "divergence must be one of 'kl', 'js', got 'KL'"),
+        (partial(trm.Calibration, discount=True), "discount must be one of None, 'log2', got True"),
+    ],
+)
+def test_options_are_refused_when_the_metric_is_made(make, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make(3, catalogue=CATALOGUE)
+
+
+def test_what_needs_no_catalogue():
+    """Seen, Repeats and Missing read lists alone; all others say what they need."""
+    for metric in ALL:
+        if metric in (trm.Seen, trm.Repeats, trm.Missing):
+            assert metric(3).catalogue is None
+        else:
+            with pytest.raises(ValueError, match=f"{metric.__name__} needs a catalogue"):
+                metric(3)
+
+
+def test_labels_and_directions():
+    """Options that change a value stand in the label; where neither is better, nothing is said."""
+    labels = {
+        trm.Novelty(5, normalize=True, catalogue=CATALOGUE).label,
+        trm.TailShare(5, head=0.9, catalogue=CATALOGUE).label,
+        trm.IntraListDiversity(5, of="embeddings", catalogue=CATALOGUE).label,
+        trm.Calibration(5, divergence="js", discount="log2", catalogue=CATALOGUE).label,
+    }
+    assert labels == {
+        "Novelty-normalize@5",
+        "TailShare-head0_9@5",
+        "IntraListDiversity-embeddings@5",
+        "Calibration-js-log2@5",
+    }
+    better = {metric.__name__: metric.higher_is_better for metric in ALL}
+    assert [name for name, high in better.items() if high is None] == ["AveragePopularity", "PopularityLift", "Seen"]
+    low = ["Calibration", "ExposureGini", "Gini", "Missing", "Repeats"]
+    assert [name for name, high in better.items() if high is False] == low

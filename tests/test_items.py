@@ -1,0 +1,195 @@
+"""`Catalogue` against plain Python: what it holds, makes and refuses."""
+
+import copy
+import math
+import pickle
+import re
+
+import pytest
+import torch
+from torch import inf, nan, tensor
+
+import torchrecmetrics as trm
+from torchrecmetrics import Catalogue
+
+FOUR = tensor([5, 0, 2, 2])
+
+
+def test_knows_what_it_was_given(device):
+    """What is there is returned, what is not says how to give it."""
+    shares, vectors = torch.eye(4)[:, :2] + torch.tensor([[0, 0], [0, 0], [1, 0], [0.5, 0.5]]), torch.ones(4, 3)
+    catalogue = Catalogue(4, popularity=FOUR, num_users=5, categories=shares, embeddings=vectors.to(device))
+    assert (catalogue.num_items, catalogue.num_users, catalogue.num_categories) == (4, 5, 2)
+    assert catalogue.device == catalogue.popularity.device == catalogue.categories.device == vectors.to(device).device
+    assert torch.equal(catalogue.popularity.cpu(), FOUR)
+    assert torch.equal(catalogue.categories.cpu(), shares)
+    assert catalogue.known == ("popularity", "num_users", "categories", "embeddings")
+    assert repr(catalogue.on("cpu")) == "Catalogue(4 items, popularity, 5 users, 2 categories, embeddings of 3, cpu)"
+    bare = Catalogue(4, item_ids=["a", "b", "c", "d"])
+    assert bare.known == ()
+    assert repr(bare) == "Catalogue(4 items, item ids, cpu)"
+    for name in ("popularity", "num_users", "categories", "num_categories", "embeddings"):
+        with pytest.raises(ValueError, match=rf"has no {name[-10:]}.*: Catalogue\(\.\.\., {name[-10:]}=\) or"):
+            getattr(bare, name)
+    for table in ("self_information", "popularity_rank", "total_popularity", "inverse_lengths"):
+        with pytest.raises(ValueError, match="the catalogue has no"):
+            getattr(bare, table)
+
+
+def test_from_interactions():
+    """Popularity counts interactions, users are those who have any, ids and history are kept."""
+    train = trm.Interactions.from_columns(["x", "x", "z"], ["b", "d", "b"], user_ids=list("xyz"), item_ids=list("abcd"))
+    catalogue = Catalogue.from_interactions(train, categories=tensor([1, 1, 0, 7]))
+    assert catalogue.popularity.tolist() == [0, 2, 0, 1]
+    assert (catalogue.num_users, catalogue.num_categories, catalogue.item_ids) == (2, 8, train.item_ids)
+    assert catalogue.interactions is train
+    assert Catalogue(4).interactions is None
+    log = trm.Log.from_frame({"user": [1, 2], "item": [3, 4], "time": [0, 1]})
+    with pytest.raises(TypeError, match=re.escape("made from Interactions, got Log: pass train.to_interactions()")):
+        Catalogue.from_interactions(log)
+
+
+def test_tables(device):
+    """Information, places in the popularity order, heads, and lengths, worked out by hand."""
+    catalogue = Catalogue(
+        4, popularity=FOUR.to(device), num_users=8, embeddings=tensor([[3.0, 4], [0, 0], [1, 0], [0, -2]])
+    )
+    catalogue = catalogue.on(device)
+    assert catalogue.self_information.tolist() == pytest.approx([math.log2(8 / 5), 3, 2, 2])
+    assert catalogue.popularity_rank.tolist() == [1, 5, 2, 2]
+    assert catalogue.total_popularity == 9
+    assert catalogue.inverse_lengths.tolist() == [0.2, 0, 1, 0.5]
+    assert catalogue.inverse_lengths.dtype == torch.float64
+    # of 9 interactions item 0 has 5 and the next 2 each; of equals the lower id is in the head
+    assert catalogue.tail(0.5).tolist() == [False, True, True, True]
+    assert catalogue.tail(0.7).tolist() == [False, True, False, True]
+    assert catalogue.tail(0.8).tolist() == [False, True, False, False]
+    assert catalogue.tail(0.8) is catalogue.tail(0.8)
+    assert catalogue.self_information is catalogue.self_information
+
+
+def test_head_is_exact_at_its_border():
+    """0.07 * 100 is 7.000000000000001, and 7 of 100 hold 7 %."""
+    catalogue = Catalogue(100, popularity=torch.ones(100))
+    assert catalogue.tail(0.07).sum() == 93
+
+
+@pytest.mark.parametrize("head", [0, 1, 1.2, True, "most", None])
+def test_head_is_a_share(head):
+    with pytest.raises(ValueError, match="head must be a share between 0 and 1"):
+        Catalogue(4, popularity=FOUR).tail(head)
+
+
+@pytest.mark.parametrize("popularity", [torch.zeros(3), torch.zeros(3, dtype=torch.int64)])
+def test_nothing_was_learned_from(popularity):
+    """Without interactions all items are tail, behind all others; without users nobody is surprised."""
+    catalogue = Catalogue(3, popularity=popularity, num_users=0)
+    assert catalogue.tail(0.8).all()
+    assert catalogue.popularity_rank.tolist() == [4, 4, 4]
+    assert catalogue.self_information.isnan().all()
+    assert Catalogue(0, categories=tensor([], dtype=torch.int64)).num_categories == 0
+
+
+def test_one_copy_for_each_device():
+    """`on` makes a catalogue once, whatever it is asked of; tables follow the device."""
+    train = trm.Interactions.from_columns([0, 1], [1, 2], num_items=3)
+    catalogue = Catalogue.from_interactions(train, embeddings=torch.ones(3, 2, dtype=torch.bfloat16))
+    meta = catalogue.on("meta")
+    assert catalogue.on("cpu") is catalogue
+    assert meta is catalogue.on(torch.device("meta"))
+    assert meta.on("cpu") is catalogue
+    assert (meta.num_users, meta.interactions, meta.embeddings.dtype) == (2, train, torch.bfloat16)
+    tables = meta.self_information, meta.popularity_rank, meta.tail(0.8), meta.inverse_lengths, meta.total_popularity
+    assert {each.device.type for each in (*tables, meta.popularity, meta.embeddings)} == {"meta"}
+    assert catalogue.tail(0.8).device.type == "cpu"
+
+
+def test_copies_and_files():
+    """A deep copy is the catalogue itself; what is pickled leaves tables and copies behind."""
+    catalogue = Catalogue(4, popularity=FOUR, num_users=5, item_ids=[4, 5, 6, 7])
+    catalogue.on("meta")
+    assert catalogue.tail(0.5).sum() == 3
+    assert copy.deepcopy([catalogue])[0] is catalogue
+    loaded = pickle.loads(pickle.dumps(catalogue))
+    assert loaded != catalogue
+    assert set(vars(loaded)) < set(vars(catalogue))
+    assert loaded.on("cpu") is loaded
+    assert (loaded.num_users, loaded.item_ids, repr(loaded)) == (5, catalogue.item_ids, repr(catalogue))
+    assert torch.equal(loaded.tail(0.5), catalogue.tail(0.5))
+
+
+def test_gradients_stay_where_they_are():
+    assert not Catalogue(2, embeddings=torch.nn.Parameter(torch.ones(2, 2))).embeddings.requires_grad
+
+
+BAD = {
+    "half": (TypeError, "num_items must be a whole number", 2.5, {}),
+    "less": (ValueError, "num_items must be a whole number >= 0", -1, {}),
+    "users": (ValueError, "num_users must be a whole number >= 0, got -2", 4, {"num_users": -2}),
+    "list": (
+        TypeError,
+        "popularity must be a tensor, got list: torch.as_tensor(popularity)",
+        2,
+        {"popularity": [1, 2]},
+    ),
+    "bool": (TypeError, "popularity must hold numbers, got a torch.bool", 2, {"popularity": tensor([True, False])}),
+    "long": (ValueError, "popularity must be [3], one number an item, got shape [4]", 3, {"popularity": FOUR}),
+    "negative": (ValueError, ">= 0 and finite, item 1 has -1", 2, {"popularity": tensor([1, -1])}),
+    "nan": (ValueError, ">= 0 and finite, item 0 has nan", 2, {"popularity": tensor([nan, 1])}),
+    "inf": (ValueError, ">= 0 and finite, item 1 has inf", 2, {"popularity": tensor([1, inf])}),
+    "events": (ValueError, "num_users=4 users once an item, but item 0 has 5", 4, {"popularity": FOUR, "num_users": 4}),
+    "code": (
+        ValueError,
+        "codes >= 0, item 1 has -1: items of which nothing is known",
+        2,
+        {"categories": tensor([0, -1])},
+    ),
+    "codes": (ValueError, "categories must be [3], one code an item, got shape [4]", 3, {"categories": FOUR}),
+    "matrix": (ValueError, "a 0/1 matrix becomes shares by", 2, {"categories": torch.eye(2).long()}),
+    "mask": (
+        TypeError,
+        "shape [2, 2]: the shares of an item with several are",
+        2,
+        {"categories": torch.eye(2) > 0},
+    ),
+    "shares": (ValueError, "[2, C], the shares of each item, got shape [2]", 2, {"categories": torch.ones(2)}),
+    "none": (ValueError, "[2, C], the shares of each item, got shape [2, 0]", 2, {"categories": torch.ones(2, 0)}),
+    "sums": (
+        ValueError,
+        "sum to 1 (within 1e-6) for each item, those of item 1",
+        2,
+        {"categories": torch.tensor([[1, 0], [1, 1.0]])},
+    ),
+    "empty": (
+        ValueError,
+        "items of which nothing is known have a category",
+        2,
+        {"categories": torch.tensor([[1, 0], [0, 0.0]])},
+    ),
+    "signs": (ValueError, "those of item 0 are [2.0, -1.0]", 1, {"categories": torch.tensor([[2.0, -1]])}),
+    "nans": (ValueError, "those of item 0 are [nan, 1.0]", 1, {"categories": torch.tensor([[nan, 1]])}),
+    "numbers": (TypeError, "embeddings must be float64, float32", 2, {"embeddings": torch.eye(2).long()}),
+    "flat": (ValueError, "embeddings must be [2, d], one row an item, got shape [2]", 2, {"embeddings": torch.ones(2)}),
+    "infinite": (
+        ValueError,
+        "embeddings must be finite, that of item 1",
+        2,
+        {"embeddings": torch.tensor([[1.0], [-inf]])},
+    ),
+    "sparse": (TypeError, "embeddings is sparse", 2, {"embeddings": torch.eye(2).to_sparse()}),
+    "ids": (ValueError, "item_ids holds 2 ids, but there are 3 items", 3, {"item_ids": ["a", "b"]}),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(name):
+    """What cannot be meant is refused where it is given, with what was given."""
+    error, message, num_items, given = BAD[name]
+    with pytest.raises(error, match=re.escape(message)):
+        Catalogue(num_items, **given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_thirds_are_shares(dtype):
+    """Rows need not sum to 1 more closely than their numbers can."""
+    assert Catalogue(1, categories=torch.full((1, 3), 1 / 3, dtype=dtype)).categories.dtype == dtype

@@ -1,0 +1,494 @@
+"""The formulas beyond accuracy: of the list of each row, and of how many lists each item stands in.
+
+Those of rows map a `Ranking` to one value a row: [B] for one cut-off, [K, B] for several. A row's list is the items in
+its first `k` places, l <= k of them; where nothing can be said, of an empty list most often, the value is NaN. Those of
+all lists map a `Histogram` to one number: c_i is the number of lists with item i, S the sum of all c_i, I the number of
+items.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import constant, counting, float_dtype, running_sums, search
+from torchrecmetrics.checks import check_choice, check_cutoffs
+from torchrecmetrics.functional import Cutoffs
+from torchrecmetrics.items import Catalogue
+from torchrecmetrics.ranking import Ranking, derived
+
+if TYPE_CHECKING:
+    from torchrecmetrics.beyond.histograms import Histogram
+
+Likeness: TypeAlias = Literal["categories", "embeddings"]
+"""What two items are alike in: their categories, or the directions of their embeddings."""
+Divergence: TypeAlias = Literal["kl", "js"]
+"""How far two distributions are apart: Kullback-Leibler of the smoothed one, or Jensen-Shannon; natural logarithms."""
+Discount: TypeAlias = Literal["log2"]
+"""What a place counts: 1 / log2(1 + place)."""
+
+__all__ = [
+    "average_popularity",
+    "calibration",
+    "category_share",
+    "coverage",
+    "entropy",
+    "exposure_gini",
+    "gini",
+    "intra_list_diversity",
+    "missing",
+    "novelty",
+    "personalization",
+    "popularity_lift",
+    "repeats",
+    "seen",
+    "serendipity",
+    "tail_share",
+]
+
+# ------------------------------------------------------------------------------------------------- of the list of a row
+
+
+def average_popularity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bool = False) -> Tensor:
+    """Mean popularity of the list; `normalize`: as a share of all interactions.
+
+    Returns float [B] for one cut-off, [K, B] for K of them; >= 0, NaN for an empty list. Also called ARP, average
+    recommendation popularity. Source: Yin et al., Challenging the long tail recommendation, 2012.
+    """
+    catalogue = _on(ranking, catalogue)
+    found = _mean(ranking, k, _popularity(ranking, catalogue))
+    return found / catalogue.total_popularity if normalize else found
+
+
+def popularity_lift(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor:
+    """Mean popularity of the list over that of the row's history, less 1: 0.5 is half as popular again.
+
+    Returns float [B] for one cut-off, [K, B] for K of them; >= -1, NaN for an empty list, and where the history holds
+    nothing or nothing popular. Source: Abdollahpouri et al., The unfairness of popularity bias in recommendation, 2019
+    (there of the means over groups of users).
+    """
+    catalogue = _on(ranking, catalogue)
+    return _mean(ranking, k, _popularity(ranking, catalogue)) / _usual_popularity(ranking, catalogue) - 1
+
+
+def novelty(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bool = False) -> Tensor:
+    """Mean of -log2(users of the item / all users), an item that nobody had counting as that of one user.
+
+    `normalize`: over log2(all users), 1 for what one user had. Returns float [B] for one cut-off, [K, B] for K of them;
+    0 to log2(all users), NaN for an empty list. Also called self-information, surprisal, mean inverse user frequency.
+    Source: Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems, 2010.
+    """
+    catalogue = _on(ranking, catalogue)
+    found = _mean(ranking, k, _of_items(ranking, catalogue.self_information))
+    if normalize:
+        found = found / (math.log2(catalogue.num_users) if catalogue.num_users > 1 else math.nan)
+    return found
+
+
+def tail_share(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, head: float = 0.8) -> Tensor:
+    """Share of the list outside the head: the fewest items that hold this share of all interactions.
+
+    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list. Also called APLT, average
+    percentage of long-tail items. Source: Abdollahpouri et al., Managing popularity bias in recommender systems with
+    personalized re-ranking, 2019.
+    """
+    return _mean(ranking, k, _of_items(ranking, _on(ranking, catalogue).tail(head)))
+
+
+def intra_list_diversity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, of: Likeness | None = None) -> Tensor:
+    """1 - the mean over pairs of items in the list of how alike they are.
+
+    Two items are alike by 1 if they have the same category and else by 0, by the product of their shares of categories,
+    or by the cosine of their embeddings. No pair is looked at: what an item adds is its product with the sum of those
+    before it. `of`: which of the two, where the catalogue has both. Returns float [B] for one cut-off, [K, B] for K of
+    them; 0 to 1, with embeddings to 2; NaN for fewer than two items. Also called ILD, 1 - intra-list similarity.
+    Source: Ziegler et al., Improving recommendation lists through topic diversification, 2005.
+    """
+    length = _length(ranking, k)
+    alike = 2 * _sum(ranking, k, _alike_before(ranking, _on(ranking, catalogue), _likeness(catalogue, of)))
+    return (1 - alike / (length * (length - 1))).clamp(min=0)
+
+
+def category_share(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor:
+    """Distinct categories in the list / its length.
+
+    Returns float [B] for one cut-off, [K, B] for K of them; above 0, and to 1 where an item has one category; NaN for
+    an empty list. Also called categorical diversity.
+    """
+    return _mean(ranking, k, _new_categories(ranking, _on(ranking, catalogue)))
+
+
+def serendipity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor:
+    """Mean over places of max(p - p', 0) where the item is relevant, else 0.
+
+    p = (I + 1 - place) / I is how likely its place makes the item; p' is the same of its place in the order of
+    popularity, where equals share one, and 0 for what nobody had. Returns float [B] for one cut-off, [K, B] for K of
+    them; 0 to 1, NaN for an empty list. Source: RecTools 0.19, whose code divides by the length of the list.
+    """
+    return _mean(ranking, k, _serendipities(ranking, _on(ranking, catalogue)))
+
+
+def calibration(
+    ranking: Ranking,
+    k: Cutoffs,
+    *,
+    catalogue: Catalogue,
+    divergence: Divergence = "kl",
+    discount: Discount | None = None,
+) -> Tensor:
+    """How far the categories of the list, q, are from those of the row's history, p.
+
+    "kl": sum of p ln(p / q') with q' = 0.99 q + 0.01 p; "js": half of KL from their middle, of p and of q. `discount`:
+    places of the list count 1 / log2(1 + place) in q. Returns float [B] for one cut-off, [K, B] for K of them; 0 to
+    ln 100 or ln 2, NaN for an empty list or history. Also called miscalibration. Source: Steck, Calibrated
+    recommendations, 2018.
+    """
+    check_choice("divergence", divergence, ("kl", "js"))
+    check_choice("discount", discount, (None, "log2"))
+    catalogue = _on(ranking, catalogue)
+    cut = check_cutoffs(k)
+    several = cut if isinstance(cut, tuple) else (cut,)
+    pieces = [_apart(p, q, divergence) for p, q in _distributions(ranking, catalogue, several, discount)]
+    found = torch.cat(pieces, 1)
+    return found if isinstance(cut, tuple) else found[0]
+
+
+def seen(ranking: Ranking, k: Cutoffs) -> Tensor:
+    """Share of the list that stands in the row's history.
+
+    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list.
+    """
+    return _mean(ranking, k, _among(ranking.items, _history(ranking)))
+
+
+def repeats(ranking: Ranking, k: Cutoffs) -> Tensor:
+    """Share of the first `k` entries of the list, as it was handed in, that hold an item which stands before them.
+
+    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list.
+    """
+    dtype = float_dtype(ranking.items.device)
+    entries, repeated = ranking.entries.cumsum(1), ranking.repeated.to(dtype)
+    length = _limited(ranking, entries[:, -1], k)
+    last = search(entries, length.T.contiguous() if length.dim() == 2 else length[:, None])
+    found = torch.nn.functional.pad(running_sums(repeated), (1, 0)).gather(1, (last + 1).clamp(max=entries.shape[1]))
+    return found.T / length if length.dim() == 2 else found[:, 0] / length
+
+
+def missing(ranking: Ranking, k: Cutoffs) -> Tensor:
+    """1 - l / k: share of the first `k` places that hold no item.
+
+    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, and 1 for an empty list.
+    """
+    return 1 - _length(ranking, k) / ranking.cutoffs(k)
+
+
+# ----------------------------------------------------------------------------------------------------- of all the lists
+
+
+def coverage(histogram: Histogram, k: int) -> Tensor:
+    """Share of all items that stand in the first `k` places of a list: #{c_i > 0} / I.
+
+    Returns float, scalar; above 0 and to 1, NaN if no list holds an item. Also called catalogue coverage, aggregate
+    diversity (as a number). Source: Ge, Delgado-Battenfeld & Jannach, Beyond accuracy, 2010.
+    """
+    counts = histogram.counts
+    found = (counts > 0).sum().to(float_dtype(counts.device))
+    return (found / counts.shape[0]).masked_fill(found == 0, torch.nan)
+
+
+def gini(histogram: Histogram, k: int) -> Tensor:
+    """Gini coefficient of c, in ascending order: sum of (2 j - I - 1) c_(j) / (I S).
+
+    Returns float, scalar; 0 where all items stand in as many lists, (I - 1) / I where one stands in all; NaN if no list
+    holds an item. Source: Fleder & Hosanagar, Blockbuster culture's next rise or fall, 2009.
+    """
+    return _gini(histogram.ascending)
+
+
+def entropy(histogram: Histogram, k: int) -> Tensor:
+    """Entropy of the items' shares of all entries: -sum of p log2 p with p = c_i / S.
+
+    Returns float, scalar; 0 to log2 I bits, NaN if no list holds an item. Also called Shannon entropy. Source: Szlávik,
+    Kowalczyk & Schut, Diversity measurement of recommender systems under different user choice models, 2011.
+    """
+    shares = histogram.counts.to(float_dtype(histogram.counts.device)) / histogram.total
+    nats: Tensor = torch.special.entr(shares).sum()
+    return nats / math.log(2)
+
+
+def personalization(histogram: Histogram, k: int) -> Tensor:
+    """1 - items that two lists share, over those they could share, both summed over all pairs of lists.
+
+    Item i is shared by c_i (c_i - 1) / 2 pairs; lists of a and b items could share min(a, b), which is one for each
+    length that both reach. Returns float, scalar; 0 to 1, NaN for fewer than two lists that hold an item. Also called
+    inter-list diversity. Source: Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems,
+    2010 (there the mean over pairs of lists of one length).
+    """
+    dtype = float_dtype(histogram.counts.device)
+    counts = histogram.counts.to(dtype)
+    reached = histogram.lengths[1:].flip(0).cumsum(0).to(dtype)  # lists of at least k, k - 1, ..., 1 items
+    return 1 - (counts * (counts - 1)).sum() / (reached * (reached - 1)).sum()
+
+
+def exposure_gini(histogram: Histogram, k: int) -> Tensor:
+    """Gini coefficient of the items' exposure, the sum of 1 / log2(1 + place) over the lists in which they stand.
+
+    Returns float, scalar; as `gini`. Source: Diaz et al., Evaluating stochastic rankings with expected exposure, 2020
+    (the exposure); LensKit (its Gini).
+    """
+    assert histogram.exposure is not None
+    return _gini(histogram.exposure.sort().values)
+
+
+def _gini(ascending: Tensor) -> Tensor:
+    dtype, items = float_dtype(ascending.device), ascending.shape[0]
+    place = torch.arange(1 - items, items, 2, dtype=dtype, device=ascending.device)  # 2 j - I - 1
+    values = ascending.to(dtype)
+    return ((place * values).sum() / (items * values.sum())).clamp(min=0)
+
+
+# ------------------------------------------------------------------------------------ what row formulas have in common
+
+
+def _on(ranking: Ranking, catalogue: Catalogue) -> Catalogue:
+    return catalogue.on(ranking.items.device)
+
+
+@derived
+def _lengths(ranking: Ranking) -> Tensor:
+    """Items of each list, however long, int64 [B]."""
+    return (ranking.items >= 0).sum(1)
+
+
+def _length(ranking: Ranking, k: Cutoffs) -> Tensor:
+    """l, float [B] or [K, B]."""
+    return _limited(ranking, _lengths(ranking), k).to(float_dtype(ranking.items.device))
+
+
+def _limited(ranking: Ranking, length: Tensor, k: Cutoffs) -> Tensor:
+    limited: Tensor = length.clamp(max=ranking.cutoffs(k))
+    return limited
+
+
+def _of_items(ranking: Ranking, table: Tensor) -> Tensor:
+    """Look the items up in a table [I], float [B, D]; 0 where there is none."""
+    items = ranking.items
+    found = table[items.clamp(min=0)].to(float_dtype(items.device))
+    return found.masked_fill(items < 0, 0)
+
+
+def _sum(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
+    """Sum of values [B, D] over the first `k` places, [B] or [K, B]."""
+    k, last = check_cutoffs(k), values.shape[1] - 1
+    sums = running_sums(values.to(float_dtype(values.device)))
+    if isinstance(k, int):
+        return sums[:, min(k - 1, last)]
+    return torch.stack([sums[:, min(one - 1, last)] for one in k])
+
+
+def _mean(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
+    """Mean over the list of values [B, D] that are 0 behind its end, [B] or [K, B]."""
+    return _sum(ranking, k, values) / _length(ranking, k)
+
+
+@derived
+def _popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
+    return _of_items(ranking, catalogue.popularity)
+
+
+@derived
+def _history(ranking: Ranking) -> Tensor:
+    """Sort what the row's user had, with `_NO_ITEM` behind it, int64 [B, H]; an item may stand there twice."""
+    history = ranking.history
+    history = history.masked_fill(history < 0, _NO_ITEM)
+    if history.device.type == "cpu":  # a look is free here, and from `Interactions` it comes ascending
+        later, earlier = history[:, 1:], history[:, :-1]
+        if bool((later >= earlier).all()):
+            return history
+    return history.sort(1).values
+
+
+_NO_ITEM = 2**62
+
+
+@derived
+def _had(ranking: Ranking) -> Tensor:
+    """Which entries of `_history` hold an item for the first time, bool [B, H]."""
+    history = _history(ranking)
+    had = history < _NO_ITEM
+    had[:, 1:] &= history[:, 1:] != history[:, :-1]
+    return had
+
+
+@derived
+def _usual_popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
+    """Mean popularity of the history, float [B]; NaN if it is 0 or there is none."""
+    had = _had(ranking)
+    popularity = catalogue.popularity[_history(ranking).where(had, 0)]
+    mean = popularity.to(float_dtype(had.device)).masked_fill(~had, 0).sum(1) / had.sum(1)
+    return mean.masked_fill(mean == 0, torch.nan)
+
+
+def _among(items: Tensor, ascending: Tensor) -> Tensor:
+    """Which items >= 0 are among ids of their row, bool [B, D]."""
+    if not ascending.shape[1]:
+        return torch.zeros_like(items, dtype=torch.bool)
+    nearest = search(ascending, items).clamp(max=ascending.shape[1] - 1)
+    return (ascending.gather(1, nearest) == items) & (items >= 0)
+
+
+@derived
+def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
+    """max(p - p', 0) of each place, 0 where the item is not relevant, float [B, D]."""
+    items, size = ranking.items, max(catalogue.num_items, 1)
+    place = counting(items.shape[1], float_dtype(items.device), items.device)
+    usual = _of_items(ranking, catalogue.popularity_rank)
+    relevant = _among(items, ranking.relevant_items.sort(1).values)
+    # (I + 1 - place) / I - (I + 1 - usual place) / I
+    return ((usual - place) / size).clamp(min=0).masked_fill(~relevant, 0)
+
+
+# ----------------------------------------------------------------------------------------- what items have in common
+
+
+def _likeness(catalogue: Catalogue, of: Likeness | None) -> Likeness:
+    """Say what items are alike in."""
+    check_choice("of", of, (None, "categories", "embeddings"))
+    if of is not None:
+        return of
+    if {"categories", "embeddings"} <= set(catalogue.known):
+        raise ValueError("the catalogue has categories and embeddings: of='categories' or of='embeddings' says which")
+    return "embeddings" if "embeddings" in catalogue.known else "categories"
+
+
+@derived
+def _alike_before(ranking: Ranking, catalogue: Catalogue, of: Likeness) -> Tensor:
+    """How alike each item is to those before it, in sum: float [B, D]."""
+    if of == "categories" and catalogue.categories.dim() == 1:
+        return _same_before(ranking, catalogue).to(float_dtype(ranking.items.device))
+    table = catalogue.categories if of == "categories" else catalogue.embeddings
+    scale = None if of == "categories" else catalogue.inverse_lengths
+    return _by_pieces(ranking.items, table, _products, scale)
+
+
+def _products(vectors: Tensor) -> Tensor:
+    """Product of each with the sum of those before it: [b, C, D] -> [b, D]."""
+    return (vectors * (_running(vectors) - vectors)).sum(1)
+
+
+@derived
+def _same_before(ranking: Ranking, catalogue: Catalogue) -> Tensor:
+    """How many items before each have its category code, int64 [B, D]; 0 where there is none."""
+    items = ranking.items
+    codes, order = catalogue.categories[items.clamp(min=0)].where(items >= 0, -1).sort(dim=1, stable=True)
+    place = torch.arange(items.shape[1], device=items.device)
+    return torch.empty_like(items).scatter(1, order, place - _starts(codes)).masked_fill(items < 0, 0)
+
+
+def _starts(ascending: Tensor) -> Tensor:
+    """For each entry where the run of equal ones in its row begins, int64 [B, W]."""
+    begins = torch.ones_like(ascending, dtype=torch.bool)
+    begins[:, 1:] = ascending[:, 1:] != ascending[:, :-1]
+    place = torch.arange(ascending.shape[1], device=ascending.device)
+    return place.where(begins, 0).cummax(1).values
+
+
+@derived
+def _new_categories(ranking: Ranking, catalogue: Catalogue) -> Tensor:
+    """How many categories each item has that none before it had, [B, D]."""
+    if catalogue.categories.dim() == 1:
+        return (_same_before(ranking, catalogue) == 0) & (ranking.items >= 0)
+    return _by_pieces(ranking.items, catalogue.categories, _first_times)
+
+
+def _first_times(shares: Tensor) -> Tensor:
+    """How many rows of [b, C, D] are above 0 for the first time at each place: [b, D]."""
+    has = (shares > 0).to(shares.dtype)
+    return (has * (_running(has) == 1)).sum(1)
+
+
+def _running(vectors: Tensor) -> Tensor:
+    """Add up along the last dimension of [b, C, D]."""
+    return running_sums(vectors.flatten(0, 1)).view(vectors.shape)
+
+
+def _pieces(rows: int, each: int, device: torch.device) -> Iterator[slice]:
+    """Cut rows into slices of at most 2^21 numbers (2^24 off the CPU), `each` of them a row; one slice at least."""
+    size = max(1, 2 ** (21 if device.type == "cpu" else 24) // max(each, 1))
+    for first in range(0, max(rows, 1), size):
+        yield slice(first, first + size)
+
+
+def _vectors(items: Tensor, table: Tensor, scale: Tensor | None = None) -> Tensor:
+    """Rows of a table [I, C] for items [b, D], times a number each, beside one another: float [b, C, D]; 0 for none."""
+    known, dtype = items.clamp(min=0), float_dtype(items.device)
+    there = (items >= 0).to(dtype) if scale is None else scale[known].masked_fill(items < 0, 0)
+    return (table[known].to(dtype) * there[..., None]).transpose(1, 2)
+
+
+def _by_pieces(
+    items: Tensor, table: Tensor, function: Callable[[Tensor], Tensor], scale: Tensor | None = None
+) -> Tensor:
+    """Apply a function to `_vectors`, some rows at a time, whose number is bounded."""
+    each = items.shape[1] * table.shape[1]
+    pieces = _pieces(len(items), each, items.device)
+    return torch.cat([function(_vectors(items[some], table, scale)) for some in pieces])
+
+
+def _distributions(
+    ranking: Ranking, catalogue: Catalogue, k: Sequence[int], discount: Discount | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Categories of history, p [b, C], and list, q [K, b, C], some rows at a time; NaN where there is none."""
+    items, device = ranking.items, ranking.items.device
+    history, had = _history(ranking), _had(ranking)
+    history = history.where(had, -1)
+    dtype = float_dtype(device)
+    weights = (items >= 0).to(dtype)
+    if discount:
+        weights = weights * _log2_discounts(items.shape[1], dtype, device)
+    length = _sum(ranking, tuple(k), weights)[..., None]
+    width, depth = items.shape[1] + history.shape[1], items.shape[1]
+    shares = catalogue.categories.dim() == 2
+    each = width * catalogue.num_categories if shares else len(k) * min(width, catalogue.num_categories)
+    for some in _pieces(len(items), each, device):
+        its, usual, weight = items[some], history[some], weights[some]
+        if shares:
+            p = _vectors(usual, catalogue.categories).sum(2)
+            running = _running(_vectors(its, catalogue.categories) * weight[:, None])
+            q = torch.stack([running[..., min(one, depth) - 1] for one in k])
+        else:
+            codes = catalogue.categories[torch.cat([its, usual], 1).clamp(min=0)]
+            slots, columns = _slots(codes, catalogue.num_categories)
+            table = weight.new_zeros(len(its), columns)
+            p = table.scatter_add(1, slots[:, depth:], (usual >= 0).to(dtype))
+            q = torch.stack([table.scatter_add(1, slots[:, : min(one, depth)], weight[:, :one]) for one in k])
+        yield p / had[some].sum(1, keepdim=True), q / length[:, some]
+
+
+def _slots(codes: Tensor, categories: int) -> tuple[Tensor, int]:
+    """Where the categories of codes [b, W] stand in a table, int64 [b, W], and its width: of W, if they are more."""
+    if categories <= codes.shape[1]:
+        return codes, categories
+    ascending, order = codes.sort(1)
+    return torch.empty_like(order).scatter(1, order, _starts(ascending)), codes.shape[1]
+
+
+@constant
+def _log2_discounts(places: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.log2(1 + counting(places, dtype, device)).reciprocal()
+
+
+def _apart(p: Tensor, q: Tensor, divergence: Divergence) -> Tensor:
+    """How far q [K, b, C] is from p [b, C], [K, b]."""
+    if divergence == "kl":
+        return _kl(p, 0.99 * q + 0.01 * p).clamp(min=0)
+    middle = (p + q) / 2
+    return ((_kl(p, middle) + _kl(q, middle)) / 2).clamp(min=0)
+
+
+def _kl(p: Tensor, q: Tensor) -> Tensor:
+    return (torch.xlogy(p, p) - torch.xlogy(p, q)).sum(-1)

@@ -1,0 +1,559 @@
+"""The metrics beyond accuracy: each a formula of `beyond.functional`, and what is said about it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar
+
+from torchrecmetrics.beyond import functional
+from torchrecmetrics.beyond.functional import Discount, Divergence, Likeness
+from torchrecmetrics.beyond.histograms import HistogramMetric
+from torchrecmetrics.beyond.lists import ListMetric
+from torchrecmetrics.options import Formula, MetricOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = [
+    "AveragePopularity",
+    "Calibration",
+    "CategoryShare",
+    "Coverage",
+    "Entropy",
+    "ExposureGini",
+    "Gini",
+    "IntraListDiversity",
+    "Missing",
+    "Novelty",
+    "Personalization",
+    "PopularityLift",
+    "Repeats",
+    "Seen",
+    "Serendipity",
+    "TailShare",
+]
+
+# ------------------------------------------------------------------------------------------------- of the list of a row
+
+
+class AveragePopularity(ListMetric):
+    """Average popularity at k: mean over rows of the mean popularity of the items in the first `k` places.
+
+    From 0 on; fewer than `k` items: the mean of those there are; none: the row is left out. Neither high nor low is
+    better.
+
+    Also called ARP, average recommendation popularity: PyG's LinkPredAveragePopularity and RecTools' AvgRecPopularity
+    give the same number; RecBole's AveragePopularity, too. Source: Yin et al., Challenging the long tail
+    recommendation, 2012.
+
+    Args:
+        k: cut-off, >= 1.
+        normalize: as a share of all interactions (RecTools).
+        options: `catalogue`, which must have the popularity, and keywords of every metric, see `RankingMetric`, as for
+            methods and counts.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> catalogue = trm.Catalogue(3, popularity=torch.tensor([9, 1, 3]))
+        >>> metric = trm.AveragePopularity(2, catalogue=catalogue)
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]))
+        >>> metric.compute()  # (1 + 3) / 2
+        tensor(2., dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.average_popularity)
+    many_cutoffs = True
+    higher_is_better = None
+
+    def __init__(self, k: int, *, normalize: bool = False, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, normalize=normalize, **options)
+
+
+class PopularityLift(ListMetric):
+    """Popularity lift at k: mean over rows of the list's mean popularity over that of the row's history, less 1.
+
+    From -1 on; 0 where the list is as popular as what the user had, 0.5 where it is half as popular again. An empty
+    list, an empty history, and one that holds nothing popular: the row is left out. An item that stands in the history
+    twice counts once.
+
+    Source: Abdollahpouri et al., The unfairness of popularity bias in recommendation, 2019, where it is a ratio of the
+    means over a group of users; here it is the mean of each user's ratio.
+
+    Args:
+        k: cut-off, >= 1.
+        options: `catalogue`, which must have the popularity, and keywords of every metric, see `RankingMetric`, as for
+            methods and counts. The history comes with each batch, or from `Catalogue.from_interactions(train)`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> catalogue = trm.Catalogue(3, popularity=torch.tensor([9, 1, 3]))
+        >>> metric = trm.PopularityLift(1, catalogue=catalogue)
+        >>> metric.update(torch.tensor([[0.9, 0.1, 0.5]]), history=torch.tensor([[1, 2]]))
+        >>> metric.compute()  # 9 / 2 - 1
+        tensor(3.5000, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.popularity_lift)
+    many_cutoffs = True
+    higher_is_better = None
+    reads_history: ClassVar[bool] = True
+
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, **options)
+
+
+class Novelty(ListMetric):
+    """Novelty at k: mean over rows of the mean of -log2(users of the item / all users) in the first `k` places.
+
+    Range 0 to log2(all users) bits; an item that nobody had counts as that of one user. Fewer than `k` items: the mean
+    of those there are; none: the row is left out.
+
+    Also called self-information, mean inverse user frequency: RecTools' MeanInvUserFreq is the same number; RePlay's
+    Surprisal that of `normalize=True` where lists are full (it divides by k). RePlay's Novelty is 1 - `Seen`. Source:
+    Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems, 2010.
+
+    Args:
+        k: cut-off, >= 1.
+        normalize: over log2(all users): 0 to 1.
+        options: `catalogue`, which must have the popularity and the number of users, and keywords of every metric, see
+            `RankingMetric`, as for methods and counts.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> catalogue = trm.Catalogue(3, popularity=torch.tensor([8, 1, 2]), num_users=8)
+        >>> metric = trm.Novelty(2, catalogue=catalogue)
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]))
+        >>> metric.compute()  # (log2(8 / 1) + log2(8 / 2)) / 2
+        tensor(2.5000, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.novelty)
+    many_cutoffs = True
+
+    def __init__(self, k: int, *, normalize: bool = False, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, normalize=normalize, **options)
+
+
+class TailShare(ListMetric):
+    """Tail share at k: mean over rows of the share of the list that is outside the head of the catalogue.
+
+    The head is the fewest items that hold `head` of all interactions; of equally popular items at its border the lower
+    ids are in it. Range 0 to 1; fewer than `k` items: of those there are; none: the row is left out.
+
+    Also called APLT, average percentage of long-tail items: Elliot's is the same number. RecBole's TailPercentage takes
+    a share of the *items* that occur in the training data as tail, another number. Source: Abdollahpouri et al.,
+    Managing popularity bias in recommender systems with personalized re-ranking, 2019.
+
+    Args:
+        k: cut-off, >= 1.
+        head: share of all interactions, between 0 and 1.
+        options: `catalogue`, which must have the popularity, and keywords of every metric, see `RankingMetric`, as for
+            methods and counts.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> catalogue = trm.Catalogue(3, popularity=torch.tensor([9, 1, 3]))
+        >>> metric = trm.TailShare(2, catalogue=catalogue)  # items 0 and 2 hold 12 of 13 interactions
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.tail_share)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    many_cutoffs = True
+
+    def __init__(self, k: int, *, head: float = 0.8, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, head=head, **options)
+
+
+class IntraListDiversity(ListMetric):
+    """Intra-list diversity at k: mean over rows of 1 - how alike two items of the list are, over all its pairs.
+
+    Two items are alike by 1 if they have the same category and else by 0 (codes), by the product of their shares of
+    categories, or by the cosine of their embeddings. Range 0 to 1, with embeddings to 2. A list of fewer than two items
+    has no pair: the row is left out. Costs no pairs: items x categories, or d.
+
+    Also called ILD; 1 - ILS, intra-list similarity. With codes it is PyG's LinkPredDiversity (which divides by zero at
+    k = 1), and half of RecTools' Hamming distance of one-hot columns; with embeddings jurity's, and 1 - LensKit's ILS.
+    Source: Ziegler et al., Improving recommendation lists through topic diversification, 2005.
+
+    Args:
+        k: cut-off, >= 1.
+        of: "categories" or "embeddings"; must be said where the catalogue has both.
+        options: `catalogue`, which must have them, and keywords of every metric, see `RankingMetric`, as for methods
+            and counts.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> catalogue = trm.Catalogue(4, categories=torch.tensor([0, 0, 1, 0]))
+        >>> metric = trm.IntraListDiversity(3, catalogue=catalogue)
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3]]))
+        >>> metric.compute()  # of three pairs one is alike
+        tensor(0.6667, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.intra_list_diversity)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 2.0)
+    many_cutoffs = True
+
+    def __init__(self, k: int, *, of: Likeness | None = None, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, of=of, **options)
+
+
+class CategoryShare(ListMetric):
+    """Category share at k: mean over rows of the number of distinct categories in the list / its length.
+
+    Above 0; to 1 where an item has one category, beyond where it has shares of several: any share counts. Fewer than
+    `k` items: over those there are; none: the row is left out.
+
+    Also called categorical diversity: RePlay's CategoricalDiversity is the same number where lists are full (it divides
+    by k).
+
+    Args:
+        k: cut-off, >= 1.
+        options: `catalogue`, which must have the categories, and keywords of every metric, see `RankingMetric`, as for
+            methods and counts.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> catalogue = trm.Catalogue(4, categories=torch.tensor([0, 0, 1, 0]))
+        >>> metric = trm.CategoryShare(3, catalogue=catalogue)
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3]]))
+        >>> metric.compute()
+        tensor(0.6667, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.category_share)
+    many_cutoffs = True
+
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, **options)
+
+
+class Serendipity(ListMetric):
+    """Serendipity at k: mean over rows and places of max(p - p', 0) where the item is relevant, else 0.
+
+    p = (I + 1 - place) / I is how likely its place makes the item; p' is the same of its place in the order of
+    popularity, where equally popular items share one, and 0 for what nobody had. Range 0 to 1; fewer than `k` items:
+    the mean over those there are; none: the row is left out. A row without a relevant item counts 0.
+
+    RecTools' number, whose code divides by the length of the list and not, as its documentation says, by k. Source:
+    RecTools 0.19.
+
+    Args:
+        k: cut-off, >= 1.
+        options: `catalogue`, which must have the popularity, and keywords of every metric, see `RankingMetric`, as for
+            methods and counts.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([9, 1, 3, 2]))
+        >>> metric = trm.Serendipity(2, catalogue=catalogue)
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3]]), torch.tensor([1]))
+        >>> metric.compute()  # at place 1 what is 4th for everybody: (4/4 - 1/4 + 0) / 2
+        tensor(0.3750, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.serendipity)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    many_cutoffs = True
+    reads_target: ClassVar[bool] = True
+
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, **options)
+
+
+class Calibration(ListMetric):
+    """Miscalibration at k: mean over rows of how far the categories of the list, q, are from those of the history, p.
+
+    "kl": sum of p ln(p / q') with q' = 0.99 q + 0.01 p, range 0 to ln 100; "js": half of the divergences of p and of q
+    from their middle, range 0 to ln 2. Less is better. An empty list or history: the row is left out. An item that
+    stands in the history twice counts once.
+
+    Also called C_KL, MRMC's base. "js" is the square of SciPy's `jensenshannon`. Source: Steck, Calibrated
+    recommendations, 2018.
+
+    Args:
+        k: cut-off, >= 1.
+        divergence: "kl" or "js".
+        discount: "log2": places of the list count 1 / log2(1 + place) in q; None: all alike.
+        options: `catalogue`, which must have the categories, and keywords of every metric, see `RankingMetric`, as for
+            methods and counts. The history comes with each batch, or from `Catalogue.from_interactions(train)`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> catalogue = trm.Catalogue(4, categories=torch.tensor([0, 0, 1, 1]))
+        >>> metric = trm.Calibration(2, catalogue=catalogue)
+        >>> metric.update(torch.tensor([[0.1, 0.2, 0.9, 0.5]]), history=torch.tensor([[0, 1]]))
+        >>> metric.compute()  # ln 100: nothing of what the user had
+        tensor(4.6052, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.calibration)
+    bounds: ClassVar[tuple[float, float]] = (0.0, math.log(100))
+    many_cutoffs = True
+    higher_is_better = False
+    reads_history: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        k: int,
+        *,
+        divergence: Divergence = "kl",
+        discount: Discount | None = None,
+        **options: Unpack[MetricOptions],
+    ) -> None:
+        super().__init__(k, divergence=divergence, discount=discount, **options)
+
+
+class Seen(ListMetric):
+    """Seen at k: mean over rows of the share of the list that stands in the row's history.
+
+    Range 0 to 1; 0 where the history is empty. Fewer than `k` items: of those there are; none: the row is left out.
+    Neither high nor low is better: it is 0 where the history is excluded, and says how much is repeated where not.
+
+    RePlay's Novelty is 1 - this (and 1 for empty lists).
+
+    Args:
+        k: cut-off, >= 1.
+        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+            The history comes with each batch, or from a `catalogue` made by `Catalogue.from_interactions(train)`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> metric = trm.Seen(2)
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5]]), history=torch.tensor([[0, 2]]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.seen)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    many_cutoffs = True
+    higher_is_better = None
+    reads_history: ClassVar[bool] = True
+
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, **options)
+
+
+class Repeats(ListMetric):
+    """Repeats at k: mean over rows of the share of the first `k` entries handed in that hold an item once more.
+
+    Range 0 to 1; 0 for lists made from scores. It reads lists as they were handed in, repeats and all, which
+    `Ranking.from_topk(..., duplicates="first")` lets pass. An empty list: the row is left out.
+
+    1 - RecTools' UnrepeatedReco(deep=True).
+
+    Args:
+        k: cut-off, >= 1.
+        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> metric = trm.Repeats(4)
+        >>> metric.update(trm.Ranking.from_topk(torch.tensor([[7, 3, 7, 9, 8]]), duplicates="first"))
+        >>> metric.compute()
+        tensor(0.2500, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.repeats)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    many_cutoffs = True
+    higher_is_better = False
+
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, **options)
+
+
+class Missing(ListMetric):
+    """Missing at k: mean over rows of 1 - l / k, the share of the first `k` places that hold no item.
+
+    Range 0 to 1; an empty list counts 1.
+
+    1 - RecTools' SufficientReco(deep=True).
+
+    Args:
+        k: cut-off, >= 1.
+        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> metric = trm.Missing(4)
+        >>> metric.update(trm.Ranking.from_topk(torch.tensor([[7, 3, 9, -1]])))
+        >>> metric.compute()
+        tensor(0.2500, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.missing)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    many_cutoffs = True
+    always_defined: bool = True
+    higher_is_better = False
+
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, **options)
+
+
+# ----------------------------------------------------------------------------------------------------- of all the lists
+
+
+class Coverage(HistogramMetric):
+    """Coverage at k: share of all items that stand in the first `k` places of at least one list.
+
+    Range above 0 to 1; NaN if no list holds an item.
+
+    Also called catalogue coverage, item coverage, and as a number aggregate diversity: PyG's LinkPredCoverage,
+    RecTools' CatalogCoverage(normalize=True) and recpack's CoverageK are the same number; RecBole's ItemCoverage counts
+    the padding item among all. Source: Ge, Delgado-Battenfeld & Jannach, Beyond accuracy, 2010.
+
+    Args:
+        k: cut-off, >= 1.
+        options: `catalogue`, which says how many items there are, and keywords of every metric, see `RankingMetric`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> metric = trm.Coverage(1, catalogue=trm.Catalogue(4))
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.coverage)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, **options)
+
+
+class Gini(HistogramMetric):
+    """Gini coefficient at k of the numbers of lists in which items stand: sum of (2 j - I - 1) c_(j) / (I S).
+
+    c_(j) is the j-th smallest of these numbers, S their sum. Range 0 (all items stand in as many lists) to (I - 1) / I
+    (one stands in all); less is better. NaN if no list holds an item.
+
+    `lenskit.stats.gini` is the same number; LensKit's ListGini and RecBole's GiniIndex, too (RecBole counts the padding
+    item among all). Elliot's Gini and RankSys' are 1 - this x I / (I - 1). Source: Fleder & Hosanagar, Blockbuster
+    culture's next rise or fall, 2009.
+
+    Args:
+        k: cut-off, >= 1.
+        options: `catalogue`, which says how many items there are, and keywords of every metric, see `RankingMetric`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> metric = trm.Gini(1, catalogue=trm.Catalogue(4))
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]]))
+        >>> metric.compute()  # 0, 0, 1, 1: (1 + 3) / (4 x 2)
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.gini)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    higher_is_better = False
+
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, **options)
+
+
+class Entropy(HistogramMetric):
+    """Entropy at k of the items' shares of all entries, in bits: -sum of p log2 p.
+
+    Range 0 (one item alone is recommended) to log2 I (all are equally often); NaN if no list holds an item.
+
+    Also called Shannon entropy: Elliot's SEntropy is the same number where lists have one length (it weighs each entry
+    by 1 / length outside the logarithm); RecBole's has natural logarithms and divides by the number of recommended
+    items. Source: Szlávik, Kowalczyk & Schut, Diversity measurement of recommender systems under different user choice
+    models, 2011.
+
+    Args:
+        k: cut-off, >= 1.
+        options: `catalogue`, which says how many items there are, and keywords of every metric, see `RankingMetric`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> metric = trm.Entropy(1, catalogue=trm.Catalogue(4))
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]]))
+        >>> metric.compute()
+        tensor(1., dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.entropy)
+
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, **options)
+
+
+class Personalization(HistogramMetric):
+    """Personalization at k: 1 - the items that two lists share, over those that they could, over all pairs of lists.
+
+    Both are sums over pairs: lists of a and b items could share min(a, b). Range 0 (all lists are alike) to 1 (no two
+    share an item); NaN for fewer than two lists that hold an item. From counts alone, so all users are compared.
+
+    Also called inter-list diversity. Where lists are full it is PyG's LinkPredPersonalization (which takes the first
+    4,096 users) and jurity's InterListDiversity; shorter lists jurity compares by cosine, a / sqrt(a b). Source: Zhou
+    et al., Solving the apparent diversity-accuracy dilemma of recommender systems, 2010.
+
+    Args:
+        k: cut-off, >= 1.
+        options: `catalogue`, which says how many items there are, and keywords of every metric, see `RankingMetric`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> metric = trm.Personalization(2, catalogue=trm.Catalogue(4))
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]]))
+        >>> metric.compute()  # one of two items is the same
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.personalization)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, **options)
+
+
+class ExposureGini(HistogramMetric):
+    """Gini coefficient at k of the items' exposure: each entry counts 1 / log2(1 + place) in place of 1.
+
+    Range 0 to (I - 1) / I; less is better. NaN if no list holds an item.
+
+    LensKit's ExposureGini with `LogRankWeight(offset=1)` is the same number (its default is geometric, and its sums are
+    float32). Source: Diaz et al., Evaluating stochastic rankings with expected exposure, 2020.
+
+    Args:
+        k: cut-off, >= 1.
+        options: `catalogue`, which says how many items there are, and keywords of every metric, see `RankingMetric`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> metric = trm.ExposureGini(2, catalogue=trm.Catalogue(2))
+        >>> metric.update(torch.tensor([[0.1, 0.9]]))
+        >>> metric.compute()  # 0.63 and 1: (1 - 0.63) / (2 x 1.63)
+        tensor(0.1131, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(functional.exposure_gini)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    reads_exposure: ClassVar[bool] = True
+    higher_is_better = False
+
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, **options)
