@@ -21,6 +21,7 @@ from torch import Tensor
 
 import torchrecmetrics as trm
 from benchmarks.problem import Array, Problem, Run, Values
+from torchrecmetrics import kernels
 from torchrecmetrics.kernels import KernelChoice
 
 
@@ -291,6 +292,24 @@ def topk(problem: Problem) -> Run:
     def run() -> None:
         assert problem.scores is not None
         problem.scores.topk(problem.depth)
+
+    return run
+
+
+def ours_best(scores: Tensor, k: int) -> Run:
+    """Find the items of each row's k best scores, ties by lower id."""
+
+    def run() -> None:
+        kernels.best(scores, k)
+
+    return run
+
+
+def topk_of(scores: Tensor, k: int) -> Run:
+    """`torch.topk`, which takes any of several equal scores."""
+
+    def run() -> None:
+        scores.topk(k)
 
     return run
 

@@ -357,6 +357,26 @@ def c10(tiny: bool, data: Path) -> Iterator[Case]:
     yield Case("C10", "bootstrap", text, rows * labels, entrants, dict, goals)
 
 
+def c11(tiny: bool, data: Path) -> Iterator[Case]:
+    """Find the items of each row's 20 best scores: at random, and where thousands are equal."""
+    for name, rows, size, ties, limit, stretch in (
+        ("lists, I = 50,000", 512, 50_000, False, 0.4, 0.3),
+        ("lists with ties, I = 50,000", 512, 50_000, True, 1.0, 0.4),
+        ("lists, I = 3,706", 2_000, 3_706, False, 1.0, 0.7),
+        ("lists with ties, I = 3,706", 2_000, 3_706, True, 1.5, 1.0),
+    ):
+        shape = (8, 400) if tiny else (rows, size)
+        torch.manual_seed(0)
+        scores = torch.rand(shape[1]).pow(-0.8).floor().repeat(shape[0], 1) if ties else torch.randn(shape)
+        entrants = [
+            contender("ours", partial(peers.ours_best, scores, 20)),
+            contender("torch.topk", partial(peers.topk_of, scores, 20)),
+        ]
+        what = "whole numbers, few of them above 100" if ties else "at random"
+        text = f"scores float32 {list(shape)}, {what}; ids of the 20 best, ties by lower id"
+        yield Case("C11", name, text, shape[0], entrants, dict, [Goal("ours", limit, "torch.topk", stretch=stretch)])
+
+
 def _two_of(rows: int, size: int) -> Tensor:
     """Return two different numbers below `size` in every row, int64 [rows, 2]."""
     first, step = torch.randint(size, (rows,)), torch.randint(1, size, (rows,))
@@ -364,4 +384,15 @@ def _two_of(rows: int, size: int) -> Tensor:
 
 
 # C7 is the number of calls that reach the device: tests/test_calls.py
-ROWS: dict[str, Row] = {"C1": c1, "C2": c2, "C3": c3, "C4": c4, "C5": c5, "C6": c6, "C8": c8, "C9": c9, "C10": c10}
+ROWS: dict[str, Row] = {
+    "C1": c1,
+    "C2": c2,
+    "C3": c3,
+    "C4": c4,
+    "C5": c5,
+    "C6": c6,
+    "C8": c8,
+    "C9": c9,
+    "C10": c10,
+    "C11": c11,
+}

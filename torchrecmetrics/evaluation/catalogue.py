@@ -39,7 +39,6 @@ from torchrecmetrics.evaluation.scoring import (
 )
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.kernels import Kernels
-from torchrecmetrics.kernels.best import best
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.plots import Drawn
@@ -510,7 +509,7 @@ def recommend(
             if wrong.any():
                 user = int(part[wrong.cpu()][0])
                 raise ValueError(f"{in_words(int(wrong.sum()), len(wrong))} {VIOLATIONS['scores']}: user {user}")
-            found = best(scores, k, history.masks, history.excluded(part))
+            found = kernels.best(scores, k, history.masks, history.excluded(part))
             if values is None:
                 values = scores.new_full((len(ids), k), -torch.inf)
             rows = rows[: len(part)].to(place.device)
