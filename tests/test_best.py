@@ -62,8 +62,13 @@ def problems(draw):
 
 
 @settings(max_examples=300, deadline=None)
-@given(problem=problems(), block=st.sampled_from([2, 8, 64]), at_once=st.sampled_from([1, 50, 2**21]))
-def test_is_the_stable_sort(problem, block, at_once):
+@given(
+    problem=problems(),
+    block=st.sampled_from([2, 8, 64]),
+    at_once=st.sampled_from([1, 50, 2**21]),
+    small=st.sampled_from([0, 2**17]),
+)
+def test_is_the_stable_sort(problem, block, at_once, small):
     """However long a block is and however many rows a piece holds; the scores stay as they are."""
     scores, k, masks, excluded = problem
     before = scores.clone()
@@ -71,6 +76,7 @@ def test_is_the_stable_sort(problem, block, at_once):
     patch.setattr(module, "_BLOCK", block)
     patch.setattr(module, "_CACHED", at_once)
     patch.setattr(module, "_READ", at_once)
+    patch.setattr(module, "_SMALL", small)
     found = best(scores, k, masks, excluded)
     patch.undo()
     assert found.dtype == torch.int64
@@ -81,8 +87,9 @@ def test_is_the_stable_sort(problem, block, at_once):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("levels", [1, 3, 50, 10**6])
-def test_a_catalogue_of_many_blocks(levels, dtype, device):
+def test_a_catalogue_of_many_blocks(levels, dtype, device, monkeypatch):
     """Few distinct scores fill all blocks, and many of them are equal at the last place."""
+    monkeypatch.setattr(module, "_SMALL", 0)
     torch.manual_seed(0)
     scores = torch.randint(levels, (7, 3001)).to(dtype)
     scores[3, :2990] = -INF

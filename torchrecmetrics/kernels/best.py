@@ -15,6 +15,9 @@ _BLOCK = 64
 # Scores looked at together: as many as a cache holds where they are copied, else what bounds the memory for the rest.
 _CACHED, _READ = 2**21, 2**25
 
+# Scores of which calls cost more than what is left out by blocks.
+_SMALL = 2**17
+
 
 def best(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Tensor | None = None) -> Tensor:
     """Return the ids of the `k` best candidates of each row, best first, equal scores by ascending id.
@@ -41,7 +44,7 @@ def best(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Tensor 
     # data says where to look again, which only the CPU knows without waiting
     looks = scores.device.type == "cpu" and not is_traced()
     size = _BLOCK if items // _BLOCK >= 4 * k else _BLOCK // 2
-    if looks and 2 * (items // size) >= 3 * k:
+    if looks and scores.numel() > _SMALL and 2 * (items // size) >= 3 * k:
         top, ids = _by_blocks(scores, k, masks, excluded, size)
     else:
         pieces = [
