@@ -100,6 +100,15 @@ def test_a_catalogue_of_many_blocks(levels, dtype, device, monkeypatch):
         assert best(scores.to(device), k).tolist() == expected(scores, k)
 
 
+def test_the_last_block_is_shorter(monkeypatch):
+    """It is read together with items of the one before, which are listed once."""
+    monkeypatch.setattr(module, "_SMALL", 0)
+    for items in range(1990, 2060, 7):
+        assert (
+            best(torch.arange(items).float().expand(2, -1), 20).tolist() == [list(range(items - 1, items - 21, -1))] * 2
+        )
+
+
 def by_waiting_for_nothing(scores, k, masks, excluded):
     """What devices other than the CPU do."""
     patch = pytest.MonkeyPatch()
