@@ -33,6 +33,7 @@ VIOLATIONS = {
     "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; "
     "item ids are no ranks: Ranking.from_topk)",
     "catalogue_range": "with an item, in the list or the history, that the catalogue does not have",
+    "groups": "whose group is none of those there are",
     "weights": "with a weight that is negative, NaN or infinite",
     "empty": "without a relevant item (empty_target_action='error')",
     "step": "in place of a batch that another process could not use (it tells why)",

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from operator import is_
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,18 +20,20 @@ from torchrecmetrics.analysis.curves import Curve, Point, curve_of, plot_points
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.beyond import metrics as _beyond
 from torchrecmetrics.checks import check_k, describe, nearest
+from torchrecmetrics.data.groups import check_names
 from torchrecmetrics.data.interactions import Batch
+from torchrecmetrics.grouped import GroupValue
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.kept import RowKeys
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
-from torchrecmetrics.panel import BatchRows, Panel
+from torchrecmetrics.panel import BatchRows, Grouped, Panel
 from torchrecmetrics.plots import draw_steps
 from torchrecmetrics.ranking import Exclude, Needs, Ranking
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
 from torchrecmetrics.rows import Columns, RowKeeper
-from torchrecmetrics.state import add_together, alone, compute_together, summarize
+from torchrecmetrics.state import Summary, add_together, alone, compute_together, summarize
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -56,6 +58,18 @@ _AGREED = (*RULES, "empty_target_action", "catalogue")
 _DEFAULTS = {"ties": "realistic", "overlap": "error"}
 
 
+class Found(NamedTuple):
+    """What one `compute` found of a metric, or of a group."""
+
+    key: str
+    label: str
+    """The key, without prefix and postfix."""
+    metric: RankingMetric
+    group: str | None
+    """Whose value it is; None = that of all rows."""
+    summary: Summary
+
+
 class RecMetricCollection(MetricCollection):
     """Metrics that rank once: `update` and `forward` call the kernel a single time, as deep as the members need.
 
@@ -74,6 +88,9 @@ class RecMetricCollection(MetricCollection):
         postfix: put behind every key.
         key_format: format string of `name` and `k`, or a function of both, that makes the keys; members without a
             cut-off go by their name alone (a function gets k = None).
+        groups: names of groups of rows, such as ["cold", "warm"], each with a value of its own beside the one over all
+            rows, under keys like `NDCG@10/cold`; `update` then takes `groups=`. Coverage and its like, which are no
+            means over rows, have none.
         keep_rows: keep what every row was worth, on the device (9 bytes a metric and row; beyond 256 MB on the host),
             for `rows` after `compute`: what comparisons of two models and intervals of clustered rows are made of.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
@@ -102,6 +119,7 @@ class RecMetricCollection(MetricCollection):
         postfix: str | None = None,
         key_format: KeyFormat = "{name}@{k}",
         keep_rows: bool = False,
+        groups: Iterable[str] | None = None,
         **options: Unpack[MetricOptions],
     ) -> None:
         check_spelling(options)
@@ -112,6 +130,8 @@ class RecMetricCollection(MetricCollection):
         self._keeper = RowKeeper() if keep_rows else None
         self._rows: Rows | None = None
         self._lost: str | None = None
+        self.groups: tuple[str, ...] = () if groups is None else check_names(groups, in_keys=True)
+        """Names of the groups of rows that have values of their own."""
         if isinstance(metrics, (Mapping, MetricCollection)):
             keyed: list[tuple[Any, Any]] = list(metrics.items())
         else:
@@ -132,10 +152,12 @@ class RecMetricCollection(MetricCollection):
         key_format: KeyFormat = "{name}@{k}",
         keep_rows: bool = False,
         memory_budget: int | None = None,
+        groups: Sequence[str] | None = None,
     ) -> RecMetricCollection:
         """Return an empty collection of copies: of such a collection, or of what makes one.
 
-        Rows that are kept stay on the device up to `memory_budget` bytes.
+        Rows that are kept stay on the device up to `memory_budget` bytes. Groups that are asked for here have values,
+        but no items of their own.
         """
         if isinstance(metrics, RecMetricCollection):
             if k is not None or options:
@@ -151,6 +173,13 @@ class RecMetricCollection(MetricCollection):
         if collection._keeper is not None and memory_budget is not None:
             collection._keeper.budget = memory_budget
         collection.reset()
+        if groups is not None and collection.groups != tuple(groups):
+            if collection.groups:
+                raise ValueError(f"the collection has the groups {', '.join(collection.groups)}, not these: {groups}")
+            collection.groups = tuple(groups)
+            for member in collection.members:
+                if not member.of_items:
+                    member.split(collection.groups)
         return collection
 
     if TYPE_CHECKING:  # what torchmetrics' own return, as it is here
@@ -176,7 +205,11 @@ class RecMetricCollection(MetricCollection):
     def __delitem__(self, key: str) -> None:
         if self._keeper is not None and len(self._keeper):
             raise ValueError(f"{key}: its rows are kept; call reset() first")
+        if isinstance(self._modules.get(key), GroupValue):
+            raise ValueError(f"{key} is a part of a metric: delete that")
         super().__delitem__(key)
+        for part in [name for name in self._modules if name.startswith(f"{key}/")]:
+            del self._modules[part]
 
     def add_metrics(
         self,
@@ -209,13 +242,43 @@ class RecMetricCollection(MetricCollection):
             agreed = {name: getattr(members[0], name) for name in _AGREED}
             _check_agreement(key, metric, {**agreed, "catalogue": self.catalogue})
             Needs.union(member.needs for member in [*members, metric])
+        if self.groups and not metric.of_items and metric.groups != self.groups:
+            metric.split(self.groups)
         super().__setitem__(key, metric)
+        for number, name in enumerate(metric.groups):
+            super().__setitem__(f"{key}/{name}", GroupValue(metric, number))
         self._adopt()
 
     @property
     def members(self) -> list[RankingMetric]:
-        """The metrics, in the order of their keys."""
-        return list(self._modules.values())  # type: ignore[arg-type]
+        """The metrics, in the order of their keys; values of groups are parts of these."""
+        if not self.groups:
+            return list(self._modules.values())  # type: ignore[arg-type]
+        return [each for each in self._modules.values() if isinstance(each, RankingMetric)]
+
+    def keyed(self, keep_base: bool = False) -> dict[str, RankingMetric]:
+        """Return the metrics by key; `keep_base`: without prefix and postfix."""
+        return {key: each for key, each in self.items(keep_base, copy_state=False) if isinstance(each, RankingMetric)}
+
+    @property
+    def labels(self) -> dict[str, RankingMetric]:
+        """All keys of `compute`, and whose value stands under each: that of a metric, and behind it of its groups."""
+        every = {}
+        for (key, metric), label in zip(self.keyed().items(), self.keyed(keep_base=True), strict=True):
+            every[key] = metric
+            every |= {self._set_name(f"{label}/{group}"): metric for group in metric.groups}
+        return every
+
+    def found(self) -> list[Found]:
+        """Return what the last `compute` found: of each metric, and behind it of its groups."""
+        every = []
+        for (key, metric), label in zip(self.keyed().items(), self.keyed(keep_base=True), strict=True):
+            summary = metric.last_summary()
+            every.append(Found(key, label, metric, None, summary))
+            for number, group in enumerate(metric.groups):
+                part = f"{label}/{group}"
+                every.append(Found(self._set_name(part), part, metric, group, summary.of_group(number)))
+        return every
 
     @property
     def leading(self) -> RankingMetric:
@@ -254,17 +317,19 @@ class RecMetricCollection(MetricCollection):
         ranking: Ranking | None = None,
         depth: int | None = None,
         history: Tensor | Batch | None = None,
+        groups: Tensor | None = None,
         row_ids: Tensor | None = None,
         clusters: Tensor | None = None,
     ) -> None:
         """Add a batch to every member; takes what `RankingMetric.update` takes.
 
-        With `keep_rows=True` also `row_ids`, integers [B], each once in all batches, which pair the rows of two runs
+        With groups also `groups`, integers [B]: the number of each row's group among their names, -1 = in none. With
+        `keep_rows=True` also `row_ids`, integers [B], each once in all batches, which pair the rows of two runs
         (without, rows are numbered as they come, on one process), and `clusters`, integers [B]: rows of one user, which
         belong together, share one.
         """
         ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth, history))
-        self.add(self.panel.rows(ranking, weights), RowKeys.read(row_ids, clusters, weights, len(ranking)))
+        self.add(self.read(ranking, weights, groups), RowKeys.read(row_ids, clusters, weights, len(ranking)))
 
     @torch.no_grad()
     def forward(
@@ -279,12 +344,13 @@ class RecMetricCollection(MetricCollection):
         ranking: Ranking | None = None,
         depth: int | None = None,
         history: Tensor | Batch | None = None,
+        groups: Tensor | None = None,
         row_ids: Tensor | None = None,
         clusters: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Add a batch to every member and return the batch's own values; waits for the device."""
         ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth, history))
-        keys, rows = RowKeys.read(row_ids, clusters, weights, len(ranking)), self.panel.rows(ranking, weights)
+        keys, rows = RowKeys.read(row_ids, clusters, weights, len(ranking)), self.read(ranking, weights, groups)
         columns = self._columns(rows, keys)
         metrics, tallies = self.panel.members, self.panel.tallies(rows)
         summaries = summarize(alone(metrics, tallies), "dist_sync_on_step")
@@ -292,7 +358,22 @@ class RecMetricCollection(MetricCollection):
         self._keep(columns)
         for metric, summary in zip(metrics, summaries, strict=True):
             metric._forward_cache = summary.value
-        return {key: metric.__dict__["_forward_cache"] for key, metric in zip(self.keys(), self.members, strict=True)}
+        for part in self._parts():
+            part.__dict__["_forward_cache"] = summaries[metrics.index(part.whole)].values[part.group]
+        return {key: metric.__dict__["_forward_cache"] for key, metric in self.items(copy_state=False)}
+
+    def read(self, ranking: Ranking, weights: Tensor | None = None, groups: Tensor | None = None) -> BatchRows:
+        """Compute what a batch adds to the members; its rows' groups must be given where there are any."""
+        if groups is None:
+            if self.groups and len(ranking):
+                raise ValueError(
+                    f"the collection has the groups {', '.join(self.groups)}: update(..., groups=) says to which each "
+                    "row belongs, integers [B], -1 = to none"
+                )
+            return self.panel.rows(ranking, weights)
+        if not self.groups:
+            raise ValueError("groups were given: name them when the collection is made, groups=['cold', 'warm']")
+        return self.panel.rows(ranking, weights, Grouped(groups, len(self.groups)))
 
     def rank(self, form: Form) -> Ranking:
         """Bring what `update` was given to a ranking, as deep as the members need."""
@@ -309,14 +390,13 @@ class RecMetricCollection(MetricCollection):
     def compute(self) -> dict[str, Tensor]:
         """Return every member's value under its key; one packed synchronisation, and one of the rows that are kept."""
         self.settle()
-        return {key: m.last_summary().value.clone() for key, m in zip(self.keys(), self.members, strict=True)}
+        return {each.key: each.summary.value.clone() for each in self.found()}
 
     def settle(self) -> None:
         """Compute all members, and gather the rows of all processes, unless that has been done."""
         if compute_together(self.members) and self._keeper is not None:
             self._rows = None
-            keyed = zip(self.members, self.keys(keep_base=True), strict=True)
-            labels = {member: key for member, key in keyed if not member.of_items}
+            labels = {member: key for key, member in self.keyed(keep_base=True).items() if not member.of_items}
             try:
                 self._rows = rows = self._keeper.gathered(self.panel.metrics, labels)
             except ValueError:
@@ -355,13 +435,12 @@ class RecMetricCollection(MetricCollection):
 
     def standard_errors(self) -> dict[str, Tensor]:
         """Return the standard error of what the last `compute` gave for every member, under its key."""
-        return {key: member.standard_error() for key, member in zip(self.keys(), self.members, strict=True)}
+        return {each.key: each.summary.standard_error for each in self.found()}
 
     @property
     def points(self) -> list[Point]:
         """What the last `compute` found for each member, in the order of the keys."""
-        labels = zip(self.keys(), self.keys(keep_base=True), self.members, strict=True)
-        return [_point(key, label, member) for key, label, member in labels]
+        return [_point(each) for each in self.found()]
 
     def plot(self, val: Any = None, ax: Any = None, together: bool = True) -> Any:
         """Plot all values in one figure: against k with 95 % intervals, a line a metric.
@@ -397,8 +476,12 @@ class RecMetricCollection(MetricCollection):
                 raise ValueError(f"val has no value of {missing[0]!r}; it holds {', '.join(map(str, one))}")
         if several is val:
             return draw_steps({key: [float(one[key]) for one in several] for key in keys}, ax)
-        labels = zip(keys, self.keys(keep_base=True), self.members, strict=True)
-        return plot_points([_point(key, label, m, float(val[key])) for key, label, m in labels], ax)
+        labels = zip(self.keyed().items(), self.keyed(keep_base=True), strict=True)
+        points = [
+            Point(key, label, m.name, m.k, float(val[key]), math.nan, math.nan, m.bounds, 0)
+            for (key, m), label in labels
+        ]
+        return plot_points(points, ax)
 
     def curve(self, name: str, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Curve:
         """Return a metric's value at each of its cut-offs, with a band that holds at all of them together.
@@ -436,7 +519,7 @@ class RecMetricCollection(MetricCollection):
         """Add the state of a collection of the same metrics, made with the same options; all members, or none."""
         if not isinstance(other, RecMetricCollection):
             raise TypeError(f"a collection merges a RecMetricCollection, got {describe(other)}")
-        mine, theirs = (dict(zip(each.keys(keep_base=True), each.members, strict=True)) for each in (self, other))
+        mine, theirs = self.keyed(keep_base=True), other.keyed(keep_base=True)
         if lone := mine.keys() ^ theirs.keys():
             raise ValueError(f"collections of the same metrics can be merged; only one of the two has {sorted(lone)}")
         if self.keep_rows != other.keep_rows:
@@ -466,6 +549,13 @@ class RecMetricCollection(MetricCollection):
         """Tell the members whom to ask, so that the first one that is computed synchronises them all."""
         for metric in self.members:
             metric.__dict__["_collection"] = self
+        for key, part in self._modules.items():
+            if isinstance(part, GroupValue):
+                whole: Any = self._modules[key.removesuffix(f"/{part.name}")]
+                part.belong_to(whole)
+
+    def _parts(self) -> list[GroupValue]:
+        return [each for each in self._modules.values() if isinstance(each, GroupValue)] if self.groups else []
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if key != "_panel"}
@@ -475,14 +565,13 @@ class RecMetricCollection(MetricCollection):
         self._adopt()
 
 
-def _point(key: str, label: str, metric: RankingMetric, value: float | None = None) -> Point:
-    """Return what a metric's last `compute` found; or a value, of which no more is known."""
-    if value is not None:
-        return Point(key, label, metric.name, metric.k, value, math.nan, math.nan, metric.bounds, 0)
-    found = metric.last_summary()
-    error = found.standard_error.item()
+def _point(found: Found) -> Point:
+    """Return what a metric's last `compute` found."""
+    metric, summary = found.metric, found.summary
+    value, error = summary.value.item(), summary.standard_error.item()
     return Point(
-        key, label, metric.name, metric.k, found.value.item(), error, found.size, metric.bounds, found.num_users
+        *(found.key, found.label, metric.name, metric.k, value, error, summary.size, metric.bounds, summary.num_users),
+        found.group,
     )
 
 

@@ -110,6 +110,8 @@ class RankingMetric(SummedMetric):
     many_cutoffs: ClassVar[bool] = False
     bounds: ClassVar[tuple[float, float] | None] = None
     always_defined: bool = False
+    groups: tuple[str, ...] = ()
+    """Names of groups of rows that have a value of their own."""
     is_ours: ClassVar[bool] = False
     """Whether a metric is one of this package, whose label says all that its value depends on."""
     weighs_rows: ClassVar[bool] = False
@@ -192,7 +194,19 @@ class RankingMetric(SummedMetric):
 
     def _begin(self, name: str) -> None:
         """Begin with an empty state, under a name that says all that the value depends on."""
-        self._keep_sums(name, 5, 4 + len(VIOLATIONS))
+        several = 1 + len(self.groups)
+        self._keep_sums(name, 5 * several, 4 * several + len(VIOLATIONS))
+
+    def split(self, groups: Sequence[str]) -> None:
+        """Keep sums of groups of rows, too; a collection asks for it before the first batch."""
+        if self.update_called:
+            raise ValueError(f"{self.label} has seen rows that belong to no group: split it before the first batch")
+        if self.groups:
+            raise ValueError(f"{self.label} has groups already: {', '.join(self.groups)}")
+        name = self._sums_name.removesuffix("-sums")
+        self._forget_sums()
+        self.groups = tuple(groups)
+        self._begin(f"{name}-{fingerprint(type(self), {'groups': self.groups})}")
 
     def _try(self) -> None:
         """Ask the formula about nothing."""
@@ -448,16 +462,24 @@ class RankingMetric(SummedMetric):
     @classmethod
     def summaries(cls, metrics: Sequence[Self], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
         """Turn sums over rows into means, standard errors and counts."""
-        for metric, (_, _, _, _, *invalid) in zip(metrics, counts, strict=True):
-            metric._check_input(invalid)
-        sums = torch.stack([tally.sums for tally in tallies], 1)
-        errors = Later(_standard_errors, sums, [numbers[0] for numbers in counts])
+        kinds = 4 + len(VIOLATIONS)
+        notes = []
+        for metric, numbers in zip(metrics, counts, strict=True):
+            metric._check_input(numbers[4:kinds])
+            notes += [numbers[:4], *(numbers[at : at + 4] for at in range(kinds, len(numbers), 4))]
+        sums = torch.cat([tally.sums for tally in tallies]).view(-1, 5).T
+        errors = Later(_standard_errors, sums, [numbers[0] for numbers in notes])
         sizes = Later(_sizes, sums)
-        means = (sums[1] / sums[0]).unbind()
-        return [
-            Summary(mean, errors, sizes, place, *numbers[:4])
-            for place, (mean, numbers) in enumerate(zip(means, counts, strict=True))
-        ]
+        means = sums[1] / sums[0]
+        found, place, values = [], 0, means.unbind()
+        for metric in metrics:
+            used, skipped, unreachable, tied = notes[place]
+            here, behind = place + 1, place + 1 + len(metric.groups)
+            of_groups = (values[here:behind], notes[here:behind]) if metric.groups else ((), ())
+            every = Summary(values[place], errors, sizes, place, used, skipped, unreachable, tied, *of_groups)
+            found.append(every)
+            place = behind
+        return found
 
     def _check_input(self, invalid: list[int]) -> None:
         """Raise if there was bad input, rows by kind."""

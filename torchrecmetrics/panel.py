@@ -14,6 +14,7 @@ from torchrecmetrics.checks import (
     VIOLATIONS,
     Checks,
     Cutoffs,
+    check_ids,
     check_strided,
     check_tensor,
     describe,
@@ -60,6 +61,15 @@ Made: TypeAlias = dict[Any, tuple[Tensor, Tensor]]
 """Increments of a batch, by what they depend on: metrics that ask the same share them."""
 
 
+class Grouped(NamedTuple):
+    """Which group each row of a batch belongs to."""
+
+    codes: Tensor
+    """Int64 [B], -1 = none."""
+    number: int
+    """How many groups there are."""
+
+
 class ListedRows(NamedTuple):
     """The lists of a batch, for those who count in how many each item stands."""
 
@@ -91,7 +101,7 @@ class Panel(Generic[M]):
         self._of_lists = tuple(metric.of_lists for metric in self.metrics)
         self._questions = [_Question.to([of_rows[place] for place in places]) for places in alike]
 
-    def rows(self, ranking: Ranking, weights: Tensor | None = None) -> BatchRows:
+    def rows(self, ranking: Ranking, weights: Tensor | None = None, groups: Grouped | None = None) -> BatchRows:
         """Compute what each row of `ranking` adds to the metrics, touching none.
 
         Raises:
@@ -124,6 +134,8 @@ class Panel(Generic[M]):
         elif action in ("neg", "pos"):
             filled = empty if accuracy is None else empty & accuracy
             values = values.masked_fill(filled, 0.0 if action == "neg" else 1.0)
+        if groups is not None:
+            groups = groups._replace(codes=_check_groups(groups, rows, device, checks))
         short = None
         if checks.enabled and ranking.reach.rows is not None:
             whole = ranking.num_relevant
@@ -174,7 +186,7 @@ class Panel(Generic[M]):
             notes = notes & accuracy
         if counted is not None:
             notes = notes & counted
-        return BatchRows(values, weights, used, notes, violations, listed)
+        return BatchRows(values, weights, used, notes, violations, listed, groups)
 
     def tallies(self, rows: BatchRows) -> list[Tally | Increments]:
         """Return what a batch adds to each of `members`."""
@@ -260,19 +272,31 @@ class BatchRows(NamedTuple):
     notes: Tensor  # bool [3, metrics or 1, B]: skipped, unreachable, tied
     invalid: Tensor | None  # int64 [metrics or 1, kinds]: violations of the batch; None = none
     listed: ListedRows | None = None  # where items are counted
+    groups: Grouped | None = None  # where groups of rows have values of their own
 
     def tallies(self) -> list[Tally]:
-        """Add the rows up, for each metric: w, wv, w^2, w^2 v, w^2 v^2; users, notes, violations."""
+        """Add the rows up, for each metric: w, wv, w^2, w^2 v, w^2 v^2; users, notes, violations.
+
+        With groups, the five sums of each follow those of all rows, and so do its four counts.
+        """
         weighted = self.values if self.weights is None else self.weights * self.values
         parts = [self.used, weighted, weighted.square(), self.notes.flatten(0, 1)]
         if self.weights is not None:
             parts += [self.weights, self.weights.square(), self.weights * weighted]
         # one reduction for all of them; float64 counts up to 2^53
-        totals = torch.cat(parts).sum(1)
-        picked = totals.take(_terms(len(self.values), tuple(part.shape[0] for part in parts), totals.device))
-        invalid = no_violations(totals.device) if self.invalid is None else self.invalid
-        counts = torch.cat([picked[:, 5:].to(torch.int64), invalid.expand(len(picked), -1)], 1)
-        return [Tally(*each) for each in zip(picked[:, :5].unbind(), counts.unbind(), strict=True)]
+        every = torch.cat(parts)
+        terms = _terms(len(self.values), tuple(part.shape[0] for part in parts), every.device)
+        picked = every.sum(1).take(terms)
+        sums, invalid = picked[:, :5], no_violations(every.device) if self.invalid is None else self.invalid
+        counts = [picked[:, 5:].to(torch.int64), invalid.expand(len(picked), -1)]
+        if self.groups is not None:
+            codes, number = self.groups
+            by_group = every.new_zeros(number + 1, len(every))  # those of no group come last
+            by_group.index_add_(0, codes.where(codes >= 0, number), every.T.contiguous())
+            picked = by_group[:number, terms].transpose(0, 1)  # [metrics, groups, 9]
+            sums = torch.cat([sums, picked[..., :5].flatten(1)], 1)
+            counts.append(picked[..., 5:].flatten(1).to(torch.int64))
+        return [Tally(*each) for each in zip(sums.unbind(), torch.cat(counts, 1).unbind(), strict=True)]
 
 
 @constant
@@ -319,6 +343,18 @@ def _both(some: Tensor | None, others: Tensor | None) -> Tensor | None:
     if some is None or others is None:
         return others if some is None else some
     return some & others
+
+
+def _check_groups(groups: Grouped, rows: int, device: torch.device, checks: Checks) -> Tensor:
+    """Return the codes as int64, -1 where there is none; refuse what is none."""
+    codes, number = groups
+    check_ids("groups", codes)
+    if codes.shape != (rows,) or codes.device != device:
+        raise ValueError(f"groups must be codes [{rows}] on {device}, got {describe(codes)} on {codes.device}")
+    inside = (codes >= -1) & (codes < number)
+    if checks.enabled:
+        checks.reject("groups", ~inside, lambda row: f"row {row} is of group {int(codes[row])} of {number}")
+    return codes.long().where(inside, -1)
 
 
 def _check_weights(weights: Tensor, rows: int, device: torch.device, checks: Checks) -> Tensor:

@@ -65,6 +65,16 @@ class Summary(NamedTuple):
     num_skipped: int
     num_unreachable: int
     num_tied: int
+    values: Sequence[Tensor] = ()
+    """Values of groups of rows, whose errors and sizes stand behind its own."""
+    notes: Sequence[Sequence[int]] = ()
+    """The four numbers of each group, as above."""
+
+    def of_group(self, group: int) -> Summary:
+        """Return what was found for a group."""
+        used, skipped, unreachable, tied = self.notes[group]
+        place = self.place + 1 + group
+        return Summary(self.values[group], self.errors, self.sizes, place, used, skipped, unreachable, tied)
 
     @property
     def standard_error(self) -> Tensor:
@@ -106,6 +116,13 @@ class SummedMetric(Metric):
             zeros = self._zeros(length, dtype, self._device)
             self._defaults[state] = zeros  # torchmetrics would have copied it
             setattr(self, state, zeros)
+
+    def _forget_sums(self) -> None:
+        """Drop the state, for another one."""
+        for state in (self._sums_name, self._counts_name):
+            delattr(self, state)
+            for known in (self._defaults, self._persistent, self._reductions):
+                del known[state]
 
     @staticmethod
     def _zeros(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -248,7 +265,7 @@ class SummedMetric(Metric):
             self._forward_cache = moved(self._forward_cache)
         if self._summary is not None:
             value = moved(self._summary.value)
-            self._summary = self._summary._replace(value=value)
+            self._summary = self._summary._replace(value=value, values=[moved(each) for each in self._summary.values])
             self._computed = None if self._computed is None else value
         return self
 

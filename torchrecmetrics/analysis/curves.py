@@ -36,6 +36,8 @@ class Point(NamedTuple):
     """Of how many rows of equal weight it is the mean."""
     bounds: tuple[float, float] | None
     num_users: int
+    group: str | None = None
+    """Whose value it is; None = that of all rows."""
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return the metric's own interval."""
@@ -171,9 +173,9 @@ def _means(sums: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _by_name(points: Sequence[Point]) -> dict[str, list[Point]]:
-    """Return points by their metric, ascending k."""
+    """Return points of all rows by their metric, ascending k."""
     named: dict[str, list[Point]] = {}
-    for point in points:
+    for point in [each for each in points if each.group is None]:
         named.setdefault(point.name, []).append(point)
     return {name: sorted(several, key=lambda point: point.k or 0) for name, several in named.items()}
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
@@ -18,6 +19,7 @@ from torchrecmetrics.analysis.curves import Curve, curve_of, plot_points
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words, nearest
 from torchrecmetrics.collection import Metrics, RecMetricCollection, check_options
+from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.exports import Exported, ResultRow
@@ -68,17 +70,18 @@ class EvaluateOptions(MetricOptions, total=False):
     shard: Literal["users"] | None
     keep_rows: bool
     all_users: bool
+    groups: Groups | None
 
 
 class Evaluation(dict[str, Tensor], Exported):
     """What `evaluate` or `evaluate_lists` found: {label: value}, and a table of it as `str()`.
 
-    `standard_errors` has the same keys (nan where a value is no mean over users); `kernels` says what counted, "eager"
-    or "triton"; `num_users`, `num_skipped`, `num_unreachable` and `num_tied` are those of the first metric of accuracy,
-    if there is one (AUROC alone may average fewer users than the others). Of lists there are also `num_unserved`
-    (users of the ground truth without a list, who score 0), `num_left_out` (users of lists without ground truth),
-    `num_unknown` (entries of lists, as often as they occur, whose item neither the ground truth nor the catalogue
-    knows) and `num_repeated` (entries that repeat an item, with `duplicates="first"`).
+    With `groups` it also holds the value of each group, under labels like `NDCG@10/cold`. `kernels` says what counted,
+    "eager" or "triton"; `num_users`, `num_skipped`, `num_unreachable` and `num_tied` are those of the first metric of
+    accuracy, if there is one (AUROC alone may average fewer users than the others). Of lists there are also
+    `num_unserved` (users of the ground truth without a list, who score 0), `num_left_out` (users of lists without
+    ground truth), `num_unknown` (entries of lists, as often as they occur, whose item neither the ground truth nor the
+    catalogue knows) and `num_repeated` (entries that repeat an item, with `duplicates="first"`).
 
     `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and `to_latex` give it in other forms.
     """
@@ -102,16 +105,22 @@ class Evaluation(dict[str, Tensor], Exported):
         self.num_unknown: int = num_unknown
         self.num_repeated: int = num_repeated
         self.kernels: Kernels = kernels
-        self.standard_errors: dict[str, Tensor] = collection.standard_errors()
-        self.confidence_intervals: dict[str, tuple[float, float]] = {
-            key: member.confidence_interval() for key, member in zip(self, collection.members, strict=True)
-        }
         self._rows = _named(collection.rows, user_ids) if collection.keep_rows else None
-        self._of_items = {key for key, member in zip(self, collection.members, strict=True) if member.of_items}
+        self._of_items = {key for key, member in collection.keyed().items() if member.of_items}
         self.num_users: int = first.num_users
         self.num_skipped: int = first.num_skipped
         self.num_unreachable: int = first.num_unreachable
         self.num_tied: int = first.num_tied
+
+    @cached_property
+    def standard_errors(self) -> dict[str, Tensor]:
+        """Standard errors by label; nan where a value is no mean over users."""
+        return {point.key: torch.tensor(point.standard_error, dtype=torch.float64) for point in self._points}
+
+    @cached_property
+    def confidence_intervals(self) -> dict[str, tuple[float, float]]:
+        """95 % intervals by label, as `RankingMetric.confidence_interval` gives them."""
+        return {point.key: point.interval() for point in self._points}
 
     def __missing__(self, key: str) -> Tensor:
         raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self))}")
@@ -185,7 +194,7 @@ class Evaluation(dict[str, Tensor], Exported):
         for (key, value), point in zip(self.items(), self._points, strict=True):
             low, high = (None if math.isnan(end) else end for end in self.confidence_intervals[key])
             error = self.standard_errors[key].item()
-            rows.append(ResultRow(point.name, point.k, None, value.item(), error, low, high, point.num_users))
+            rows.append(ResultRow(point.name, point.k, point.group, value.item(), error, low, high, point.num_users))
         return rows
 
     def counts(self) -> dict[str, int]:
@@ -241,6 +250,7 @@ def evaluate(
     shard: Literal["users"] | None = None,
     keep_rows: bool = False,
     all_users: bool = False,
+    groups: Groups | None = None,
     **options: Unpack[MetricOptions],
 ) -> Evaluation:
     """Rank the whole catalogue for every user with ground truth and return the metrics.
@@ -271,6 +281,8 @@ def evaluate(
         keep_rows: keep what every user was worth, by id, as `Evaluation.rows`: for `compare`. On other devices
             than the CPU rows beyond `memory_budget` go to the host.
         all_users: make lists for users without ground truth, too, for metrics that read lists alone.
+        groups: which group each user belongs to: `group_users(train)`, or `Groups` of any column. Each has a value of
+            its own for every metric that is a mean over users.
         options: keyword options for metrics given by name, such as `catalogue`; metrics that compare lists with what a
             user had before find that in `Catalogue.from_interactions(train)`.
 
@@ -299,7 +311,9 @@ def evaluate(
         ± standard error, [95 % interval]; two models are compared with trm.compare, not by these
     """
     check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
-    collection = RecMetricCollection.fresh(metrics, k, options, keep_rows=keep_rows, memory_budget=memory_budget)
+    check_groups(groups)
+    names = None if groups is None else groups.names
+    collection = RecMetricCollection.fresh(metrics, k, options, "{name}@{k}", keep_rows, memory_budget, names)
     for metric in collection.members:
         metric.sync_on_compute = shard is not None
     check_target(target)
@@ -313,6 +327,7 @@ def evaluate(
     ids = _ids(user_ids, target.num_users)
     if user_ids is not None and len(torch.unique(ids)) < len(ids):
         raise ValueError("user_ids hold a user twice")
+    codes = codes_of(collection, groups, target)
     needs, member = collection.needs, collection.leading
     _check_catalogue(collection.catalogue, target)
     past = past_of(collection, target)
@@ -336,7 +351,7 @@ def evaluate(
         if len(empty) and (rank == 0 or member.empty_target_action == "error"):
             graded = target.values is not None
             nobody = Ranking.without_relevant(len(empty), place.device, needs.score_threshold, graded)
-            collection.update(nobody, row_ids=empty if collection.keep_rows else None)
+            collection.update(nobody, groups=codes(empty), row_ids=empty if collection.keep_rows else None)
 
         chosen = kernels.choose(member.kernels, place.device)
         if chosen == "triton" and isinstance(scorer, EmbeddingScorer) and needs.lists:
@@ -356,12 +371,35 @@ def evaluate(
             scores, exclude = scorer.scores(batch, at_once), history.select(batch)
             ranking = Ranking.of_batch(scores, relevant.items, relevant.values, exclude, needs, member.rules)
             before = None if past is None else past.select(batch)
-            collection.update(ranking, history=before, row_ids=batch if collection.keep_rows else None)
+            row_ids = batch if collection.keep_rows else None
+            collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
 
         with evaluating(users), ProgressBar(progress, len(ids), rank == 0) as bar:
             for batch in batches(scorer, ids, entries[ids], update, Budget(batch_size, memory_budget)):
                 bar.advance(batch, member)
     return Evaluation(collection, chosen, target.user_ids)
+
+
+def check_groups(groups: Any) -> None:
+    """Refuse groups that are none."""
+    if groups is not None and not isinstance(groups, Groups):
+        raise TypeError(
+            f"groups must be Groups, got {describe(groups)}: trm.group_users(train), or trm.Groups.from_column(regions)"
+        )
+
+
+def codes_of(
+    collection: RecMetricCollection, groups: Groups | None, target: Interactions
+) -> Callable[[Tensor], Tensor | None]:
+    """Return what says the groups of users, row numbers of the ground truth."""
+    if groups is None:
+        if collection.groups:
+            raise ValueError(
+                f"the collection has the groups {', '.join(collection.groups)}: pass groups=, who is in them"
+            )
+        return lambda users: None
+    codes = groups.of(target)
+    return lambda users: codes[users.cpu()].to(target.device)
 
 
 def _check_catalogue(catalogue: Catalogue | None, target: Interactions) -> None:

@@ -15,9 +15,18 @@ from torchrecmetrics.collection import Metrics, RecMetricCollection, check_optio
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import is_qrels, is_text, read_file
 from torchrecmetrics.data.frames import Roles, Table, check_names, columns_of, distinct, names_in
+from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
-from torchrecmetrics.evaluation.catalogue import Evaluation, Progress, ProgressBar, check_target, past_of
+from torchrecmetrics.evaluation.catalogue import (
+    Evaluation,
+    Progress,
+    ProgressBar,
+    check_groups,
+    check_target,
+    codes_of,
+    past_of,
+)
 from torchrecmetrics.evaluation.listed import Listed, Names, Side
 from torchrecmetrics.evaluation.scoring import History, Place, histories
 from torchrecmetrics.items import Catalogue
@@ -53,6 +62,7 @@ def evaluate_lists(
     duplicates: Literal["error", "first"] = "error",
     progress: bool | Progress = False,
     keep_rows: bool = False,
+    groups: Groups | None = None,
     **options: Unpack[ListsOptions],
 ) -> Evaluation:
     """Look up what each user was to be recommended in the list that some recommender made, and return the metrics.
@@ -80,6 +90,7 @@ def evaluate_lists(
         duplicates: an item listed twice for a user is an "error", or only its "first" place stands.
         progress: as in `evaluate`.
         keep_rows: as in `evaluate`.
+        groups: as in `evaluate`; users are matched by id where `target` has ids.
         options: keyword options for metrics given by name. `overlap`, what a pair in both `target` and `exclude` means,
             may also be "without": such pairs leave the ground truth, as `Interactions.without` takes them out.
 
@@ -104,14 +115,28 @@ def evaluate_lists(
         3 users, 1 without a list, 1 list entry whose item the ground truth does not know
         ± standard error, [95 % interval]; two models are compared with trm.compare, not by these
     """
-    own_options = ["exclude", "k", "user", "item", "rank", "score", "complete", "duplicates", "progress", "keep_rows"]
+    own_options = [
+        "exclude",
+        "k",
+        "user",
+        "item",
+        "rank",
+        "score",
+        "complete",
+        "duplicates",
+        "progress",
+        "keep_rows",
+        "groups",
+    ]
     check_options("evaluate_lists", options, [*own_options, *OPTIONS])
     check_choice("duplicates", duplicates, ("error", "first"))
     own: Any = dict(options)
     leaves = own.get("overlap") == "without"
     if leaves or own.get("overlap") is None:
         own.pop("overlap", None)
-    collection = RecMetricCollection.fresh(metrics, k, own, keep_rows=keep_rows).to("cpu")
+    check_groups(groups)
+    group_names = None if groups is None else groups.names
+    collection = RecMetricCollection.fresh(metrics, k, own, keep_rows=keep_rows, groups=group_names).to("cpu")
     for metric in collection.members:
         metric.sync_on_compute = False
     member, needs, catalogue = collection.leading, collection.needs, collection.catalogue
@@ -126,7 +151,7 @@ def evaluate_lists(
         truth = _numbered_as_catalogue(truth, catalogue)
         known_items = truth.num_items
     truth, parts = _in_one_numbering(truth, parts)
-    past = past_of(collection, truth)
+    past, codes = past_of(collection, truth), codes_of(collection, groups, truth)
     if member.padding_idx is not None and truth.item_ids is not None:
         raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
     written = isinstance(target, (str, Path)) and is_text(target)
@@ -153,7 +178,7 @@ def evaluate_lists(
 
     if len(nobody):
         ranking = Ranking.without_relevant(len(nobody), truth.device, needs.score_threshold, graded)
-        collection.update(ranking, row_ids=nobody if collection.keep_rows else None)
+        collection.update(ranking, groups=codes(nobody), row_ids=nobody if collection.keep_rows else None)
     sizes = lengths + degree + excluded
     ids = ids[sizes[ids].argsort(stable=True)]
     num_repeated = 0
@@ -180,7 +205,8 @@ def evaluate_lists(
             if not complete and member.validate_args is not False:
                 _check_shortened(ranking, lengths[batch], needs.depth, batch, users)
             before = None if past is None else past.select(batch)
-            collection.update(ranking, history=before, row_ids=batch if collection.keep_rows else None)
+            row_ids = batch if collection.keep_rows else None
+            collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
             if ranking.num_repeated is not None:
                 num_repeated += int(ranking.num_repeated.sum())
             bar.advance(batch, member)

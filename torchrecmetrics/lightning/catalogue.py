@@ -12,8 +12,9 @@ from torch import Tensor
 
 from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
+from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.catalogue import Evaluation, check_target, evaluate
+from torchrecmetrics.evaluation.catalogue import Evaluation, check_groups, check_target, evaluate
 from torchrecmetrics.evaluation.scoring import Budget, Histories, ScoreFunction, Terms, evaluating
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
@@ -55,6 +56,7 @@ class CatalogueEvaluationCallback(Reporting):
         log_counts: log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric, too.
         keep_rows: keep what every user was worth, for `results["val"].rows` after the epoch.
         all_users: as in `evaluate`.
+        groups: as in `evaluate`; their values are logged as `val/NDCG@10/cold`.
         similarity: as in `evaluate`.
         items_allowed: as in `evaluate`.
         batch_size: as in `evaluate`.
@@ -89,13 +91,16 @@ class CatalogueEvaluationCallback(Reporting):
         log_counts: bool = False,
         keep_rows: bool = False,
         all_users: bool = False,
+        groups: Groups | None = None,
         similarity: Literal["dot", "cosine"] = "dot",
         items_allowed: Tensor | None = None,
         batch_size: int | None = None,
         memory_budget: int | None = None,
         **options: Unpack[MetricOptions],
     ) -> None:
-        super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, keep_rows, options)
+        check_groups(groups)
+        super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, keep_rows, groups, options)
+        self.groups = groups
         check_function("embed", embed, "(the module) that returns (users, items)", 1)
         self.embed = embed
         self.target = target
@@ -207,6 +212,7 @@ class CatalogueEvaluationCallback(Reporting):
                 similarity=self._terms.similarity,
                 items_allowed=self._terms.items_allowed,
                 all_users=self.all_users,
+                groups=self.groups,
                 batch_size=self._budget.batch_size,
                 memory_budget=self._budget.memory,
             )

@@ -20,6 +20,7 @@ from torchmetrics import Metric
 
 from torchrecmetrics.checks import check_choice
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection, is_name
+from torchrecmetrics.data.groups import Groups, check_names
 from torchrecmetrics.options import OPTIONS, MetricOptions
 
 Stage: TypeAlias = Literal["validate", "test"]
@@ -61,6 +62,7 @@ class Reporting(Callback):
         prog_bar: str | Sequence[str] | None,
         log_counts: bool,
         keep_rows: bool,
+        groups: Groups | Iterable[str] | None,
         options: MetricOptions,
     ) -> None:
         super().__init__()
@@ -70,7 +72,9 @@ class Reporting(Callback):
         for stage in self.stages:
             check_choice("stages", stage, get_args(Stage))
         try:
-            self._metrics = RecMetricCollection.fresh(metrics, k, options, key_format, keep_rows)
+            names = groups.names if isinstance(groups, Groups) else groups
+            names = None if names is None else check_names(names)
+            self._metrics = RecMetricCollection.fresh(metrics, k, options, key_format, keep_rows, groups=names)
         except (TypeError, ValueError) as error:
             own = list(inspect.signature(type(self).__init__).parameters)[1:-1]
             for name in options.keys() - set(OPTIONS):
@@ -86,8 +90,8 @@ class Reporting(Callback):
                 f"prefix must be a string, in which {{stage}} and {{name}} may stand, got {prefix!r}"
             ) from error
         self.prefix = prefix
-        self._labels = [str(key) for key in self._metrics]
-        keys = {metric.label: key for key, metric in zip(self._labels, self._metrics.members, strict=True)}
+        self._labels = list(self._metrics.labels)
+        keys = {metric.label: key for key, metric in self._metrics.keyed().items()}
         keys |= {key: key for key in self._labels}
         if prog_bar is None:
             prog_bar = [name for name in _PROG_BAR if name in keys]
@@ -96,8 +100,8 @@ class Reporting(Callback):
             raise ValueError(f"prog_bar names {', '.join(unknown)}, the metrics are {', '.join(self._labels)}")
         self.prog_bar: set[str] = {keys[name] for name in prog_bar}
         self.log_counts = log_counts
-        members = zip(self._labels, self._metrics.members, strict=True)
-        self._falling = [label for label, metric in members if metric.higher_is_better is False]
+        every = self._metrics.labels.items()
+        self._falling = [label for label, metric in every if metric.higher_is_better is False]
         self._current: list[str] = []  # keys that the stage now running logs
 
     def _names(self, stage: str) -> list[str]:

@@ -19,7 +19,7 @@ from torch.utils.data import (
 from torchrecmetrics.checks import VIOLATIONS
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.kept import KeptRows, RowKeys, all_gather, check_keys
-from torchrecmetrics.panel import BatchRows, ListedRows
+from torchrecmetrics.panel import BatchRows, Grouped, ListedRows
 from torchrecmetrics.ranking import Ranking
 
 _CURE = ". Pass sample_ids=, the index of each row in the data set, and every sample counts once"
@@ -131,15 +131,22 @@ class SampleRows:
         self._places = self._panel.needs.lists if self._panel.of_items else 0
         if self._places:
             heights |= {"items": self._places, "counted": 1}
+        if collection.groups:
+            heights["groups"] = 1
         self._kept = KeptRows(heights, {"clusters": 1})
         self._invalid = torch.zeros((len(self._panel.members), len(VIOLATIONS)), dtype=torch.int64)
 
     def add(
-        self, sample_ids: Tensor, ranking: Ranking, weights: Tensor | None = None, clusters: Tensor | None = None
+        self,
+        sample_ids: Tensor,
+        ranking: Ranking,
+        weights: Tensor | None = None,
+        clusters: Tensor | None = None,
+        groups: Tensor | None = None,
     ) -> None:
         """Keep a batch: `sample_ids`, integers [B], number the samples of the data set."""
         ids = check_keys("sample_ids", sample_ids, len(ranking)).to(ranking.ranks.device)
-        rows = self._panel.rows(ranking, weights)
+        rows = self._collection.read(ranking, weights, groups)
         metrics, dtype = len(rows.values), rows.values.dtype
         columns = {
             "ids": ids[None],
@@ -161,6 +168,8 @@ class SampleRows:
             columns["counted"] = (torch.ones_like(ids, dtype=torch.bool) if listed.counted is None else listed.counted)[
                 None
             ]
+        if rows.groups is not None:
+            columns["groups"] = rows.groups.codes[None]
         self._kept.check(columns)
         self._kept.add(columns)
         if rows.invalid is not None:
@@ -198,7 +207,10 @@ class SampleRows:
         listed = None
         if self._places:
             listed = ListedRows(columns["items"].long().T, columns["counted"][0].bool(), invalid[of_rows:])
-        rows = BatchRows(values, weights, columns["used"].bool(), notes, invalid[:of_rows], listed)
+        codes = None
+        if self._collection.groups:
+            codes = Grouped(columns["groups"][0].long(), len(self._collection.groups))
+        rows = BatchRows(values, weights, columns["used"].bool(), notes, invalid[:of_rows], listed, codes)
         for metric in self._panel.members:
             metric.reset()
         keys = None

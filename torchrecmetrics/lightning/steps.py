@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchrecmetrics.checks import VIOLATIONS, Faults, describe, in_words
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
+from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, left_out, share_of
@@ -67,6 +68,8 @@ class RecMetricsCallback(Reporting):
         keep_rows: keep what every row was worth, for `collections["val"].rows` after the epoch. Their ids are
             `sample_ids`, else the step's `user_ids`; with both, the rows of a user are a cluster. Without either, rows
             are numbered as they come, on one process.
+        groups: groups of users with a value of their own, logged as `val/NDCG@10/cold`: `Groups`, looked up by the
+            step's `user_ids`; or names, whose numbers the step returns as `groups`, integers [B], -1 = none.
         options: keyword options of the metrics, as in `RecMetricCollection`.
 
     After an epoch `collections` holds each loader's collection by name, for `standard_error()` and counts.
@@ -96,9 +99,11 @@ class RecMetricsCallback(Reporting):
         sample_ids: str | Callable[[Any, Any], Tensor] | None = None,
         log_counts: bool = False,
         keep_rows: bool = False,
+        groups: Groups | Iterable[str] | None = None,
         **options: Unpack[MetricOptions],
     ) -> None:
-        super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, keep_rows, options)
+        super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, keep_rows, groups, options)
+        self.groups = groups
         if outputs is not None:
             check_function("outputs", outputs, "(what the step returned, batch)", 2)
         if sample_ids is not None and not isinstance(sample_ids, str):
@@ -234,12 +239,13 @@ class RecMetricsCallback(Reporting):
             users = None
             if loader.collection.keep_rows and outputs.get("user_ids") is not None:
                 users = torch.as_tensor(outputs["user_ids"]).reshape(-1)
+            groups = self._codes(outputs, given, source, ranking)
             if loader.samples is None:
                 weights, doubt = loader.without_repeats(weights, batch_idx, ranking)
                 self._warn(doubt)
-                loader.collection.update(ranking, weights=weights, row_ids=users)
+                loader.collection.update(ranking, weights=weights, groups=groups, row_ids=users)
             else:
-                loader.samples.add(self._ids(outputs, returned, batch, source), ranking, weights, users)
+                loader.samples.add(self._ids(outputs, returned, batch, source), ranking, weights, users, groups)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             told = kind(f"{type(self).__name__}, loader {loader.name!r}, batch {batch_idx}: {error}")
@@ -247,6 +253,21 @@ class RecMetricsCallback(Reporting):
                 raise told from error
             # alone, it would leave the other processes waiting: all of them raise when the epoch ends
             loader.error = loader.error or told
+
+    def _codes(
+        self, outputs: Mapping[str, Any], given: Mapping[str, Any], source: str, ranking: Ranking
+    ) -> Tensor | None:
+        if self.groups is None:
+            return None
+        if isinstance(self.groups, Groups):
+            users, known = _user_ids(outputs, given, source, "groups="), len(self.groups)
+            if len(users) and not 0 <= int(users.min()) <= int(users.max()) < known:
+                raise ValueError(f"'user_ids' hold {int(users.min())}..{int(users.max())}, groups= has {known} users")
+            return self.groups.codes[users].to(ranking.ranks.device)
+        codes: Tensor | None = outputs.get("groups")
+        if codes is None:
+            raise ValueError(f"{source} must return 'groups' too, for groups=, got {_keys_of(outputs)}")
+        return codes
 
     def _ids(self, outputs: Mapping[str, Any], returned: Any, batch: Any, source: str) -> Tensor:
         if not isinstance(self.sample_ids, str):

@@ -1,0 +1,203 @@
+"""Groups of users and slices of items: for whom a model is good, and for what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.checks import check_ids, check_k, check_tensor, describe
+from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.data.vocabulary import Vocabulary
+
+
+def check_names(names: Iterable[str], in_keys: bool = False) -> tuple[str, ...]:
+    """Return names of groups, which must be distinct words; in keys of modules without '.'."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"groups must be names, such as ['cold', 'warm'], got {names!r}")
+    given = tuple(names)
+    for name in given:
+        if not isinstance(name, str) or not name or "/" in name or (in_keys and "." in name):
+            without = "'/' or '.'" if in_keys else "'/'"
+            raise ValueError(f"a group is named by a word without {without}, got {name!r}")
+        if given.count(name) > 1:
+            raise ValueError(f"two groups are called {name!r}")
+    if not given:
+        raise ValueError("groups holds no name")
+    return given
+
+
+class Groups:
+    """Which group each user belongs to; made by `group_users`, or of any column.
+
+    Args:
+        codes: integers [U], the number of each user's group among the names; -1 = in none, the overall value only.
+        names: of the groups, distinct.
+        user_ids: a `Vocabulary` of the users, or what makes one, by which they are matched with those of a ground
+            truth; None = rows are users, as there.
+
+    Raises:
+        TypeError: for codes that are no integers, names that are none.
+        ValueError: for codes that no group has, names that stand twice, a vocabulary of another size.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> trm.Groups(torch.tensor([0, 1, 1, -1]), ["north", "south"])
+        Groups(north: 1, south: 2, 1 in none)
+        >>> trm.Groups.from_column(["se", "de", None, "se"])
+        Groups(de: 1, se: 2, 1 in none)
+    """
+
+    def __init__(self, codes: Tensor, names: Iterable[str], *, user_ids: Any = None) -> None:
+        check_ids("codes", codes)
+        self.names: tuple[str, ...] = check_names(names)
+        if codes.dim() != 1:
+            raise ValueError(f"codes must be [U], one a user, got shape {list(codes.shape)}")
+        self.codes: Tensor = codes.detach().to("cpu", torch.int64)
+        wrong = (self.codes < -1) | (self.codes >= len(self.names))
+        if wrong.any():
+            user = int(wrong.nonzero()[0])
+            last, code = len(self.names) - 1, int(self.codes[user])
+            raise ValueError(f"codes must be 0 to {last}, one for each name, or -1; user {user} has {code}")
+        self.user_ids: Vocabulary | None = None if user_ids is None else Vocabulary.named("user_ids", user_ids)
+        if self.user_ids is not None and len(self.user_ids) != len(codes):
+            raise ValueError(f"user_ids holds {len(self.user_ids)} ids, codes {len(codes)}")
+
+    @classmethod
+    def from_column(cls, column: Any, *, user_ids: Any = None) -> Groups:
+        """Group users by what a column says of each: a region, an age band; None and NaN = in no group.
+
+        Args:
+            column: a list, numpy array or series of words or whole numbers, one a user.
+            user_ids: as in the constructor.
+        """
+        words = ["" if _is_nothing(value) else str(value) for value in _listed(column)]
+        names = sorted({word for word in words if word})
+        number = {name: place for place, name in enumerate(names)}
+        return cls(torch.tensor([number.get(word, -1) for word in words], dtype=torch.int64), names, user_ids=user_ids)
+
+    def __len__(self) -> int:
+        """How many users there are."""
+        return len(self.codes)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many users each group has."""
+        counts = torch.bincount(self.codes + 1, minlength=len(self.names) + 1)[1:].tolist()
+        return dict(zip(self.names, counts, strict=True))
+
+    def __repr__(self) -> str:
+        shown = [f"{name}: {size}" for name, size in list(self.sizes.items())[:10]]
+        more = [f"{len(self.names) - 10} more"] if len(self.names) > 10 else []
+        alone = int((self.codes < 0).sum())
+        return f"Groups({', '.join([*shown, *more, *([f'{alone} in none'] if alone else [])])})"
+
+    def of(self, target: Interactions) -> Tensor:
+        """Return the codes of a ground truth's users, int64 [U]; -1 for those that are not known here.
+
+        Raises:
+            ValueError: for another number of users, where they have no ids; where one of the two has ids alone.
+        """
+        theirs = target.user_ids
+        if (theirs is None) != (self.user_ids is None):
+            has, lacks = ("groups", "target") if theirs is None else ("target", "groups")
+            raise ValueError(f"{has} have user_ids, {lacks} none: row 5 could mean two users; user_ids= names them")
+        if theirs is None or self.user_ids is None or theirs == self.user_ids:
+            if len(self) != target.num_users:
+                raise ValueError(f"groups have {len(self)} users, target has {target.num_users}")
+            return self.codes
+        rows = theirs.rows_in(self.user_ids)
+        return self.codes[rows.clamp(min=0)].where(rows >= 0, -1)
+
+
+def group_users(train: Interactions, bins: Sequence[int] = (0, 1, 5, 20)) -> Groups:
+    """Group users by how many interactions they had: how cold they are.
+
+    Args:
+        train: what the model learned from.
+        bins: where the groups begin, ascending, >= 0; users below the first are in none. Groups are called "0", "1-4",
+            "5-19", "20+".
+
+    Raises:
+        TypeError: for anything but `Interactions`, bins that are no whole numbers.
+        ValueError: for bins that do not ascend.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> train = trm.Interactions.from_columns(users=[0, 1, 1, 1], items=[0, 0, 1, 2], num_users=3, num_items=3)
+        >>> trm.group_users(train, bins=[0, 1, 3])
+        Groups(0: 1, 1-2: 1, 3+: 1)
+    """
+    if not isinstance(train, Interactions):
+        raise TypeError(f"users are grouped by Interactions, got {describe(train)}")
+    starts = [check_k(start, "bins", 0) for start in bins]
+    if not starts or sorted(set(starts)) != starts:
+        raise ValueError(f"bins must ascend, such as [0, 1, 5, 20], got {list(bins)}")
+    ends = [*(start - 1 for start in starts[1:]), None]
+    names = [
+        f"{start}+" if end is None else str(start) if end == start else f"{start}-{end}"
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    codes = torch.bucketize(train.host_degree, torch.tensor(starts), right=True) - 1
+    return Groups(codes, names, user_ids=train.user_ids)
+
+
+def slice_targets(
+    target: Interactions, popularity: Tensor, shares: Sequence[float] = (0.2, 0.8)
+) -> dict[str, Interactions]:
+    """Divide a ground truth by how popular its items are: what a mean over all of them hides.
+
+    Args:
+        target: ground truth [U, I].
+        popularity: number [I], >= 0, such as `train.popularity`.
+        shares: of all the popularity, ascending, between 0 and 1: the first slice holds the fewest items with this
+            share, and so on; of equally popular items at a border the lower ids come first. One share gives "head" and
+            "tail", two "head", "mid" and "tail", more "1", "2", ...
+
+    Returns:
+        The slices by name, each of all users and items: users without an item in it have no ground truth there.
+
+    Raises:
+        TypeError: for anything but `Interactions`.
+        ValueError: for another length, negative or NaN popularity, shares that do not ascend between 0 and 1.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> test = trm.Interactions.from_columns(users=[0, 0, 1], items=[0, 2, 1], num_items=3)
+        >>> slices = trm.slice_targets(test, torch.tensor([90, 6, 4]), shares=[0.8])
+        >>> {name: len(part) for name, part in slices.items()}
+        {'head': 1, 'tail': 2}
+    """
+    if not isinstance(target, Interactions):
+        raise TypeError(f"target must be Interactions, got {describe(target)}")
+    check_tensor("popularity", popularity)
+    if popularity.shape != (target.num_items,) or popularity.is_complex():
+        raise ValueError(f"popularity must be [{target.num_items}], one number an item, got {describe(popularity)}")
+    counts = popularity.to(target.device, torch.float64)
+    if not bool(((counts >= 0) & counts.isfinite()).all()) or not float(counts.sum()) > 0:
+        raise ValueError("popularity must be >= 0 and finite, and above 0 for some item")
+    if not shares or sorted(set(shares)) != list(shares) or not 0 < shares[0] <= shares[-1] < 1:
+        raise ValueError(f"shares must ascend between 0 and 1, such as [0.2, 0.8], got {list(shares)}")
+    names = {1: ["head", "tail"], 2: ["head", "mid", "tail"]}.get(
+        len(shares), [str(n + 1) for n in range(len(shares) + 1)]
+    )
+    ordered, items = counts.sort(descending=True, stable=True)
+    before = (ordered.cumsum(0) - ordered) / counts.sum()
+    edges = torch.tensor([*shares], dtype=torch.float64, device=target.device)
+    part = torch.empty_like(items).scatter(0, items, torch.bucketize(before, edges, right=True))
+    return {name: target.take(part[target.items] == number) for number, name in enumerate(names)}
+
+
+def _listed(column: Any) -> list[Any]:
+    if isinstance(column, (str, Mapping)) or not hasattr(column, "__iter__"):
+        raise TypeError(f"a column holds one value a user, got {describe(column)}")
+    return list(column.tolist() if hasattr(column, "tolist") else column)
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None or value != value or value == ""
