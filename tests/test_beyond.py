@@ -15,9 +15,8 @@ from torch import nan, tensor
 import torchrecmetrics as trm
 from torchrecmetrics.beyond import functional
 from torchrecmetrics.beyond import metrics as beyond
-from torchrecmetrics.beyond.lists import ListMetric
 
-ROWS = [getattr(beyond, name) for name in beyond.__all__ if issubclass(getattr(beyond, name), ListMetric)]
+ROWS = [getattr(beyond, name) for name in beyond.__all__ if issubclass(getattr(beyond, name), trm.ListMetric)]
 ALL = [getattr(beyond, name) for name in beyond.__all__]
 
 

@@ -368,7 +368,7 @@ def elliot_aplt(lists, k):
 
 
 def elliot_gini(lists, k):
-    """diversity/gini_index/gini_index.py: high is even."""
+    """diversity/gini_index/gini_index.py, and RankSys' GiniIndex.java: high is even."""
     counts = Counter(i for items in lists for i in items[:k])
     total = sum(counts.values())
     first = ITEMS - len(counts) + 1
