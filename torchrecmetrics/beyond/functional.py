@@ -84,9 +84,7 @@ def novelty(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bo
     """
     catalogue = _on(ranking, catalogue)
     found = _mean(ranking, k, _of_items(ranking, catalogue.self_information))
-    if normalize:
-        found = found / (math.log2(catalogue.num_users) if catalogue.num_users > 1 else math.nan)
-    return found
+    return found / math.log2(max(catalogue.num_users, 1)) if normalize else found  # of one user at most: 0 / 0
 
 
 def tail_share(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, head: float = 0.8) -> Tensor:
@@ -334,11 +332,11 @@ def _usual_popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
 
 
 def _among(items: Tensor, ascending: Tensor) -> Tensor:
-    """Which items >= 0 are among ids of their row, bool [B, D]."""
+    """Which items are among ids of their row, ascending, bool [B, D]; anything for negative ones."""
     if not ascending.shape[1]:
         return torch.zeros_like(items, dtype=torch.bool)
     nearest = search(ascending, items).clamp(max=ascending.shape[1] - 1)
-    return (ascending.gather(1, nearest) == items) & (items >= 0)
+    return ascending.gather(1, nearest) == items
 
 
 @derived
