@@ -15,9 +15,8 @@ from torch import nan, tensor
 import torchrecmetrics as trm
 from torchrecmetrics.beyond import functional
 from torchrecmetrics.beyond import metrics as beyond
-from torchrecmetrics.beyond.lists import ListMetric
 
-ROWS = [getattr(beyond, name) for name in beyond.__all__ if issubclass(getattr(beyond, name), ListMetric)]
+ROWS = [getattr(beyond, name) for name in beyond.__all__ if issubclass(getattr(beyond, name), trm.ListMetric)]
 ALL = [getattr(beyond, name) for name in beyond.__all__]
 
 
@@ -339,6 +338,24 @@ def test_one_user_surprises_nobody():
         catalogue = trm.Catalogue(2, popularity=tensor([users, 0]), num_users=users)
         assert functional.novelty(ranking([[0]]), 1, catalogue=catalogue).tolist() == near([novelty])
         assert functional.novelty(ranking([[0]]), 1, catalogue=catalogue, normalize=True).isnan()
+
+
+def test_codes_of_any_size():
+    """A category may be a hash: nothing is as wide as the largest code."""
+    codes = tensor([0, 0, 1, 1, 1, 0])
+    lists, large = ranking(LISTS, HISTORY), trm.Catalogue(6, categories=codes * 2**60)
+    for formula in (functional.intra_list_diversity, functional.category_share, functional.calibration):
+        expected = formula(lists, (1, 3), catalogue=trm.Catalogue(6, categories=codes))
+        assert formula(lists, (1, 3), catalogue=large).flatten().tolist() == near(expected.flatten().tolist())
+
+
+def test_rounding_does_not_make_alike_items_more_than_alike():
+    """Copies of one vector are not diverse, whatever the vector."""
+    vectors = torch.randn(100, 1, 7, generator=torch.Generator().manual_seed(0)).expand(-1, 9, -1)
+    catalogue = trm.Catalogue(900, embeddings=vectors.reshape(900, 7))
+    found = functional.intra_list_diversity(ranking(torch.arange(900).view(100, 9).tolist()), 9, catalogue=catalogue)
+    assert found.min() == 0
+    assert found.max() < 1e-15
 
 
 # ---------------------------------------------------------------------------------------------------------- properties

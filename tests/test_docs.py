@@ -29,6 +29,8 @@ def test_docstrings():
         "analysis.differences",
         "analysis.intervals",
         "analysis.rows",
+        "beyond.lists",
+        "beyond.metrics",
         "collection",
         "data.audit",
         "data.interactions",

@@ -4,6 +4,8 @@ from torchrecmetrics import metrics
 from torchrecmetrics.analysis.comparison import Comparison, compare
 from torchrecmetrics.analysis.differences import differences
 from torchrecmetrics.analysis.rows import Rows
+from torchrecmetrics.beyond.histograms import HistogramMetric
+from torchrecmetrics.beyond.lists import ListMetric
 from torchrecmetrics.beyond.metrics import *  # noqa: F403
 from torchrecmetrics.beyond.metrics import __all__ as _beyond
 from torchrecmetrics.collection import RecMetricCollection
@@ -26,7 +28,9 @@ __all__ = [
     "Catalogue",
     "Comparison",
     "Evaluation",
+    "HistogramMetric",
     "Interactions",
+    "ListMetric",
     "Log",
     "Ranking",
     "RankingMetric",

@@ -84,9 +84,7 @@ def novelty(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bo
     """
     catalogue = _on(ranking, catalogue)
     found = _mean(ranking, k, _of_items(ranking, catalogue.self_information))
-    if normalize:
-        found = found / (math.log2(catalogue.num_users) if catalogue.num_users > 1 else math.nan)
-    return found
+    return found / math.log2(max(catalogue.num_users, 1)) if normalize else found  # of one user at most: 0 / 0
 
 
 def tail_share(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, head: float = 0.8) -> Tensor:
@@ -277,8 +275,13 @@ def _limited(ranking: Ranking, length: Tensor, k: Cutoffs) -> Tensor:
 def _of_items(ranking: Ranking, table: Tensor) -> Tensor:
     """Look the items up in a table [I], float [B, D]; 0 where there is none."""
     items = ranking.items
-    found = table[items.clamp(min=0)].to(float_dtype(items.device))
+    found = _at(table, items.clamp(min=0)).to(float_dtype(items.device))
     return found.masked_fill(items < 0, 0)
+
+
+def _at(table: Tensor, ids: Tensor) -> Tensor:
+    """Entries or rows of a table, in the shape of their ids, in a half of the time of `table[ids]`."""
+    return table.index_select(0, ids.flatten()).view(*ids.shape, *table.shape[1:])
 
 
 def _sum(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
@@ -328,17 +331,17 @@ def _had(ranking: Ranking) -> Tensor:
 def _usual_popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """Mean popularity of the history, float [B]; NaN if it is 0 or there is none."""
     had = _had(ranking)
-    popularity = catalogue.popularity[_history(ranking).where(had, 0)]
+    popularity = _at(catalogue.popularity, _history(ranking).where(had, 0))
     mean = popularity.to(float_dtype(had.device)).masked_fill(~had, 0).sum(1) / had.sum(1)
     return mean.masked_fill(mean == 0, torch.nan)
 
 
 def _among(items: Tensor, ascending: Tensor) -> Tensor:
-    """Which items >= 0 are among ids of their row, bool [B, D]."""
+    """Which items are among ids of their row, ascending, bool [B, D]; anything for negative ones."""
     if not ascending.shape[1]:
         return torch.zeros_like(items, dtype=torch.bool)
     nearest = search(ascending, items).clamp(max=ascending.shape[1] - 1)
-    return (ascending.gather(1, nearest) == items) & (items >= 0)
+    return ascending.gather(1, nearest) == items
 
 
 @derived
@@ -384,7 +387,8 @@ def _products(vectors: Tensor) -> Tensor:
 def _same_before(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """How many items before each have its category code, int64 [B, D]; 0 where there is none."""
     items = ranking.items
-    codes, order = catalogue.categories[items.clamp(min=0)].where(items >= 0, -1).sort(dim=1, stable=True)
+    codes = _at(catalogue.categories, items.clamp(min=0)).where(items >= 0, -1)
+    codes, order = codes.sort(dim=1, stable=True)
     place = torch.arange(items.shape[1], device=items.device)
     return torch.empty_like(items).scatter(1, order, place - _starts(codes)).masked_fill(items < 0, 0)
 
@@ -426,8 +430,8 @@ def _pieces(rows: int, each: int, device: torch.device) -> Iterator[slice]:
 def _vectors(items: Tensor, table: Tensor, scale: Tensor | None = None) -> Tensor:
     """Rows of a table [I, C] for items [b, D], times a number each, beside one another: float [b, C, D]; 0 for none."""
     known, dtype = items.clamp(min=0), float_dtype(items.device)
-    there = (items >= 0).to(dtype) if scale is None else scale[known].masked_fill(items < 0, 0)
-    return (table[known].to(dtype) * there[..., None]).transpose(1, 2)
+    there = (items >= 0).to(dtype) if scale is None else _at(scale, known).masked_fill(items < 0, 0)
+    return (_at(table, known).to(dtype) * there[..., None]).transpose(1, 2)
 
 
 def _by_pieces(
@@ -461,7 +465,7 @@ def _distributions(
             running = _running(_vectors(its, catalogue.categories) * weight[:, None])
             q = torch.stack([running[..., min(one, depth) - 1] for one in k])
         else:
-            codes = catalogue.categories[torch.cat([its, usual], 1).clamp(min=0)]
+            codes = _at(catalogue.categories, torch.cat([its, usual], 1).clamp(min=0))
             slots, columns = _slots(codes, catalogue.num_categories)
             table = weight.new_zeros(len(its), columns)
             p = table.scatter_add(1, slots[:, depth:], (usual >= 0).to(dtype))
