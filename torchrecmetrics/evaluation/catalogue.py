@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import reprlib
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -230,13 +230,33 @@ def check_target(target: Any) -> None:
         raise TypeError(f"target must be Interactions, got {describe(target)}: {hint}")
 
 
-@torch.no_grad()
+@overload
 def evaluate(
     metrics: Metrics | RecMetricCollection,
     users: Tensor | ScoreFunction | None = None,
     items: Tensor | None = None,
     *,
     target: Interactions,
+    exclude: Histories | None = None,
+    **options: Unpack[EvaluateOptions],
+) -> Evaluation: ...
+@overload
+def evaluate(
+    metrics: Metrics | RecMetricCollection,
+    users: Tensor | ScoreFunction | None = None,
+    items: Tensor | None = None,
+    *,
+    target: Mapping[str, Interactions],
+    exclude: Histories | None = None,
+    **options: Unpack[EvaluateOptions],
+) -> dict[str, Evaluation]: ...
+@torch.no_grad()
+def evaluate(
+    metrics: Metrics | RecMetricCollection,
+    users: Tensor | ScoreFunction | None = None,
+    items: Tensor | None = None,
+    *,
+    target: Interactions | Mapping[str, Interactions],
     exclude: Histories | None = None,
     k: int | Iterable[int] | None = None,
     user_ids: Any = None,
@@ -252,7 +272,7 @@ def evaluate(
     all_users: bool = False,
     groups: Groups | None = None,
     **options: Unpack[MetricOptions],
-) -> Evaluation:
+) -> Evaluation | dict[str, Evaluation]:
     """Rank the whole catalogue for every user with ground truth and return the metrics.
 
     Args:
@@ -260,7 +280,8 @@ def evaluate(
         users: embeddings [U, d], or a function of user ids (int64 [b] on `device`) that returns scores [b, I]; a
             module is put into eval mode meanwhile; None with `item_bias` alone, a ranking that is the same for all.
         items: embeddings [I, d]; None with a function.
-        target: ground truth [U, I].
+        target: ground truth [U, I]; or a dict of several, such as `slice_targets` gives, each evaluated by itself and
+            returned under its name.
         exclude: what leaves a user's candidates: `Interactions` (train items), bool [I], or a tuple of these.
             Interactions whose vocabularies are not those of `target` are matched by id.
         k: cut-offs, where `metrics` are names.
@@ -311,6 +332,28 @@ def evaluate(
         ± standard error, [95 % interval]; two models are compared with trm.compare, not by these
     """
     check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
+    if isinstance(target, Mapping):
+        if not target:
+            raise ValueError("target is an empty dict")
+        own: EvaluateOptions = {
+            "k": k,
+            "user_ids": user_ids,
+            "item_bias": item_bias,
+            "similarity": similarity,
+            "items_allowed": items_allowed,
+            "batch_size": batch_size,
+            "memory_budget": memory_budget,
+            "device": device,
+            "progress": progress,
+            "shard": shard,
+            "keep_rows": keep_rows,
+            "all_users": all_users,
+            "groups": groups,
+            **options,
+        }
+        return {
+            name: evaluate(metrics, users, items, target=part, exclude=exclude, **own) for name, part in target.items()
+        }
     check_groups(groups)
     names = None if groups is None else groups.names
     collection = RecMetricCollection.fresh(metrics, k, options, "{name}@{k}", keep_rows, memory_budget, names)
