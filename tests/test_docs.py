@@ -29,6 +29,8 @@ def test_docstrings():
         "analysis.differences",
         "analysis.intervals",
         "analysis.rows",
+        "analysis.worst",
+        "beyond.parity",
         "collection",
         "data.audit",
         "data.interactions",
