@@ -65,7 +65,7 @@ def interval(
     """
     level = check_level(level)
     check_choice("method", method, ("score", "student"))
-    low, high = _check_bounds(bounds)
+    low, high = check_bounds(bounds)
     if math.isnan(value) or math.isnan(standard_error) or not size > 1:
         return math.nan, math.nan
     t = quantile((1 + level) / 2, size - 1)
@@ -90,7 +90,7 @@ def _wilson(mean: float, inverse: float, t: float) -> tuple[float, float]:
     return (0.0 if mean == 0 else max(0.0, low)), (1.0 if mean == 1 else min(1.0, high))
 
 
-def _check_bounds(bounds: Any) -> tuple[float, float]:
+def check_bounds(bounds: Any) -> tuple[float, float]:
     """Return bounds, which are infinite where there are none."""
     if bounds is None:
         return -math.inf, math.inf
