@@ -10,6 +10,7 @@ from torchrecmetrics.beyond.metrics import *  # noqa: F403
 from torchrecmetrics.beyond.metrics import __all__ as _beyond
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import Audit, audit
+from torchrecmetrics.data.groups import Groups, group_users, slice_targets
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.data.vocabulary import Vocabulary
@@ -28,6 +29,7 @@ __all__ = [
     "Catalogue",
     "Comparison",
     "Evaluation",
+    "Groups",
     "HistogramMetric",
     "Interactions",
     "ListMetric",
@@ -44,6 +46,8 @@ __all__ = [
     "evaluate",
     "evaluate_lists",
     "get_topk_ranks",
+    "group_users",
     "recommend",
+    "slice_targets",
 ]
 __all__ += [*metrics.__all__, *_beyond]

@@ -102,6 +102,31 @@ def draw_steps(values: Mapping[str, Sequence[float]], ax: Axes | None) -> Drawn:
     return _figure(axes), axes
 
 
+def draw_groups(label: str, groups: Sequence[str], line: Line, ax: Axes | None) -> Drawn:
+    """Draw a value a group with its interval, beside those of other models that are in the axes already.
+
+    Raises:
+        ValueError: if the axes hold other groups.
+    """
+    axes = _axes(ax)
+    place = len(axes.containers)
+    there = [tick.get_text() for tick in axes.get_xticklabels()] if place else list(groups)
+    if there != list(groups):
+        raise ValueError(f"the axes hold the groups {', '.join(there)}, these are {', '.join(groups)}")
+    how: dict[str, Any] = {"ls": "none", "marker": _marker(place), "ms": 6, "elinewidth": 1.4, "capsize": 3}
+    at = range(len(groups))
+    drawn = axes.errorbar(at, line.values, _errors(line), label=line.label or "_", color=_colour(place), **how)
+    shifted = axes.transData + _shift(axes, 9.0 * place)
+    for part in drawn.get_children():
+        part.set_transform(shifted)
+    axes.set_xticks(list(at), groups)
+    axes.set_xlim(-0.5, len(groups) - 0.5)
+    axes.set_ylabel(label)
+    axes.grid(axis="y", alpha=0.3)
+    _legend(axes, ax is None)
+    return _figure(axes), axes
+
+
 def draw_interval(ax: Axes, value: float, interval: tuple[float, float], label: str) -> None:
     """Draw the interval of the single value that torchmetrics has drawn at 0."""
     line = Line(label, (), [value], [interval[0]], [interval[1]])

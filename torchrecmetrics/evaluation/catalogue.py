@@ -22,6 +22,7 @@ from torchrecmetrics.collection import Metrics, RecMetricCollection, check_optio
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.evaluation.by_group import GroupGap, GroupResults, WorstGroup
 from torchrecmetrics.evaluation.exports import Exported, ResultRow
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.scoring import (
@@ -107,6 +108,7 @@ class Evaluation(dict[str, Tensor], Exported):
         self.kernels: Kernels = kernels
         self._rows = _named(collection.rows, user_ids) if collection.keep_rows else None
         self._of_items = {key for key, member in collection.keyed().items() if member.of_items}
+        self._better = {key: member.higher_is_better for key, member in collection.keyed().items()}
         self.num_users: int = first.num_users
         self.num_skipped: int = first.num_skipped
         self.num_unreachable: int = first.num_unreachable
@@ -121,6 +123,34 @@ class Evaluation(dict[str, Tensor], Exported):
     def confidence_intervals(self) -> dict[str, tuple[float, float]]:
         """95 % intervals by label, as `RankingMetric.confidence_interval` gives them."""
         return {point.key: point.interval() for point in self._points}
+
+    @cached_property
+    def groups(self) -> GroupResults:
+        """Values of groups of users: a table, in frames too; the worst of them, the gap between them, a plot.
+
+        Raises:
+            ValueError: if it was evaluated without groups.
+        """
+        return GroupResults(self._points, self.result_rows(), self._better)
+
+    def worst(self, label: str, level: float = 0.95) -> WorstGroup:
+        """Return the group that a metric serves worst.
+
+        The group that looks worst is the unluckiest of several: its own interval lies too low. That given here is of
+        the true value of whichever group is truly worst, and holds at least as surely as `level` says.
+
+        Args:
+            label: of a metric that is a mean over users, such as "NDCG@10".
+            level: of confidence, between 0 and 1.
+
+        Raises:
+            ValueError: without groups; for an unknown label, a metric of which neither more nor less is better.
+        """
+        return self.groups.worst(label, level)
+
+    def gap(self, label: str, level: float = 0.95) -> GroupGap:
+        """Return how far the groups with the largest and the smallest value are apart; otherwise as `worst`."""
+        return self.groups.gap(label, level)
 
     def __missing__(self, key: str) -> Tensor:
         raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self))}")
