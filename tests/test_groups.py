@@ -1,0 +1,376 @@
+"""For whom: groups of rows in collections, evaluations and over processes; slices of items; the worst group."""
+
+import math
+import pickle
+
+import pandas
+import pytest
+import torch
+from distributed import counted_collectives
+
+import torchrecmetrics as trm
+
+NAMES = ("HR", "NDCG", "MRR", "RPrecision", "AUROC")
+
+
+def batch(seed=3, rows=60, items=15, groups=4):
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.rand(rows, items, generator=generator).argsort(1)[:, :3]
+    target[torch.rand(rows, 3, generator=generator) < 0.4] = -1
+    return {
+        "scores": torch.rand(rows, items, generator=generator),
+        "target": target,
+        "weights": torch.randint(0, 4, (rows,), generator=generator) / 2,
+        "groups": torch.randint(-1, groups, (rows,), generator=generator),
+    }
+
+
+def values(found):
+    return {key: value.item() for key, value in found.items()}
+
+
+def made(seed=1, users=80, items=25):
+    generator = torch.Generator().manual_seed(seed)
+    active = torch.rand(users, 1, generator=generator)
+    train = trm.Interactions.from_edge_index(
+        (torch.rand(users, items, generator=generator) < active * 0.5).nonzero().T, num_users=users, num_items=items
+    )
+    test = trm.Interactions.from_edge_index(
+        (torch.rand(users, items, generator=generator) < 0.1).nonzero().T, num_users=users, num_items=items
+    )
+    users, items = torch.randn(users, 4, generator=generator), torch.randn(items, 4, generator=generator)
+    return train, test.without(train), users, items
+
+
+# -------------------------------------------------------------------------------------------------------- the numbers
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("action", ["skip", "neg"])
+def test_groups_are_a_groupby(weighted, action):
+    """Each group's value, error and counts are those of its rows alone; the whole is what it is without groups."""
+    given = batch()
+    codes = given.pop("groups")
+    if not weighted:
+        del given["weights"]
+    names = ["a", "b", "c", "d"]
+    options = {"k": [2, 5], "empty_target_action": action}
+    collection = trm.RecMetricCollection(NAMES, groups=names, **options)
+    for some in torch.arange(60).split(13):
+        collection.update(**{name: value[some] for name, value in given.items()}, groups=codes[some])
+    found, errors = values(collection.compute()), values(collection.standard_errors())
+    alone = trm.RecMetricCollection(NAMES, **options)
+    for some in torch.arange(60).split(13):
+        alone.update(**{name: value[some] for name, value in given.items()})
+    assert {key: found[key] for key in alone} == values(alone.compute())
+    for number, name in enumerate(names):
+        theirs = trm.RecMetricCollection(NAMES, **options)
+        theirs.update(**{key: value[codes == number] for key, value in given.items()})
+        assert {key: found[f"{key}/{name}"] for key in theirs} == pytest.approx(values(theirs.compute()), abs=1e-14)
+        own = values(theirs.standard_errors())
+        assert {key: errors[f"{key}/{name}"] for key in theirs} == pytest.approx(own, abs=1e-12, nan_ok=True)
+        parts = [collection[f"{key}/{name}"] for key in theirs]
+        assert [part.num_users for part in parts] == [member.num_users for member in theirs.members]
+
+
+def test_pandas_groups_the_rows_alike():
+    train, test, users, items = made()
+    groups = trm.group_users(train, bins=[0, 3, 6, 9])
+    found = trm.evaluate(
+        ["NDCG", "HR"], users, items, target=test, exclude=train, k=5, groups=groups, keep_rows=True, batch_size=9
+    )
+    of = [groups.names[int(groups.codes[user])] for user in found.rows.ids]
+    for label, rows in found.rows.values.items():
+        by = pandas.DataFrame({"value": rows.numpy(), "group": of}).groupby("group")["value"]
+        table = found.groups.to_pandas().query(f"metric == '{label[:-2]}'").set_index("group")
+        assert dict(table["value"]) == pytest.approx(dict(by.mean()), abs=1e-14)
+        assert dict(table["num_users"]) == dict(by.count())
+        weights = torch.tensor([by.count()[name] for name in groups.names])
+        means = torch.stack([found[f"{label}/{name}"] for name in groups.names])
+        assert ((weights * means).sum() / weights.sum()).item() == pytest.approx(found[label].item(), abs=1e-15)
+    assert found.groups.counts() == {"num_empty": 0}
+
+
+def on_processes(rank, world_size):
+    given = batch(rows=61)
+    collection = trm.RecMetricCollection(NAMES, k=[2, 5], groups=["a", "b", "c", "d"])
+    for row in range(rank, 61, world_size):
+        collection.update(**{name: value[row : row + 1] for name, value in given.items()})
+    with counted_collectives() as collectives:
+        asked_first = collection["NDCG@5/c"].compute().item()
+        found = values(collection.compute())
+    assert asked_first == found["NDCG@5/c"]
+    return found, len(collectives)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_processes_agree(processes, world_size):
+    """Two collectives, however many groups; also where a group is asked first."""
+    ((alone, _),) = processes.run(on_processes, 1)
+    for found, collectives in processes.run(on_processes, world_size):
+        assert found == pytest.approx(alone, abs=1e-14)
+        assert collectives == 2
+
+
+def sharded(rank, world_size):
+    train, test, users, items = made()
+    groups = trm.group_users(train, bins=[0, 3, 6, 9])
+    found = trm.evaluate("NDCG", users, items, target=test, exclude=train, k=5, groups=groups, shard="users")
+    return values(found)
+
+
+def test_evaluate_shares_users(processes):
+    ((alone,),) = [processes.run(sharded, 1)]
+    for found in processes.run(sharded, 2):
+        assert found == pytest.approx(alone, abs=1e-14)
+
+
+def test_lists_have_groups_by_id():
+    """Users are matched by id; those that the groups do not know are in none."""
+    truth = {"user": ["al", "bo", "eve", "ida"], "item": ["x", "y", "x", "z"]}
+    lists = {"al": ["x", "y"], "bo": ["x", "z"], "eve": ["x", "z"], "ida": ["z", "x"]}
+    groups = trm.Groups.from_column(["se", "de", "se", None], user_ids=["bo", "eve", "al", "kim"])
+    found = trm.evaluate_lists("HR", lists, target=truth, k=1, groups=groups)
+    assert values(found) == {"HR@1": 0.75, "HR@1/de": 1.0, "HR@1/se": 0.5}
+    with pytest.raises(ValueError, match="target have user_ids, groups none: row 5 could mean two users"):
+        trm.evaluate_lists("HR", lists, target=truth, k=1, groups=trm.Groups(torch.zeros(4, dtype=torch.int64), ["a"]))
+
+
+def test_a_group_without_users_is_nan():
+    groups = trm.Groups(torch.tensor([0, 0, 2]), ["a", "b", "c"])
+    test = trm.Interactions.from_columns(users=[0, 1, 2], items=[0, 1, 2], num_items=3)
+    found = trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=test, groups=groups)
+    assert found["HR@1/a"] == found["HR@1/c"] == 1
+    assert found["HR@1/b"].isnan()
+    assert found.groups.counts() == {"num_empty": 1}
+    assert (found.worst("HR@1").group, found.worst("HR@1").num_empty, found.worst("HR@1").num_single) == ("a", 1, 1)
+    assert found.gap("HR@1").value == 0
+
+
+# ------------------------------------------------------------------------------------------------- items of collections
+
+
+def test_children_are_metrics_without_a_state():
+    collection = trm.RecMetricCollection(["HR", "NDCG"], k=5, groups=["cold", "warm"], prefix="val/")
+    assert list(collection) == [f"val/{name}@5{group}" for name in ("HR", "NDCG") for group in ("", "/cold", "/warm")]
+    assert [member.label for member in collection.members] == ["HR@5", "NDCG@5"]
+    child = collection["val/NDCG@5/cold"]
+    assert (child.label, child.higher_is_better, child.metric_state) == ("NDCG@5/cold", True, {})
+    assert not child.update_called
+    given = batch(groups=2)
+    del given["weights"]
+    collection.update(**given)
+    assert child.update_called
+    assert child.compute() == collection.compute()["val/NDCG@5/cold"]
+    with pytest.raises(TypeError, match="NDCG@5/cold has no state of its own: update the collection, with groups="):
+        child.update(given["scores"], given["target"])
+    for copy in (collection.clone(), pickle.loads(pickle.dumps(collection))):
+        copy.reset()
+        copy.update(**{name: value[:9] for name, value in given.items()})
+        assert copy["val/NDCG@5/cold"].compute() == copy.compute()["val/NDCG@5/cold"] != child.compute()
+    child.reset()
+    assert child.compute() == collection.compute()["val/NDCG@5/cold"]
+    other = collection.clone()
+    other.merge_state(collection)
+    assert values(other.compute()) == pytest.approx(values(collection.compute()))
+    assert other["val/NDCG@5/warm"].num_users == 2 * collection["val/NDCG@5/warm"].num_users
+    with pytest.raises(ValueError, match="is a part of a metric: delete that"):
+        del collection["NDCG@5/cold"]
+    del collection["NDCG@5"]
+    assert list(collection) == ["val/HR@5", "val/HR@5/cold", "val/HR@5/warm"]
+
+
+def test_forward_gives_the_batch_of_each_group():
+    collection = trm.RecMetricCollection("HR", k=2, groups=["a", "b", "c", "d"])
+    given = batch()
+    del given["weights"]
+    collection.update(**given)
+    some = {name: value[:20] for name, value in given.items()}
+    own = collection(**some)
+    alone = trm.RecMetricCollection("HR", k=2, groups=["a", "b", "c", "d"])
+    alone.update(**some)
+    assert values(own) == values(alone.compute())
+    assert collection["HR@2/b"]._forward_cache == own["HR@2/b"]
+
+
+def test_histograms_have_no_groups():
+    catalogue = trm.Catalogue(15)
+    collection = trm.RecMetricCollection(["Coverage", "HR"], k=5, groups=["a", "b"], catalogue=catalogue)
+    assert list(collection) == ["Coverage@5", "HR@5", "HR@5/a", "HR@5/b"]
+
+
+def test_meta_is_never_read():
+    collection = trm.RecMetricCollection(NAMES, k=[2, 5], groups=["a", "b", "c", "d"]).to("meta")
+    collection.update(**{name: value.to("meta") for name, value in batch().items()})
+
+
+def test_many_groups_take_no_loop():
+    """A thousand groups: one scatter, whatever their number; every value is that of its rows."""
+    given = batch(rows=3000, groups=1000)
+    del given["weights"]
+    codes = given.pop("groups")
+    test = [trm.RecMetricCollection("HR", k=3), trm.RecMetricCollection("HR", k=3)]
+    test[1] = trm.RecMetricCollection.fresh(test[1], None, {}, groups=[f"g{number}" for number in range(1000)])
+    test[1].update(**given, groups=codes)
+    test[0].update(**given)
+    found = values(test[1].compute())
+    assert found["HR@3"] == test[0].compute()["HR@3"]
+    rows = test[0].panel.rows(trm.Ranking.from_scores(**given, depth=3))
+    for number in (0, 7, 999):
+        mine = rows.used[0] & (codes == number)
+        assert found[f"HR@3/g{number}"] == pytest.approx(rows.values[0][mine].mean().item(), nan_ok=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- bad input
+
+
+def test_codes_that_are_none():
+    collection = trm.RecMetricCollection("HR", k=2, groups=["a", "b"])
+    given = batch(groups=2)
+    codes = given.pop("groups")
+    with pytest.raises(ValueError, match=r"the collection has the groups a, b: update\(\.\.\., groups=\) says"):
+        collection.update(**given)
+    for wrong in (2, -2):
+        with pytest.raises(ValueError, match=rf"1 of 60 rows whose group is none.*row 5 is of group {wrong} of 2"):
+            collection.update(**given, groups=codes.index_fill(0, torch.tensor([5]), wrong))
+    with pytest.raises(ValueError, match=r"groups must be codes \[60\]"):
+        collection.update(**given, groups=codes[:-1])
+    with pytest.raises(TypeError, match="groups must"):
+        collection.update(**given, groups=codes.float())
+    assert not collection.members[0].update_called
+    with pytest.raises(ValueError, match=r"groups were given: name them when the collection is made, groups=\['cold'"):
+        trm.RecMetricCollection("HR", k=2).update(**given, groups=codes)
+    later = trm.RecMetricCollection("HR", k=2, groups=["a", "b"], validate_args="deferred")
+    later.update(**given, groups=codes.index_fill(0, torch.tensor([5]), 2))
+    with pytest.raises(ValueError, match="1 row whose group is none of those there are"):
+        later.compute()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda: trm.RecMetricCollection("HR", k=2, groups=["a", "a"]), ValueError, "two groups are called 'a'"),
+        (lambda: trm.RecMetricCollection("HR", k=2, groups="ab"), TypeError, r"groups must be names, such as \['cold'"),
+        (
+            lambda: trm.RecMetricCollection("HR", k=2, groups=["a.b"]),
+            ValueError,
+            r"a word without '/' or '\.', got 'a\.b'",
+        ),
+        (lambda: trm.RecMetricCollection("HR", k=2, groups=[]), ValueError, "groups holds no name"),
+        (
+            lambda: trm.Groups(torch.tensor([0, 1]), ["a"]),
+            ValueError,
+            "codes must be 0 to 0, one for each name, or -1; user 1",
+        ),
+        (lambda: trm.Groups(torch.zeros(2, 2, dtype=torch.int64), ["a"]), ValueError, r"codes must be \[U\]"),
+        (lambda: trm.Groups([0, 1], ["a"]), TypeError, "codes must be a tensor"),
+        (lambda: trm.Groups(torch.tensor([0]), ["a/b"]), ValueError, "a word without '/'"),
+        (
+            lambda: trm.Groups(torch.tensor([0]), ["a"], user_ids=["x", "y"]),
+            ValueError,
+            "user_ids holds 2 ids, codes 1",
+        ),
+        (lambda: trm.Groups.from_column("north"), TypeError, "a column holds one value a user, got str"),
+        (lambda: trm.group_users(made()[0], bins=[5, 1]), ValueError, "bins must ascend"),
+        (lambda: trm.group_users(made()[0], bins=[]), ValueError, "bins must ascend"),
+        (lambda: trm.group_users([1]), TypeError, "users are grouped by Interactions, got list"),
+        (lambda: trm.slice_targets(made()[1], torch.ones(3)), ValueError, r"popularity must be \[25\]"),
+        (lambda: trm.slice_targets(made()[1], -torch.ones(25)), ValueError, "popularity must be >= 0"),
+        (lambda: trm.slice_targets(made()[1], torch.ones(25), [0.8, 0.2]), ValueError, "shares must ascend"),
+        (lambda: trm.slice_targets(made()[1], torch.ones(25), [1.0]), ValueError, "shares must ascend"),
+    ],
+)
+def test_bad_groups(wrong, error, message):
+    with pytest.raises(error, match=message):
+        wrong()
+
+
+def test_evaluate_asks_for_groups_that_fit():
+    train, test, users, items = made()
+    with pytest.raises(ValueError, match="groups have 3 users, target has 80"):
+        trm.evaluate("HR@1", users, items, target=test, groups=trm.Groups(torch.tensor([0, 1, 1]), ["a", "b"]))
+    with pytest.raises(TypeError, match=r"groups must be Groups, got list: trm.group_users"):
+        trm.evaluate("HR@1", users, items, target=test, groups=["a"])
+    with pytest.raises(ValueError, match=r"the collection has the groups a, b: pass groups="):
+        trm.evaluate(trm.RecMetricCollection("HR", k=1, groups=["a", "b"]), users, items, target=test)
+    with pytest.raises(ValueError, match=r"the collection has the groups a, b, not these"):
+        trm.evaluate(
+            trm.RecMetricCollection("HR", k=1, groups=["a", "b"]),
+            users,
+            items,
+            target=test,
+            groups=trm.group_users(train),
+        )
+    with pytest.raises(ValueError, match=r"there are no groups: evaluate with groups="):
+        trm.evaluate("HR@1", users, items, target=test).worst("HR@1")
+    found = trm.evaluate(
+        ["HR", "AveragePopularity"],
+        users,
+        items,
+        k=1,
+        target=test,
+        groups=trm.group_users(train),
+        catalogue=trm.Catalogue.from_interactions(train),
+    )
+    with pytest.raises(ValueError, match="no metric with groups is 'HR'; did you mean 'HR@1'"):
+        found.gap("HR")
+    with pytest.raises(ValueError, match="no group is the worst: higher_is_better is None"):
+        found.worst("AveragePopularity@1")
+    assert found.gap("AveragePopularity@1").high > 0
+
+
+# ----------------------------------------------------------------------------------------------------- users and items
+
+
+def test_users_by_activity():
+    train = trm.Interactions.from_columns(
+        users=[0] * 1 + [1] * 4 + [2] * 5 + [3] * 19 + [4] * 20,
+        items=[*range(1), *range(4), *range(5), *range(19), *range(20)],
+        num_users=6,
+        num_items=20,
+    )
+    groups = trm.group_users(train)
+    assert groups.names == ("0", "1-4", "5-19", "20+")
+    assert groups.codes.tolist() == [1, 1, 2, 2, 3, 0]
+    assert trm.group_users(train, bins=[5]).codes.tolist() == [-1, -1, 0, 0, 0, -1]
+    assert repr(trm.group_users(train, bins=[5, 20])) == "Groups(5-19: 2, 20+: 1, 3 in none)"
+    assert trm.group_users(train.with_ids(user_ids=list("abcdef"))).user_ids is not None
+
+
+def test_slices_by_popularity():
+    """The fewest items with the share, ties by lower id; together they are the whole."""
+    popularity = torch.tensor([10, 50, 10, 20, 10])  # in order: 1 (50), 3 (20), 0, 2, 4
+    target = trm.Interactions.from_dense(torch.ones(2, 5, dtype=torch.bool))
+    items = lambda part: sorted(set(part.items.tolist()))  # noqa: E731
+    slices = trm.slice_targets(target, popularity, shares=[0.5, 0.8])
+    assert {name: items(part) for name, part in slices.items()} == {"head": [1], "mid": [0, 3], "tail": [2, 4]}
+    slices = trm.slice_targets(target, popularity, shares=[0.2, 0.51, 0.8])
+    assert {name: items(part) for name, part in slices.items()} == {"1": [1], "2": [3], "3": [0], "4": [2, 4]}
+    assert [part.num_items for part in slices.values()] == [5] * 4
+
+
+def test_several_targets_by_name():
+    train, test, users, items = made()
+    slices = trm.slice_targets(test, train.popularity)
+    found = trm.evaluate("NDCG", users, items, k=5, target=slices, exclude=train)
+    assert list(found) == ["head", "mid", "tail"]
+    for name, part in slices.items():
+        assert found[name] == trm.evaluate("NDCG", users, items, k=5, target=part, exclude=train)
+    with pytest.raises(ValueError, match="target is an empty dict"):
+        trm.evaluate("NDCG", users, items, k=5, target={})
+
+
+def test_a_plot_of_two_models():
+    pytest.importorskip("matplotlib").use("Agg")
+    train, test, users, items = made()
+    groups = trm.group_users(train, bins=[0, 3, 6, 9])
+    found = trm.evaluate("NDCG", users, items, k=5, target=test, exclude=train, groups=groups)
+    figure, axes = found.groups.plot("NDCG@5", name="one")
+    again, _ = found.groups.plot("NDCG@5", ax=axes, name="other")
+    assert again is figure
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == list(groups.names)
+    assert len(axes.containers) == 2
+    other = trm.evaluate("NDCG", users, items, k=5, target=test, groups=trm.group_users(train, bins=[0, 5]))
+    with pytest.raises(ValueError, match="the axes hold the groups 0-2, 3-5"):
+        other.groups.plot("NDCG@5", ax=axes)
+    assert math.isfinite(found.gap("NDCG@5").high)
