@@ -220,7 +220,7 @@ def row_formulas(world):
     yield functional.missing, None, {}, of_list(reference.missing)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(worlds())
 def test_rows_are_the_reference(world):
     """Each formula, at several cut-offs at once and at one, down to more places than there are items."""
@@ -338,6 +338,21 @@ def test_one_user_surprises_nobody():
         catalogue = trm.Catalogue(2, popularity=tensor([users, 0]), num_users=users)
         assert functional.novelty(ranking([[0]]), 1, catalogue=catalogue).tolist() == near([novelty])
         assert functional.novelty(ranking([[0]]), 1, catalogue=catalogue, normalize=True).isnan()
+
+
+@pytest.mark.parametrize("padding", [0, 3, 6, 99])
+def test_padding_is_no_item(padding):
+    """Wherever the padding id stands among the ids, the numbers are those of the items alone."""
+    names = ["Coverage", "Gini", "Entropy", "Personalization", "ExposureGini"]
+    plain = trm.RecMetricCollection(names, k=2, catalogue=trm.Catalogue(6))
+    lists = tensor(LISTS[:2])
+    plain.update(trm.Ranking.from_topk(lists))
+    size = 7 if padding < 7 else 6
+    others = trm.RecMetricCollection(names, k=2, catalogue=trm.Catalogue(size), padding_idx=padding)
+    others.update(trm.Ranking.from_topk(lists + (lists >= padding), padding_idx=padding))
+    assert {key: each.item() for key, each in others.compute().items()} == near(
+        {key: each.item() for key, each in plain.compute().items()}
+    )
 
 
 def test_codes_of_any_size():

@@ -24,7 +24,7 @@ class Histogram:
     """In how many lists each item stands; what metrics of all lists together read.
 
     Args:
-        counts: int64 [I], in how many lists each item stands among the first k places.
+        counts: int64 [I], in how many lists each item stands among the first k places; without the padding item.
         lengths: int64 [k + 1], how many lists hold 0, 1, ..., k items.
         exposure: float [I], sum of 1 / log2(1 + place) over the lists in which the item stands; None = not counted.
     """
@@ -120,6 +120,13 @@ class HistogramMetric(RankingMetric):
         weights = torch.log2(1 + counting(items.shape[1], dtype, items.device)).reciprocal()
         return items.clamp(min=0).flatten(), (counted * weights).flatten()
 
+    def _candidates(self, values: Tensor) -> Tensor:
+        """Leave the padding item out, which is no item."""
+        padding = self.padding_idx
+        if padding is None or padding >= len(values):
+            return values
+        return torch.cat([values[:padding], values[padding + 1 :]])
+
     @classmethod
     def summaries(cls, metrics: Sequence[Self], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
         """Turn counts of items into values; there are no standard errors."""
@@ -131,10 +138,10 @@ class HistogramMetric(RankingMetric):
             metric._check_input(told[k + 1 :])
             histogram = shared.get(id(tally.counts))
             if histogram is None:
-                histogram = Histogram(tally.counts[len(told) :], tally.counts[: k + 1])
+                histogram = Histogram(metric._candidates(tally.counts[len(told) :]), tally.counts[: k + 1])
                 shared[id(tally.counts)] = histogram
             if metric.reads_exposure:
-                histogram.exposure = tally.sums
+                histogram.exposure = metric._candidates(tally.sums)
             value = metric.formula(histogram, k, **metric.arguments).to(tally.sums.dtype)
             found.append(Summary(value, unknown, unknown, 0, sum(told[: k + 1]), 0, 0, 0))
         return found
