@@ -121,6 +121,22 @@ def test_history_and_complete(folder, capsys):
     assert "| 1.0000 |" in capsys.readouterr().out
 
 
+def test_train_is_the_catalogue(folder, capsys):
+    """Metrics beyond accuracy read it; its items are those of all files. Without it they ask in the command's words."""
+    pd.DataFrame({"user": ["al", "bo", "eve", "eve"], "item": ["x", "x", "x", "w"]}).to_csv("train.csv", index=False)
+    words = [*EVALUATE[:5], "-m", "Coverage@1", "-m", "AveragePopularity@2", "-m", "Seen@1"]
+    assert main(words) == 2
+    assert "Coverage needs to know the items: --train FILE, what the model learned from\n" in capsys.readouterr().err
+    assert main([*words, "--train", "train.csv", "--json", "found.json"]) == 0
+    found = {f"{row['metric']}@{row['k']}": row["value"] for row in json.loads(Path("found.json").read_text())["rows"]}
+    assert found == {"Coverage@1": 2 / 5, "AveragePopularity@2": 0.75, "Seen@1": 0.5}
+    assert main([*words, "--train", "train.csv", "--json", "train.csv"]) == 2
+    assert "would overwrite a file that is read" in capsys.readouterr().err
+    (folder / "m.yaml").write_text("Novelty: {k: 2, normalize: true}\n")
+    assert main([*EVALUATE[:5], "-c", "m.yaml", "--train", "train.csv"]) == 0
+    assert "Novelty-normalize@2" in capsys.readouterr().out
+
+
 def test_overlap(folder, capsys):
     """Pairs of both TRUTH and history are an error in the words of the command, or mean what --overlap says."""
     pd.DataFrame({"user": ["al"], "item": ["y"]}).to_csv("had.csv", index=False)

@@ -22,6 +22,7 @@ from torchrecmetrics.data.log import Log, LogSplit
 from torchrecmetrics.data.saving import write_text
 from torchrecmetrics.evaluation.catalogue import Evaluation
 from torchrecmetrics.evaluation.lists import evaluate_lists
+from torchrecmetrics.items import Catalogue
 from torchrecmetrics.metric import RankingMetric
 
 #: What the shell gets.
@@ -105,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _as_options(message: str) -> str:
     """Write the arguments that a message names as options of the command."""
+    catalogue = re.compile(r"needs a catalogue: .*", re.DOTALL)
+    message = catalogue.sub("needs to know the items: --train FILE, what the model learned from", message)
     for argument, option in (("complete=True", "--complete"), ("duplicates='first'", "--first")):
         message = message.replace(argument, option)
     message = re.sub("of target (is|are) also in exclude", r"of TRUTH \1 also in the history", message)
@@ -160,6 +163,13 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--truth-item", metavar="COLUMN", help="column of items in TRUTH and history, if it is another")
     one.add_argument("--history-user", metavar="COLUMN", help="column of users in history, if not that of TRUTH")
     one.add_argument("--history-item", metavar="COLUMN", help="column of items in history, if not that of TRUTH")
+    one.add_argument(
+        "--train",
+        type=Path,
+        metavar="FILE",
+        help="what the model learned from, its columns as in history: popularity, and what users had before, for "
+        "metrics beyond accuracy such as Coverage@10; items are those of TRAIN, TRUTH and LISTS",
+    )
     one.add_argument("--value", metavar="COLUMN", help="column of gains in TRUTH; default: all rows are alike")
     one.add_argument("--complete", action="store_true", help="the lists are all that is recommended, however short")
     one.add_argument("--first", action="store_true", help="of an item that a list repeats the first place stands alone")
@@ -227,6 +237,11 @@ def _parser() -> argparse.ArgumentParser:
 def _evaluate(given: argparse.Namespace) -> int:
     leaves = given.overlap == "without"
     common: Any = {} if given.overlap is None or leaves else {"overlap": given.overlap}
+    of_lists = (given.user, given.item)
+    of_truth = (given.truth_user or given.user, given.truth_item or given.item)
+    of_history = (given.history_user or of_truth[0], given.history_item or of_truth[1])
+    if given.train is not None:
+        common["catalogue"] = _catalogue({given.train: of_history, given.truth: of_truth, given.lists: of_lists})
     metrics = [*given.metric, *([] if given.config is None else metrics_of(given.config, common))]
     if not metrics:
         raise ValueError("no metric is named: pass -m NDCG@10, or a file of metrics with -c")
@@ -235,15 +250,13 @@ def _evaluate(given: argparse.Namespace) -> int:
     for label, _ in given.fail_under:
         if label.lower() not in labels:
             raise ValueError(f"--fail-under names {label!r}, which is not computed: {', '.join(collection)}")
-    read = {path.resolve() for path in (given.lists, given.truth, *given.history)}
+    trained_on = [] if given.train is None else [given.train]
+    read = {path.resolve() for path in (given.lists, given.truth, *given.history, *trained_on)}
     for option, path in (("--rows", given.rows), ("--json", given.json)):
         if path is not None and path.resolve() in read:
             raise ValueError(f"{option} {path} would overwrite a file that is read")
     truth: Any = given.truth
     history: list[Any] = given.history
-    of_lists = (given.user, given.item)
-    of_truth = (given.truth_user or given.user, given.truth_item or given.item)
-    of_history = (given.history_user or of_truth[0], given.history_item or of_truth[1])
     if given.value is not None or of_truth != of_lists:
         truth = Log.from_file(given.truth, *of_truth, value=given.value)
     if of_history != of_lists:
@@ -279,6 +292,18 @@ def _evaluate(given: argparse.Namespace) -> int:
         found.rows.to_parquet(given.rows)
     print(f"{found.to_markdown()}\n\n{found.counted()}" if given.markdown else found)
     return _compared(found, [Threshold(labels[label.lower()], least) for label, least in given.fail_under])
+
+
+def _catalogue(files: Mapping[Path, tuple[str, str]]) -> Catalogue:
+    """Make a catalogue of the first file, with the items of all of them."""
+    train, *others = (
+        Log.from_file(path, user=user, item=item).to_interactions() for path, (user, item) in files.items()
+    )
+    every = train.item_ids
+    for other in others:
+        if every is not None and other.item_ids is not None:
+            every = every.union(other.item_ids)
+    return Catalogue.from_interactions(train.recode(item_ids=every))
 
 
 def _look_at_times(logs: Sequence[Log]) -> None:
@@ -403,7 +428,7 @@ def _made(name: Any, said: Any, common: Mapping[str, Any]) -> list[RankingMetric
         return RecMetricCollection(name, k=cutoffs, **common).members
     options = {**common, **options}
     bare, _, own = name.partition("@")
-    kind = type(RecMetricCollection(bare, k=1).members[0])
+    kind = type(RecMetricCollection(bare, k=1, **common).members[0])
     if own:
         return [kind(int(own), **options)]
     if cutoffs is None:
