@@ -12,6 +12,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 
 import torchrecmetrics as trm
-from benchmarks.problem import Array, Problem, Run, Values
+from benchmarks.problem import CUTOFFS, Array, Problem, Run, Values
 from torchrecmetrics import kernels
 from torchrecmetrics.kernels import KernelChoice
 
@@ -310,6 +311,55 @@ def topk_of(scores: Tensor, k: int) -> Run:
 
     def run() -> None:
         scores.topk(k)
+
+    return run
+
+
+BEYOND = (
+    *("AveragePopularity", "PopularityLift", "Novelty", "TailShare", "IntraListDiversity", "CategoryShare"),
+    *("Serendipity", "Calibration", "Seen", "Repeats", "Missing"),
+    *("Coverage", "Gini", "Entropy", "Personalization", "ExposureGini"),
+)
+"""Metrics beyond accuracy, all of them."""
+
+
+def ours_beyond(scores: Tensor, target: Tensor, history: Tensor, codes: Tensor) -> Run:
+    """Read lists that are made already with all metrics beyond accuracy."""
+    items = scores.shape[1]
+    popularity = torch.bincount(history.flatten(), minlength=items)
+    catalogue = trm.Catalogue(items, popularity=popularity, num_users=len(scores), categories=codes)
+    collection = trm.RecMetricCollection(BEYOND, k=CUTOFFS, catalogue=catalogue)
+    ranking = trm.Ranking.from_scores(scores, target, depth=max(CUTOFFS), items=True)
+
+    def run() -> None:
+        fresh = replace(ranking, lists=ranking.lists)  # what formulas keep of a ranking is made anew
+        collection.update(fresh, history=history)
+
+    return run
+
+
+def ours_personalization(lists: Tensor, items: int) -> Run:
+    """Compare all lists with each other by how many hold each item."""
+    catalogue, k = trm.Catalogue(items), lists.shape[1]
+
+    def run() -> None:
+        metric = trm.Personalization(k, catalogue=catalogue)
+        metric.update(trm.Ranking.from_topk(lists))
+        metric.compute()
+
+    return run
+
+
+def pyg_personalization(lists: Tensor) -> Run:
+    """Compare lists in pairs."""
+    from torch_geometric.metrics import LinkPredPersonalization
+
+    labels = torch.stack([torch.arange(len(lists)), lists[:, 0]])
+
+    def run() -> None:
+        metric = LinkPredPersonalization(lists.shape[1], max_src_nodes=None)
+        metric.update(lists, labels)
+        metric.compute()
 
     return run
 

@@ -377,6 +377,30 @@ def c11(tiny: bool, data: Path) -> Iterator[Case]:
         yield Case("C11", name, text, shape[0], entrants, dict, [Goal("ours", limit, "torch.topk", stretch=stretch)])
 
 
+def c12(tiny: bool, data: Path) -> Iterator[Case]:
+    """Read lists with all metrics beyond accuracy; compare all users' lists with each other."""
+    rows, size = (8, 400) if tiny else (512, 50_000)
+    torch.manual_seed(0)
+    scores, target, history = torch.randn(rows, size), distinct(rows, 1, size), distinct(rows, 100, size)
+    codes = torch.randint(20, (size,))
+    entrants = [
+        contender("ours", partial(peers.ours_beyond, scores, target, history, codes)),
+        contender("torch.topk", partial(peers.topk_of, scores, 20)),
+    ]
+    text = f"lists of scores float32 [{rows}, {size}], 100 items of history, 20 categories; "
+    text += f"{len(peers.BEYOND)} metrics x k = {', '.join(map(str, CUTOFFS))}"
+    goal = Goal("ours", 0.2, "torch.topk")
+    yield Case("C12", "beyond accuracy", text, rows, entrants, dict, [goal])
+    rows, few, size = (32, 8, 200) if tiny else (4_096, 512, 20_000)
+    lists = distinct(rows, 10, size)
+    entrants = [
+        contender("ours", partial(peers.ours_personalization, lists, size)),
+        contender("PyG", partial(peers.pyg_personalization, lists[:few]), few, 3),  # its time grows with the square
+    ]
+    text = f"Personalization@10 of {rows:,} lists, {size:,} items; PyG's pairs of {few:,}, scaled up by rows alone"
+    yield Case("C12", "personalization", text, rows, entrants, dict, [Goal("ours", 0.01, "PyG")])
+
+
 def _two_of(rows: int, size: int) -> Tensor:
     """Return two different numbers below `size` in every row, int64 [rows, 2]."""
     first, step = torch.randint(size, (rows,)), torch.randint(1, size, (rows,))
@@ -395,4 +419,5 @@ ROWS: dict[str, Row] = {
     "C9": c9,
     "C10": c10,
     "C11": c11,
+    "C12": c12,
 }
