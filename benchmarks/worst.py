@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.intervals import interval
-from torchrecmetrics.analysis.worst import Ends, apart, ends_of, lowest
+from torchrecmetrics.analysis.worst import apart, ends_of, lowest
 
 GAINS: Tensor = 1 / torch.arange(2, 12).double().log2()
 """Of NDCG@10's places."""
@@ -92,29 +92,36 @@ def cases() -> list[Case]:
     return found
 
 
+def drawn(case: Case, samples: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return means and standard errors of groups, [samples, groups]."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.tensor(case.sizes)
+    group = torch.arange(len(sizes)).repeat_interleave(sizes)
+    shares = torch.tensor(case.shares, dtype=torch.float64)[group]
+    sums = torch.zeros(samples, len(sizes), dtype=torch.float64)
+    squares = torch.zeros_like(sums)
+    some = max(1, 2**22 // len(group))
+    for start in range(0, samples, some):
+        here = slice(start, min(start + some, samples))
+        rows = case.draw(shares.expand(here.stop - start, -1), generator)
+        sums[here].index_add_(1, group, rows)
+        squares[here].index_add_(1, group, rows.square())
+    values = sums / sizes
+    variances = squares / sizes - values.square()
+    variances = variances.where(variances > 1e-13, 0)  # what rounding leaves is none
+    return values, (variances / (sizes - 1)).sqrt()
+
+
 def simulate(case: Case, samples: int = 2000, level: float = 0.95, seed: int = 0) -> Found:
     """Draw samples and count in how many of them intervals hold."""
-    generator = torch.Generator().manual_seed(seed)
-    groups, sizes = len(case.sizes), torch.tensor(case.sizes)
-    group, rows = torch.arange(groups).repeat_interleave(sizes), int(sizes.sum())
-    shares = torch.tensor(case.shares, dtype=torch.float64)
-    true = shares * case.a_hit
-    sums = torch.zeros(samples, groups, dtype=torch.float64)
-    squares = torch.zeros_like(sums)
-    some = max(1, 2**22 // rows)
-    for start in range(0, samples, some):
-        drawn = case.draw(shares[group].expand(len(sums[start : start + some]), -1), generator)
-        sums[start : start + some].index_add_(1, group, drawn)
-        squares[start : start + some].index_add_(1, group, drawn.square())
-    values = sums / sizes
-    variances = (squares / sizes - values.square()).clamp_(min=0)
-    errors = (variances / (sizes - 1)).sqrt().masked_fill_(variances < 1e-13, 0)
-
+    values, errors = drawn(case, samples, seed)
+    groups, sizes = len(case.sizes), torch.tensor(case.sizes, dtype=torch.float64)
+    true = torch.tensor(case.shares, dtype=torch.float64) * case.a_hit
     made: dict[float, tuple[Tensor, Tensor]] = {}
 
     def ends(tail: float) -> tuple[Tensor, Tensor]:
         if tail not in made:
-            made[tail] = ends_of(values, errors, sizes.double().expand_as(values), case.bounds, tail)
+            made[tail] = ends_of(values, errors, sizes.expand_as(values), case.bounds, tail)
         return made[tail]
 
     low, high = ends((1 - level ** (1 / groups)) / 2)
@@ -127,7 +134,7 @@ def simulate(case: Case, samples: int = 2000, level: float = 0.95, seed: int = 0
     lowest_looking = zip(*numbers, sizes[looks].tolist(), strict=True)
     naive = [interval(value, error, size, case.bounds, level) for value, error, size in lowest_looking]
     naive_worst = sum(one <= true.min().item() <= other for one, other in naive) / samples
-    least, most = _gaps(values, ends, level)
+    least, most = apart(values, ends, level)
     gap = true.max() - true.min()
     around = 1.96 * (errors.gather(1, looks[:, None]).square() + errors.gather(1, best[:, None]).square()).sqrt()[:, 0]
     apart_by = values.amax(1) - values.amin(1)
@@ -141,25 +148,6 @@ def simulate(case: Case, samples: int = 2000, level: float = 0.95, seed: int = 0
         possible.double().mean().item(),
         (values.amin(1).mean() - true.min()).item(),
     )
-
-
-def _gaps(values: Tensor, ends: Ends, level: float) -> tuple[Tensor, Tensor]:
-    """Return gaps' intervals, some samples at a time: pairs of groups take memory."""
-    some = max(1, 2**22 // values.shape[1] ** 2)
-    parts = []
-    for start in range(0, len(values), some):
-        parts.append(apart(values[start : start + some], _of_some(ends, start, some), level))
-    return torch.cat([low for low, _ in parts]), torch.cat([high for _, high in parts])
-
-
-def _of_some(ends: Ends, start: int, some: int) -> Ends:
-    """Return ends of some samples."""
-
-    def of_some(tail: float) -> tuple[Tensor, Tensor]:
-        low, high = ends(tail)
-        return low[start : start + some], high[start : start + some]
-
-    return of_some
 
 
 def main(samples: int = 10_000) -> None:

@@ -203,10 +203,9 @@ class GroupMeans:
             return Gap(None, None, math.nan, math.nan, math.nan, self.empty, self.single)
         values = self.values[there]
         low, high = apart(values, self._ends_of(there), level)
-        width = math.inf if self.bounds is None else self.bounds[1] - self.bounds[0]
         most, least = int(there[values.argmax()]), int(there[values.argmin()])
         value = (self.values[most] - self.values[least]).item()
-        return Gap(most, least, value, low.item(), min(high.item(), max(width, value)), self.empty, self.single)
+        return Gap(most, least, value, low.item(), high.item(), self.empty, self.single)
 
     def _ends(self, tail: float) -> tuple[Tensor, Tensor]:
         """Return ends of all groups."""
