@@ -12,6 +12,7 @@ from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import Audit, audit
 from torchrecmetrics.data.groups import Groups, group_users, slice_targets
 from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.data.jagged import Jagged, prefix_history
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.catalogue import Evaluation, evaluate, recommend
@@ -32,6 +33,7 @@ __all__ = [
     "Groups",
     "HistogramMetric",
     "Interactions",
+    "Jagged",
     "ListMetric",
     "Log",
     "Ranking",
@@ -47,6 +49,7 @@ __all__ = [
     "evaluate_lists",
     "get_topk_ranks",
     "group_users",
+    "prefix_history",
     "recommend",
     "slice_targets",
 ]

@@ -22,6 +22,8 @@ VIOLATIONS = {
     "target_repeat": "with an item listed twice in target",
     "labels": "whose labels are no pairs of a row of the batch and an item >= 0",
     "target_width": "with more relevant items than max_relevant",
+    "offsets": "that offsets do not tell (they start at 0, never descend and end at len(values); no row is longer than "
+    "max_length)",
     "gains": "with a gain that is NaN or infinite",
     "exclude_range": "with an excluded id beyond the last item",
     "exclude_matrix": "whose exclude looks like a 0/1 matrix (pass exclude.bool())",
@@ -62,7 +64,7 @@ class Checks:
         self.enabled: bool = validate_args is not False
         self.at_once: bool = validate_args is True and device.type == "cpu"
         self.device: torch.device = device
-        self._num_rows = num_rows
+        self.num_rows: int = num_rows
         self._found: list[tuple[str, Tensor]] = []
         self.rejected: Tensor | None = None
         """Rows rejected so far, bool [B]; None where values were checked at once, not at all, or never."""
@@ -90,7 +92,7 @@ class Checks:
             return Faults()
         none = no_violations(self.device)
         if self.rejected is None:
-            return Faults(torch.zeros(self._num_rows, dtype=torch.bool, device=self.device), none)
+            return Faults(torch.zeros(self.num_rows, dtype=torch.bool, device=self.device), none)
         kinds = tuple(kind for kind, _ in self._found)
         numbers = (torch.stack([rows for _, rows in self._found]) if len(kinds) > 1 else self.rejected[None]).sum(1)
         return Faults(self.rejected, none.index_add(0, _kinds(kinds, self.device), numbers))

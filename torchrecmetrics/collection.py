@@ -29,7 +29,7 @@ from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
 from torchrecmetrics.panel import BatchRows, Grouped, Panel
 from torchrecmetrics.plots import draw_steps
-from torchrecmetrics.ranking import Exclude, Needs, Ranking
+from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Target
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
 from torchrecmetrics.rows import Columns, RowKeeper
@@ -308,9 +308,9 @@ class RecMetricCollection(MetricCollection):
     def update(  # type: ignore[override]  # ModuleDict's own is hidden by MetricCollection's, too
         self,
         scores: Tensor | Ranking | None = None,
-        target: Tensor | Batch | None = None,
+        target: Target | None = None,
         *,
-        gains: Tensor | None = None,
+        gains: Gains | None = None,
         exclude: Exclude | None = None,
         weights: Tensor | None = None,
         ranks: Tensor | None = None,
@@ -335,9 +335,9 @@ class RecMetricCollection(MetricCollection):
     def forward(
         self,
         scores: Tensor | Ranking | None = None,
-        target: Tensor | Batch | None = None,
+        target: Target | None = None,
         *,
-        gains: Tensor | None = None,
+        gains: Gains | None = None,
         exclude: Exclude | None = None,
         weights: Tensor | None = None,
         ranks: Tensor | None = None,

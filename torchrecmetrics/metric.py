@@ -37,7 +37,7 @@ from torchrecmetrics.options import (
 )
 from torchrecmetrics.panel import ListedRows, Made, Panel
 from torchrecmetrics.plots import draw_interval
-from torchrecmetrics.ranking import Exclude, Needs, Overlap, Ranking, Rules, Ties
+from torchrecmetrics.ranking import Exclude, Gains, Needs, Overlap, Ranking, Rules, Target, Ties
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
 from torchrecmetrics.state import Increments, Later, Summary, SummedMetric, Tally, alone, summarize
@@ -392,9 +392,9 @@ class RankingMetric(SummedMetric):
     def update(
         self,
         scores: Tensor | Ranking | None = None,
-        target: Tensor | Batch | None = None,
+        target: Target | None = None,
         *,
-        gains: Tensor | None = None,
+        gains: Gains | None = None,
         exclude: Exclude | None = None,
         weights: Tensor | None = None,
         ranks: Tensor | None = None,
@@ -427,9 +427,9 @@ class RankingMetric(SummedMetric):
     def forward(
         self,
         scores: Tensor | Ranking | None = None,
-        target: Tensor | Batch | None = None,
+        target: Target | None = None,
         *,
-        gains: Tensor | None = None,
+        gains: Gains | None = None,
         exclude: Exclude | None = None,
         weights: Tensor | None = None,
         ranks: Tensor | None = None,

@@ -20,7 +20,7 @@ def check_container(name: str, value: Any) -> None:
     """Refuse what holds a matrix or a table where a column or edges are expected, and say which way in takes it."""
     matrix = "Interactions.from_scipy takes users x items whole"
     if isinstance(value, Tensor) and value.is_nested:
-        what = f"nested tensor: Interactions.from_padded(torch.nested.to_padded_tensor({name}, -1), num_items) takes it"
+        what = f"nested tensor: Interactions.from_jagged({name}, num_items=...) takes it"
     elif isinstance(value, Tensor) and value.layout != torch.strided:
         what = f"sparse tensor ({value.layout}): {matrix}; its edges are .to_sparse_coo().coalesce().indices()"
     elif hasattr(value, "tocoo"):

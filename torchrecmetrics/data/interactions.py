@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, overload
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import check_choice, describe
+from torchrecmetrics.checks import Checks, check_choice, describe
 from torchrecmetrics.data.columns import (
     SIGNED,
     check_container,
@@ -26,6 +26,7 @@ from torchrecmetrics.data.columns import (
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import read_lines
 from torchrecmetrics.data.frames import Roles
+from torchrecmetrics.data.jagged import as_jagged, broken_rows, side_by_side
 from torchrecmetrics.data.saving import read, write
 from torchrecmetrics.data.vocabulary import Vocabulary
 
@@ -63,7 +64,7 @@ class Interactions:
 
     Items are ascending within a user and occur once; `values`, if any, stand beside them. `user_ids` and `item_ids` say
     what the row numbers stand for, where that is known. Make one with `from_frame`, `from_edge_index`, `from_columns`,
-    `from_text`, `from_scipy`, `from_padded` or `from_dense`.
+    `from_text`, `from_scipy`, `from_padded`, `from_jagged` or `from_dense`.
 
     Examples:
         >>> import torch
@@ -364,6 +365,70 @@ class Interactions:
         return cls.from_edge_index(torch.stack([user, ids[user, slot].long()]), len(ids), num_items)
 
     @classmethod
+    def from_jagged(
+        cls,
+        values: Any,
+        offsets: Tensor | None = None,
+        num_items: int | None = None,
+        *,
+        gains: Tensor | None = None,
+        user_ids: Any = None,
+        item_ids: Any = None,
+        duplicates: Duplicates = "merge",
+        values_reduce: Reduce = "sum",
+    ) -> Interactions:
+        """Build from rows of uneven length, one a user: TorchRec's `JaggedTensor`, jagged nested tensors.
+
+        Args:
+            values: items [E], the users' rows one after the other; or a nested tensor of the jagged layout, or a
+                `Jagged`, which know their offsets.
+            offsets: int64 or int32 [U + 1], from 0 to E, never descending: user u has
+                `values[offsets[u] : offsets[u + 1]]`.
+            num_items: items are 0 .. num_items - 1; not needed beside `item_ids`.
+            gains: number [E] beside the items, such as ratings: the values of the interactions.
+            user_ids: vocabulary: row u is user `user_ids[u]`.
+            item_ids: vocabulary: values are ids that it lists, and item `item_ids[i]` becomes column i.
+            duplicates: as in `from_edge_index`.
+            values_reduce: as in `from_edge_index`.
+
+        Raises:
+            TypeError: for values or offsets of another dtype, and nested tensors of the strided layout.
+            ValueError: for offsets that do not start at 0, descend or end elsewhere (says which row), and as in
+                `from_edge_index`.
+
+        Examples:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> items, offsets = torch.tensor([4, 1, 2]), torch.tensor([0, 2, 2, 3])
+            >>> trm.Interactions.from_jagged(items, offsets, num_items=5).select([0, 1, 2]).items
+            tensor([[ 1,  4],
+                    [-1, -1],
+                    [ 2, -1]])
+        """
+        jagged = as_jagged("values", values if offsets is None else (values, offsets))
+        if jagged is None:
+            raise TypeError(
+                f"values must be [E] beside offsets, a jagged nested tensor or Jagged, got {describe(values)}"
+            )
+        items, ends, _ = jagged
+        check_integers("values", items)
+        num_users = len(ends) - 1
+        broken_rows("values", jagged, Checks(True, torch.device("cpu"), num_users))  # raises at once, anywhere
+        named = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
+        if named is not None:
+            items, num_items = named.rows(items).to(items.device), len(named) if num_items is None else num_items
+        users = torch.repeat_interleave(ends.diff(), output_size=len(items))
+        built = cls.from_edge_index(
+            torch.stack([users, items.long()]),
+            num_users,
+            check_size("num_items", num_items),
+            gains,
+            duplicates=duplicates,
+            values_reduce=values_reduce,
+        )
+        return built._called(None if user_ids is None else Vocabulary.named("user_ids", user_ids), named)
+
+    @classmethod
     def from_dense(cls, dense: Tensor) -> Interactions:
         """Build from a bool matrix [U, I]."""
         check_container("dense", dense)
@@ -637,17 +702,9 @@ class Interactions:
             if width > max_items:
                 raise ValueError(f"a user has {width} items, more than max_items={max_items}")
             width = max_items
-        place = torch.arange(max(width, 1), device=self.device)
-        start, degree = self.offsets[ids, None], (self.offsets[ids + 1] - self.offsets[ids])[:, None]
-        listed = place < degree
-        if not len(self):
-            return Batch(
-                torch.full(listed.shape, -1, device=self.device),
-                None if self.values is None else listed.to(self.values.dtype),
-            )
-        at = (start + place).clamp(max=len(self) - 1)
-        values = None if self.values is None else self.values[at].where(listed, 0)
-        return Batch(self.items[at].where(listed, -1), values)
+        start, stop = self.offsets[ids], self.offsets[ids + 1]
+        values = None if self.values is None else side_by_side(self.values, start, stop, width, 0)
+        return Batch(side_by_side(self.items, start, stop, width, -1), values)
 
     @cached_property
     def max_degree(self) -> int:

@@ -11,12 +11,14 @@ from torchrecmetrics.ranking.places import DEPTH_UNKNOWN, Graded, Reach, derived
 from torchrecmetrics.ranking.ranks import FromRanks
 from torchrecmetrics.ranking.rules import Needs, Overlap, Rules, Ties
 from torchrecmetrics.ranking.scores import FromScores, ScoreRows, get_topk_ranks
+from torchrecmetrics.ranking.targets import Gains, Target
 from torchrecmetrics.ranking.topk import Duplicates, FromTopk
 
 __all__ = [
     "DEPTH_UNKNOWN",
     "Duplicates",
     "Exclude",
+    "Gains",
     "Graded",
     "Needs",
     "Overlap",
@@ -24,6 +26,7 @@ __all__ = [
     "Reach",
     "Rules",
     "ScoreRows",
+    "Target",
     "Ties",
     "derived",
     "get_topk_ranks",

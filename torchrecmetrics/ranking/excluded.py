@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -11,16 +13,34 @@ from torch import Tensor
 from torchrecmetrics.arrays import search
 from torchrecmetrics.checks import Checks, check_device, check_ids, check_strided
 from torchrecmetrics.data.interactions import Batch
+from torchrecmetrics.data.jagged import Jagged, Pair, Spans, as_jagged, as_spans
 from torchrecmetrics.ranking.rules import Rules
 
-Exclude: TypeAlias = Tensor | Batch | tuple[Tensor | Batch, ...]
-"""What `exclude=` takes for a batch: ids, what `Interactions.select` gives, masks, or a tuple of these."""
+Exclude: TypeAlias = Tensor | Batch | Jagged | Spans | tuple[Tensor | Batch | Jagged | Spans | Pair, ...]
+"""What `exclude=` takes for a batch: ids, what `Interactions.select` gives, ids that are jagged, what `prefix_history`
+gives, masks, or a tuple of these. A tuple of two columns of integers is `(values, offsets)` where the second has one
+entry more than there are rows."""
 
 
-def _parts(exclude: Any) -> list[Any]:
+def _parts(exclude: Any, checks: Checks) -> list[Any]:
     """Return what was given as one thing, several or none as several; what `Interactions.select` gives is one."""
     several = () if exclude is None else exclude if type(exclude) is tuple else (exclude,)
-    return [part.items if isinstance(part, Batch) else part for part in several]
+    if len(several) == 2 and all(isinstance(part, Tensor) and not part.is_nested for part in several):
+        first, second = several
+        # two columns of ids would have an entry a row each
+        columns = first.dim() == second.dim() == 1 and torch.bool not in (first.dtype, second.dtype)
+        several = ((first, second),) if columns and len(second) == checks.num_rows + 1 else several
+    parts = []
+    for part in several:
+        jagged = as_jagged("exclude", part)
+        if jagged is not None:
+            part = as_spans("exclude", jagged, checks)
+        parts.append(part.items if isinstance(part, Batch) else part)
+    return parts
+
+
+#: Excluded ids that stand side by side at once, on the CPU and elsewhere, where rows are stretches of one array.
+_AT_ONCE, _AT_ONCE_ELSEWHERE = 2**20, 2**22
 
 
 class Excluded:
@@ -37,10 +57,13 @@ class Excluded:
         padding_idx, device = rules.padding_idx, checks.device
         self.masks: list[Tensor] = []
         self.ids: Tensor | None = None  # ascending, -1 = padding
+        self._spans: list[Spans] = []  # beside them, where they are too many to stand side by side
+        self.pieces = [slice(None)]  # rows whose excluded items are looked at together
         self._of_row = (rows, device)
         self.padding_idx = padding_idx
         columns = []
-        for part in _parts(exclude):
+        spans = []
+        for part in _parts(exclude, checks):
             if isinstance(part, Tensor) and part.dtype == torch.bool:
                 check_strided("exclude", part)
                 fits = part.dim() in (1, 2) and (items is None or part.shape[-1] == items)
@@ -50,17 +73,28 @@ class Excluded:
                         f"a bool exclude must be [{width}] or [{rows}, {width}] to fit, got {list(part.shape)}"
                     )
                 self.masks.append(part)
+            elif isinstance(part, Spans):
+                spans.append(self._inside(part, items, checks))
+                continue
             else:
                 check_ids("exclude", part)
                 ids = part[:, None] if part.dim() == 1 else part
                 if ids.dim() != 2 or len(ids) != rows:
-                    raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(part.shape)}")
+                    offsets = "" if part.dim() != 1 else f"; offsets of a jagged exclude are [{rows + 1}]"
+                    raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(part.shape)}{offsets}")
                 if items is not None and 10 <= items == ids.shape[1] and padding_idx not in (0, 1) and checks.enabled:
                     # no history lists the items 0 and 1 alone, as many times as there are items
                     binary = ((ids == 0) | (ids == 1)).all(1)
                     checks.reject("exclude_matrix", binary & binary.all(), lambda row: f"row {row} holds 0 and 1 alone")
                 columns.append(ids.long())
             check_device("exclude", part, device)
+        at_once = _AT_ONCE if device.type == "cpu" else _AT_ONCE_ELSEWHERE
+        tall = max(1, at_once // max(1, sum(span.longest for span in spans)))
+        if tall < rows:
+            self.pieces = [slice(top, top + tall) for top in range(0, rows, tall)]
+            self._spans = spans
+        else:
+            columns += [span.padded(-1) for span in spans]
         if not columns:
             return
         ids = torch.cat(columns, 1).clamp(min=-1)
@@ -75,40 +109,60 @@ class Excluded:
             ids = ids.where(ids < items, -1)
         self.ids = ids.sort(dim=1).values
 
+    def _inside(self, span: Spans, items: int | None, checks: Checks) -> Spans:
+        """Check rows that are stretches of an array; ids that are padding or beyond the last item become -1."""
+        rows, device = self._of_row
+        check_ids("exclude", span.values)
+        if len(span) != rows:
+            raise ValueError(f"exclude has {len(span)} rows, the scores (or lists) have {rows}")
+        check_device("exclude", span.values, device)
+        if checks.enabled:
+            checks.reject("offsets", span.broken, lambda row: f"exclude's row {row}")
+        ids = span.values.long().clamp(min=-1)
+        if self.padding_idx is not None:
+            ids = ids.where(ids != self.padding_idx, -1)
+        if items is not None:
+            beyond = ids >= items
+            if checks.enabled:
+                checks.reject("exclude_range", span.hold(beyond), partial(_beyond_detail, span, items))
+            ids = ids.where(~beyond, -1)
+        return replace(span, values=ids)
+
     def __bool__(self) -> bool:
-        return bool(self.masks) or (self.ids is not None and self.ids.shape[1] > 0)
+        return bool(self.masks) or bool(self._spans) or (self.ids is not None and self.ids.shape[1] > 0)
 
     def contains(self, ids: Tensor, listed: Tensor) -> Tensor:
         """Whether each of `ids` [B, N] is excluded in its row; False where not `listed`."""
         found = torch.zeros_like(listed)
-        if self.ids is not None and self.ids.shape[1]:
-            at = search(self.ids, ids).clamp(max=self.ids.shape[1] - 1)
-            found = self.ids.gather(1, at) == ids
+        for rows in self.pieces:
+            held = self._held(rows)
+            if held is not None and held.shape[1]:
+                at = search(held, ids[rows]).clamp(max=held.shape[1] - 1)
+                found[rows] = held.gather(1, at) == ids[rows]
         for mask in self.masks:
             found = found | self._masked(mask, ids)
         return found & listed
 
-    def subtracted(self, look_up: Callable[[Tensor], Tensor]) -> Tensor | None:
+    def subtracted(self, look_up: Callable[[Tensor], Tensor], rows: slice) -> Tensor | None:
         """Scores, ascending, of what `ids` and `padding_idx` exclude beyond the masks; -inf for the rest.
 
-        `look_up` finds the scores of ids.
+        `look_up` finds the scores of ids in these rows.
         """
-        ids = self.removed
+        ids = self.removed(rows)
         if ids is None or not ids.shape[1]:
             return None
         counted = ids >= 0
         counted[:, 1:] &= ids[:, 1:] != ids[:, :-1]
         for mask in self.masks:
-            counted = counted & ~self._masked(mask, ids)
+            counted = counted & ~self._masked(mask[rows] if mask.dim() == 2 else mask, ids)
         values = look_up(ids.clamp(min=0))
         return values.where(counted & (values > -torch.inf), -torch.inf).sort(dim=1).values
 
     def overwrite(self, scores: Tensor, rows: slice) -> Tensor | None:
         """Write -inf over what `ids` and `padding_idx` exclude in these rows; return the highest that was there."""
-        ids = self.removed
+        ids = self.removed(rows)
         if ids is None or not ids.shape[1]:
             return None
-        ids = ids[rows]
         # padding repeats the row's last id; a row that has none rewrites a score with itself
         last = ids[:, -1:]
         ids = ids.where(ids >= 0, last.clamp(min=0))
@@ -116,17 +170,29 @@ class Excluded:
         scores.scatter_(1, ids, values.where(last < 0, -torch.inf))
         return values.amax(1).to(torch.promote_types(scores.dtype, torch.float32))
 
-    @property
-    def removed(self) -> Tensor | None:
-        """Ids [B, H] of what `ids` and `padding_idx` exclude, negative = padding."""
+    def _held(self, rows: slice) -> Tensor | None:
+        """Ids that leave the candidates of some rows, ascending, -1 = padding."""
+        ids = None if self.ids is None else self.ids[rows]
+        if not self._spans:
+            return ids
+        columns = [span[rows].padded(-1) for span in self._spans]
+        return torch.cat(columns if ids is None else [ids, *columns], 1).sort(dim=1).values
+
+    def removed(self, rows: slice) -> Tensor | None:
+        """Ids [n, H] of what `ids` and `padding_idx` exclude in some rows, negative = padding."""
+        ids = self._held(rows)
         if self.padding_idx is None:
-            return self.ids
-        rows, device = self._of_row
-        padding = torch.full((rows, 1), self.padding_idx, dtype=torch.int64, device=device)
-        return padding if self.ids is None else torch.cat([self.ids, padding], 1)
+            return ids
+        of, device = self._of_row
+        padding = torch.full((of, 1), self.padding_idx, dtype=torch.int64, device=device)[rows]
+        return padding if ids is None else torch.cat([ids, padding], 1)
 
     @staticmethod
     def _masked(mask: Tensor, ids: Tensor) -> Tensor:
         inside = (ids >= 0) & (ids < mask.shape[-1])
         ids = ids.where(inside, 0)
         return inside & (mask.gather(1, ids) if mask.dim() == 2 else mask[ids])
+
+
+def _beyond_detail(span: Spans, items: int, row: int) -> str:
+    return f"row {row} excludes {int(span.values[span.start[row] : span.stop[row]].max())} of {items} items"

@@ -11,15 +11,15 @@ from torch import Tensor
 
 from torchrecmetrics.checks import check_device, check_ids, describe
 from torchrecmetrics.data.interactions import Batch
-from torchrecmetrics.ranking import Exclude, Needs, Ranking, Reach, Rules
+from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Reach, Rules, Target
 
 
 class Form(NamedTuple):
     """What one call of `update` was given."""
 
     scores: Tensor | Ranking | None = None  # the first argument, whatever it is
-    target: Tensor | Batch | None = None
-    gains: Tensor | None = None
+    target: Target | None = None
+    gains: Gains | None = None
     exclude: Exclude | None = None
     ranks: Tensor | None = None
     ranking: Ranking | None = None

@@ -19,12 +19,11 @@ from torchrecmetrics.checks import (
     check_score_threshold,
     check_scores,
 )
-from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.kernels import KernelChoice, Products, Question
 from torchrecmetrics.ranking.excluded import Exclude
 from torchrecmetrics.ranking.places import Lists
 from torchrecmetrics.ranking.rules import Needs, Overlap, Rules, Ties
-from torchrecmetrics.ranking.targets import Targets, selected
+from torchrecmetrics.ranking.targets import Gains, Target, Targets, selected
 from torchrecmetrics.ranking.ties import FromLocated, Located, place
 
 if TYPE_CHECKING:
@@ -51,9 +50,9 @@ class FromScores(FromLocated):
     def from_scores(
         cls,
         scores: Tensor,
-        target: Tensor | Batch,
+        target: Target,
         *,
-        gains: Tensor | None = None,
+        gains: Gains | None = None,
         exclude: Exclude | None = None,
         depth: int | None = None,
         items: bool = False,
@@ -107,19 +106,19 @@ class FromScores(FromLocated):
     def of_batch(
         cls,
         scores: Tensor | ScoreRows | Products,
-        target: Tensor | Batch,
-        gains: Tensor | None,
+        target: Target,
+        gains: Gains | None,
         exclude: Exclude | None,
         needs: Needs,
         rules: Rules,
     ) -> Self:
         """Rank as deep as the readers need, and count what they count; the package may hand over scores in parts."""
-        target, gains = selected(target, gains)
-        asked, needs = needs, needs.within(target, rules)
         shape, device = check_shape(scores, rules)
         if needs.num_items not in (None, shape[1]):
             raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
         checks = Checks(rules.validate_args, device, shape[0])
+        target, gains = selected(target, gains, checks, rules.max_relevant)
+        asked, needs = needs, needs.within(target, rules)
         targets = Targets.read(target, gains, exclude, shape, rules, checks)
         located = locate(scores, targets, needs, rules, checks)
         return cls._from_located(
@@ -135,7 +134,7 @@ class FromScores(FromLocated):
 @torch.no_grad()
 def get_topk_ranks(
     scores: Tensor,
-    target: Tensor | Batch,
+    target: Target,
     k: int,
     *,
     exclude: Exclude | None = None,
@@ -175,13 +174,13 @@ def get_topk_ranks(
                 [1, 0]])
     """
     k = check_k(k)
-    target, gains = selected(target, None)
-    if gains is not None:
-        raise TypeError("get_topk_ranks knows no gains, and target holds values: pass target.items")
-    check_integer_target(target, "get_topk_ranks")
     rules = Rules(ties, padding_idx, overlap, None, validate_args, kernels)
     shape, device = check_shape(scores, rules)
     checks = Checks(validate_args, device, shape[0])
+    target, gains = selected(target, None, checks)
+    if gains is not None:
+        raise TypeError("get_topk_ranks knows no gains, and target holds values: pass target.items")
+    check_integer_target(target, "get_topk_ranks")
     targets = Targets.read(target, None, exclude, shape, rules, checks)
     located = locate(scores, targets, Needs(k), rules, checks)
     placed = place(located, located.relevant, ties, targets.ids, k)
@@ -222,7 +221,7 @@ def locate(
 
     found = []
     start = 0
-    for part in scores.parts() if isinstance(scores, ScoreRows) else (scores,):
+    for part in _parts(scores, targets.excluded.pieces):
         rows = slice(start, start + part.shape[0])
         start += part.shape[0]
         own = kernels.look_up(part, targets.ids[rows])
@@ -232,7 +231,7 @@ def locate(
             assert isinstance(part, Tensor)
             overwritten = targets.excluded.overwrite(part, rows)
         else:
-            removed = targets.excluded.subtracted(partial(kernels.look_up, part))
+            removed = targets.excluded.subtracted(partial(kernels.look_up, part), rows)
         masks = [mask[rows] if mask.dim() == 2 else mask for mask in targets.excluded.masks]
         question = Question(keep(own, takes_part, torch.nan), needs.depth, floors, masks, removed)
         counts = kernels.count(part, question, chosen)
@@ -240,8 +239,8 @@ def locate(
         first = own.new_empty((len(own), 0), dtype=torch.int64)
         if needs.lists:
             assert isinstance(part, Tensor)  # whoever hands over products does not ask for lists
-            leaving = targets.excluded.removed if overwritten is None else None
-            first = kernels.best(part, needs.lists, masks, None if leaving is None else leaving[rows])
+            leaving = targets.excluded.removed(rows) if overwritten is None else None
+            first = kernels.best(part, needs.lists, masks, leaving)
             if kept_in is not None:
                 first = _with_kept(first, part, targets.ids[rows], keep(own, kept_in[rows], -torch.inf))
         found.append((own, takes_part, *counts[:3], highest, first))
@@ -281,6 +280,17 @@ def _with_kept(first: Tensor, scores: Tensor, ids: Tensor, own: Tensor) -> Tenso
     ids, by_id = torch.cat([first, keep(ids, own > -torch.inf, -1)], 1).sort(dim=1, stable=True)
     best = torch.cat([values, own], 1).gather(1, by_id).sort(dim=1, descending=True, stable=True).indices
     return ids.gather(1, best[:, : first.shape[1]])
+
+
+def _parts(scores: Tensor | ScoreRows | Products, pieces: list[slice]) -> Iterable[Tensor | Products]:
+    """Return scores as they are handed over, or as many rows of them at once as their excluded items allow."""
+    if isinstance(scores, ScoreRows):
+        return scores.parts()
+    if len(pieces) == 1:
+        return (scores,)
+    if isinstance(scores, Products):
+        return (scores._replace(users=scores.users[rows]) for rows in pieces)
+    return (scores[rows] for rows in pieces)
 
 
 def _round_up(threshold: float, dtype: torch.dtype) -> float:

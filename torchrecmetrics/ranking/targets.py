@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -20,8 +20,14 @@ from torchrecmetrics.checks import (
     shown,
 )
 from torchrecmetrics.data.interactions import Batch
+from torchrecmetrics.data.jagged import Jagged, Pair, as_jagged, check_fits, side_by_side, width_of
 from torchrecmetrics.ranking.excluded import Exclude, Excluded
 from torchrecmetrics.ranking.rules import Rules
+
+Target: TypeAlias = Tensor | Batch | Jagged | Pair
+"""What `target=` takes for a batch: ids, what `Interactions.select` gives, ids that are jagged, or a dense tensor."""
+Gains: TypeAlias = Tensor | Jagged | Pair
+"""What `gains=` takes beside ids: numbers in their shape, jagged where they are."""
 
 
 class Targets(NamedTuple):
@@ -67,13 +73,52 @@ class Targets(NamedTuple):
         return None if self.gains is None else self.listed & (self.gains < 0)
 
 
-def selected(target: Tensor | Batch, gains: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Return ids and gains of a target, which `Interactions.select` gives as one."""
-    if not isinstance(target, Batch):
-        return target, gains
-    if target.values is not None and gains is not None:
-        raise ValueError("gains were given beside a target that holds values: pass target.items")
-    return target.items, target.values if gains is None else gains
+def selected(
+    target: Target, gains: Gains | None, checks: Checks, max_relevant: int | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Return ids and gains of a target, which `Interactions.select` gives as one; padded where they are jagged."""
+    if isinstance(target, Batch):
+        if target.values is not None and gains is not None:
+            raise ValueError("gains were given beside a target that holds values: pass target.items")
+        ids: Tensor = target.items
+        return selected(ids, target.values if gains is None else gains, checks, max_relevant)
+    jagged, worth = as_jagged("target", target), None if gains is None else as_jagged("gains", gains, "0")
+    if jagged is not None:
+        return _side_by_side(jagged, gains, worth, checks, max_relevant)
+    if worth is not None:
+        raise ValueError("gains are jagged, target is not: pass both as one or the other")
+    return cast(Tensor, target), cast("Tensor | None", gains)  # `Targets.read` refuses what is no tensor
+
+
+def _side_by_side(
+    ids: Jagged, gains: Gains | None, worth: Jagged | None, checks: Checks, max_relevant: int | None
+) -> tuple[Tensor, Tensor | None]:
+    """Bring jagged ids and the gains beside them to padded ones."""
+    check_ids("target", ids.values)
+    check_fits("target", ids, checks)
+    start, stop = ids.offsets[:-1], ids.offsets[1:]
+    width = width_of(ids) if max_relevant is None else max_relevant
+    if max_relevant is not None and checks.enabled:
+        size = stop - start
+        checks.reject("target_width", size > width, lambda row: f"row {row} has {int(size[row])} > {width}")
+    padded = side_by_side(ids.values, start, stop, width, -1)
+    if gains is None:
+        return padded, None
+    if worth is None:
+        raise ValueError(
+            f"gains beside a jagged target are jagged too, such as (gains, offsets); got {describe(gains)}"
+        )
+    check_tensor("gains", worth.values)
+    if worth.values.shape != ids.values.shape or worth.offsets.shape != ids.offsets.shape:
+        raise ValueError(
+            f"jagged gains must have the target's rows, {len(start)} of {len(ids.values)} entries, got "
+            f"{len(worth.offsets) - 1} of {len(worth.values)}"
+        )
+    check_device("gains", worth.values, checks.device)
+    if worth.offsets is not ids.offsets and checks.enabled:
+        other = (worth.offsets[:-1] != start) | (worth.offsets[1:] != stop)
+        checks.reject("offsets", other, lambda row: f"row {row} of gains is not where row {row} of target is")
+    return padded, side_by_side(worth.values, start, stop, width, 0)
 
 
 def _entries(

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from torchrecmetrics.arrays import float_dtype, keep, scalar, search
 from torchrecmetrics.checks import Checks, Validation, check_choice, check_ids, check_integer_target, shown
-from torchrecmetrics.data.interactions import Batch
+from torchrecmetrics.data.jagged import Jagged, Pair, as_jagged, padded
 from torchrecmetrics.ranking.excluded import Exclude
 from torchrecmetrics.ranking.places import Graded, Lists, Places, Reach
 from torchrecmetrics.ranking.rules import Overlap, Rules
-from torchrecmetrics.ranking.targets import Targets, selected
+from torchrecmetrics.ranking.targets import Gains, Target, Targets, selected
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,10 +29,10 @@ class FromTopk(Places):
     @torch.no_grad()
     def from_topk(
         cls,
-        item_ids: Tensor,
-        target: Tensor | Batch | None = None,
+        item_ids: Tensor | Jagged | Pair,
+        target: Target | None = None,
         *,
-        gains: Tensor | None = None,
+        gains: Gains | None = None,
         exclude: Exclude | None = None,
         complete: bool = False,
         duplicates: Duplicates = "error",
@@ -68,14 +68,13 @@ class FromTopk(Places):
         """
         rules = Rules(padding_idx=padding_idx, overlap=overlap, validate_args=validate_args)
         check_choice("duplicates", duplicates, get_args(Duplicates))
-        if target is None:
-            check_ids("item_ids", item_ids)
-            target = torch.full((len(item_ids), 1), -1, dtype=torch.int64, device=item_ids.device)
-        target, gains = selected(target, gains)
-        _check_lists(item_ids, target)
+        item_ids, checks = _lists(item_ids, validate_args)
         rows, depth = item_ids.shape
         device = item_ids.device
-        checks = Checks(validate_args, device, rows)
+        if target is None:
+            target = torch.full((rows, 1), -1, dtype=torch.int64, device=device)
+        target, gains = selected(target, gains, checks)
+        _check_target(target, rows)
         targets = Targets.read(target, gains, exclude, (rows, None), rules, checks)
 
         # what leaves the list makes those behind it move up
@@ -165,12 +164,21 @@ def _repeat_detail(row: int, item_ids: Tensor) -> str:
     return f"row {row} is {shown(item_ids[row])} (duplicates='first' lets an item's first place stand alone)"
 
 
-def _check_lists(item_ids: Tensor, target: Tensor) -> None:
+def _lists(item_ids: Tensor | Jagged | Pair, validate_args: Validation) -> tuple[Tensor, Checks]:
+    """Return lists side by side, -1 behind the end of shorter ones, and what collects their faults."""
+    jagged = as_jagged("item_ids", item_ids)
+    if jagged is not None:
+        checks = Checks(validate_args, jagged.values.device, len(jagged.offsets) - 1)
+        return padded("item_ids", jagged, checks), checks
     check_ids("item_ids", item_ids)
+    assert isinstance(item_ids, Tensor)
     if item_ids.dim() != 2 or item_ids.shape[1] == 0:
         raise ValueError(f"item_ids must be [rows, places] with at least one place, got {list(item_ids.shape)}")
+    return item_ids, Checks(validate_args, item_ids.device, len(item_ids))
+
+
+def _check_target(target: Tensor, rows: int) -> None:
     check_integer_target(target, "from_topk")
-    rows = len(item_ids)
     if target.dim() == 2 and len(target) == 2 != rows:
         raise ValueError(
             f"target ids must be [{rows}] or [{rows}, T], got {list(target.shape)}; an edge_index is "

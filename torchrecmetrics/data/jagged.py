@@ -1,0 +1,230 @@
+"""Rows of uneven length without padding: one array of values, and where each row begins and ends in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import counting, keep
+from torchrecmetrics.checks import Checks, check_device, check_ids, check_k, check_strided, check_tensor, describe
+
+
+class Jagged(NamedTuple):
+    """Rows of uneven length, as TorchRec's `JaggedTensor` and PyTorch's jagged nested tensors hold them.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> target = trm.Jagged(torch.tensor([2, 0, 1]), torch.tensor([0, 2, 3]))  # rows [2, 0] and [1]
+        >>> scores = torch.tensor([[0.1, 0.9, 0.5], [0.4, 0.3, 0.2]])
+        >>> trm.Ranking.from_scores(scores, target).ranks
+        tensor([[2., 3.],
+                [2., inf]], dtype=torch.float64)
+    """
+
+    values: Tensor
+    """[E], the rows one after the other."""
+    offsets: Tensor
+    """Int64 or int32 [B + 1], from 0 to E, never descending: row b is `values[offsets[b] : offsets[b + 1]]`."""
+    max_length: int | None = None
+    """Entries that no row has more of. Where it is known nothing waits for the device to look; None = look."""
+
+
+Pair: TypeAlias = tuple[Tensor, Tensor]
+"""`(values, offsets)` of a `Jagged`, as a plain tuple."""
+
+
+@dataclass(eq=False)
+class Spans:
+    """Rows that are stretches of one array, and may overlap: what `prefix_history` gives, and `exclude=` takes.
+
+    `len(spans)` is the number of rows; `spans[rows]` (a slice, row numbers, or bool [B]) are some of them.
+    """
+
+    values: Tensor
+    """[E]."""
+    start: Tensor
+    """Int64 [B]: row b is `values[start[b] : stop[b]]`."""
+    stop: Tensor
+    """Int64 [B]."""
+    longest: int
+    """Entries that no row has more of."""
+    broken: Tensor
+    """Bool [B]: rows of offsets that are none; nobody could say so at once where values are not waited for."""
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def __getitem__(self, rows: slice | Tensor) -> Spans:
+        return Spans(self.values, self.start[rows], self.stop[rows], self.longest, self.broken[rows])
+
+    def __repr__(self) -> str:
+        return f"Spans({len(self)} rows of up to {self.longest} of {len(self.values)} values, {self.values.device})"
+
+    def padded(self, fill: float) -> Tensor:
+        """Return the rows side by side, [B, T]; on the CPU no wider than they are, elsewhere `longest` wide."""
+        width = self.longest
+        if self.start.device.type == "cpu" and len(self):
+            width = min(width, int((self.stop - self.start).max()))
+        return side_by_side(self.values, self.start, self.stop, width, fill)
+
+    def hold(self, marked: Tensor) -> Tensor:
+        """Which rows hold a marked value, bool [B], for bool [E]."""
+        before = torch.nn.functional.pad(marked.cumsum(0), (1, 0))
+        return before[self.stop.clamp(0, len(marked))] > before[self.start.clamp(0, len(marked))]
+
+
+def side_by_side(values: Tensor, start: Tensor, stop: Tensor, width: int, fill: float) -> Tensor:
+    """Return stretches of an array side by side, [B, T] with T >= 1, `fill` behind the end of each."""
+    at = start[:, None] + (counting(max(width, 1), torch.int64, values.device) - 1)
+    listed = at < stop[:, None]
+    if not len(values):
+        return values.new_full(listed.shape, fill)
+    return keep(values[at.clamp(0, len(values) - 1)], listed, fill)
+
+
+def as_jagged(name: str, given: Any, padding: str = "-1") -> Jagged | None:
+    """Return what is jagged, a nested tensor, a pair or a `Jagged`, with offsets of int64; None for all else.
+
+    Raises:
+        TypeError: for nested tensors of the strided layout, and offsets of another dtype.
+        ValueError: for shapes and devices that do not fit. `broken_rows` looks at the offsets' values.
+    """
+    if isinstance(given, Tensor):
+        if not given.is_nested:
+            return None
+        if given.layout != torch.jagged:
+            raise TypeError(
+                f"{name} is a nested tensor of the strided layout: make it with layout=torch.jagged, or pass "
+                f"torch.nested.to_padded_tensor({name}, {padding})"
+            )
+        if given.lengths() is not None:  # type: ignore[attr-defined]
+            raise ValueError(f"{name} is a nested tensor with gaps between its rows: pass {name}.contiguous()")
+        given = Jagged(given.values(), given.offsets())  # type: ignore[attr-defined]
+    elif type(given) is tuple and len(given) == 2 and all(isinstance(part, Tensor) for part in given):
+        given = Jagged(*given)
+    elif not isinstance(given, Jagged):
+        return None
+    values, offsets, max_length = given
+    for part, tensor in (("values", values), ("offsets", offsets)):
+        check_tensor(f"{part} of a jagged {name}", tensor)
+        check_strided(f"{part} of a jagged {name}", tensor)
+    if values.dim() != 1:
+        raise ValueError(f"values of a jagged {name} must be [E], one number an entry, got {list(values.shape)}")
+    if offsets.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"offsets of a jagged {name} must be int64 or int32, got {describe(offsets)}")
+    if offsets.dim() != 1 or not len(offsets):
+        raise ValueError(f"offsets of a jagged {name} must be [rows + 1], got {list(offsets.shape)}")
+    if offsets.device != values.device:
+        raise ValueError(f"offsets of a jagged {name} are on {offsets.device}, its values on {values.device}")
+    if len(offsets) == 1 and len(values):
+        raise ValueError(f"offsets of a jagged {name} hold no row, its values {len(values)} entries")
+    return Jagged(values, offsets.long(), None if max_length is None else check_k(max_length, "max_length", 0))
+
+
+def broken_rows(name: str, jagged: Jagged, checks: Checks) -> Tensor:
+    """Reject rows whose offsets are none, and return them, bool [B].
+
+    Offsets start at 0, never descend and end at E, and no row is longer than `max_length`.
+    """
+    values, offsets, max_length = jagged
+    start, stop = offsets[:-1], offsets[1:]
+    broken = (start < 0) | (stop < start) | (stop > len(values))
+    if max_length is not None:
+        broken |= stop - start > max_length
+    broken[:1] |= start[:1] != 0
+    broken[-1:] |= stop[-1:] != len(values)
+    if checks.enabled:
+        most = "" if max_length is None else f", max_length={max_length}"
+        checks.reject(
+            "offsets",
+            broken,
+            lambda row: f"{name}'s row {row} is {int(start[row])} to {int(stop[row])} of {len(values)} values{most}",
+        )
+    return broken
+
+
+def check_fits(name: str, jagged: Jagged, checks: Checks) -> Tensor:
+    """Refuse rows of another number or device than the batch's; reject the broken ones, and return them, bool [B]."""
+    rows = len(jagged.offsets) - 1
+    if rows != checks.num_rows:
+        raise ValueError(f"{name} has {rows} rows (offsets [{rows + 1}]), the scores (or lists) have {checks.num_rows}")
+    check_device(name, jagged.values, checks.device)
+    return broken_rows(name, jagged, checks)
+
+
+def width_of(jagged: Jagged) -> int:
+    """Entries of the longest row: as was said, or looked up, for which it waits for the device."""
+    if jagged.max_length is not None:
+        return jagged.max_length
+    return int(jagged.offsets.diff().max()) if len(jagged.offsets) > 1 else 0
+
+
+def padded(name: str, jagged: Jagged, checks: Checks) -> Tensor:
+    """Bring jagged ids to padded ones, [B, T], -1 behind the end of each row."""
+    check_ids(name, jagged.values)
+    check_fits(name, jagged, checks)
+    return side_by_side(jagged.values, jagged.offsets[:-1], jagged.offsets[1:], width_of(jagged), -1)
+
+
+def as_spans(name: str, jagged: Jagged, checks: Checks) -> Spans:
+    """Return the rows as stretches of the values."""
+    broken = check_fits(name, jagged, checks)
+    return Spans(jagged.values, jagged.offsets[:-1], jagged.offsets[1:], width_of(jagged), broken)
+
+
+def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: int | None = None) -> Spans:
+    """Give every position of packed sequences its own past, as `exclude=`: one row a position, without padding.
+
+    Position j of sequence s is the row `offsets[s] + j`, and excludes `values[offsets[s] : offsets[s] + j]`, what came
+    before it. It is the row whose target is `values[offsets[s] + j]`, and whose scores were made of those items alone.
+
+    Args:
+        values: item ids [E], the sequences one after the other; or a nested tensor of the jagged layout, or a
+            `Jagged`, which know their offsets. A negative id excludes nothing.
+        offsets: int64 or int32 [sequences + 1], from 0 to E, never descending.
+        max_length: items that no sequence has more of. None = looked up, for which it waits for the device.
+
+    Returns:
+        `Spans` of E rows, which share `values`: three numbers a row are kept, and no row is padded before its batch is
+        ranked. There histories of a few rows at a time stand side by side, as many as make a million ids (four off the
+        CPU), whatever the batch. `spans[rows]` are the pasts of some positions.
+
+    Raises:
+        TypeError: for ids or offsets of another dtype, and nested tensors of the strided layout.
+        ValueError: for shapes and devices that do not fit and, on the CPU, for offsets that do not start at 0, descend
+            or end elsewhere; on other devices the rows of such sequences are counted as `update` counts bad values.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> items, offsets = torch.tensor([4, 1, 3, 2, 0]), torch.tensor([0, 3, 5])  # 4 1 3, and 2 0
+        >>> past = trm.prefix_history(items, offsets)
+        >>> past.padded(-1)
+        tensor([[-1, -1],
+                [ 4, -1],
+                [ 4,  1],
+                [-1, -1],
+                [ 2, -1]])
+        >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
+        <...>
+        >>> trm.Ranking.from_scores(torch.randn(5, 6), items, exclude=past).num_ranked
+        tensor([6, 5, 4, 6, 5])
+    """
+    jagged = as_jagged("values", values if offsets is None else (values, offsets))
+    if jagged is None:
+        raise TypeError(
+            f"values must be ids [E] beside offsets, a jagged nested tensor or Jagged, got {describe(values)}"
+        )
+    if max_length is not None:
+        jagged = jagged._replace(max_length=check_k(max_length, "max_length", 0))
+    values, offsets, _ = jagged
+    check_ids("values", values)
+    sequences = as_spans("values", jagged, Checks(True, values.device, len(offsets) - 1))
+    row = torch.arange(len(values), device=values.device)
+    # where offsets are none, any sequence will do: it is a broken one
+    of = (torch.searchsorted(offsets, row, right=True) - 1).clamp(0, max(len(sequences) - 1, 0))
+    return Spans(values, sequences.start[of], row, max(sequences.longest - 1, 0), sequences.broken[of])
