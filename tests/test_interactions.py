@@ -126,7 +126,7 @@ def frame():
     [
         (lambda: torch.eye(2).to_sparse(), r"sparse tensor \(torch.sparse_coo\): Interactions.from_scipy takes"),
         (lambda: torch.eye(2).to_sparse_csr(), r"sparse tensor \(torch.sparse_csr\): Interactions.from_scipy takes"),
-        (ragged, r"nested tensor: Interactions.from_padded\(torch.nested.to_padded_tensor\(.*, -1\), num_items\)"),
+        (ragged, r"nested tensor: Interactions.from_jagged\(.*, num_items=...\) takes it"),
         (scipy_matrix, r"scipy csr_matrix: Interactions.from_scipy takes users x items"),
         (frame, r"DataFrame: pass its columns, Interactions.from_columns\(frame\['user'\], frame\['item'\]\)"),
     ],
@@ -153,14 +153,10 @@ def test_a_matrix_where_a_column_is_expected_is_named_with_its_way_in(make, mess
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 def test_the_ways_in_that_messages_name_are_open():
-    """The edges of a sparse tensor by its indices; nested ones by way of padding, which older PyTorch cannot."""
+    """The edges of a sparse tensor by its indices; nested ones as they are."""
     edges = torch.eye(2).to_sparse_csr().to_sparse_coo().coalesce().indices()
     assert pairs(Interactions.from_edge_index(edges, 2, 2)) == [(0, 0), (1, 1)]
-    try:
-        padded = torch.nested.to_padded_tensor(ragged(), -1)
-    except NotImplementedError:
-        pytest.skip("no to_padded_tensor of jagged tensors")
-    assert pairs(Interactions.from_padded(padded, 4)) == [(0, 1), (0, 2), (1, 3)]
+    assert pairs(Interactions.from_jagged(ragged(), num_items=4)) == [(0, 1), (0, 2), (1, 3)]
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.bool])

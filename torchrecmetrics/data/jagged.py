@@ -98,8 +98,8 @@ def as_jagged(name: str, given: Any, padding: str = "-1") -> Jagged | None:
             return None
         if given.layout != torch.jagged:
             raise TypeError(
-                f"{name} is a nested tensor of the strided layout: make it with layout=torch.jagged, or pass "
-                f"torch.nested.to_padded_tensor({name}, {padding})"
+                f"{name} is a nested tensor of the strided layout: pass torch.nested.to_padded_tensor({name}, "
+                f"{padding}), or make it with layout=torch.jagged"
             )
         if given.lengths() is not None:  # type: ignore[attr-defined]
             raise ValueError(f"{name} is a nested tensor with gaps between its rows: pass {name}.contiguous()")
@@ -190,8 +190,8 @@ def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: in
 
     Returns:
         `Spans` of E rows, which share `values`: three numbers a row are kept, and no row is padded before its batch is
-        ranked. There histories of a few rows at a time stand side by side, as many as make a million ids (four off the
-        CPU), whatever the batch. `spans[rows]` are the pasts of some positions.
+        ranked. There the pasts of some rows at a time stand side by side, no more than 2^18 ids (2^22 off the CPU)
+        whatever the batch. `spans[rows]` are the pasts of some positions.
 
     Raises:
         TypeError: for ids or offsets of another dtype, and nested tensors of the strided layout.

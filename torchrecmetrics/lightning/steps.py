@@ -14,6 +14,7 @@ from torchrecmetrics.checks import VIOLATIONS, Faults, describe, in_words
 from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Batch, Interactions
+from torchrecmetrics.data.jagged import Jagged, Spans
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, left_out, share_of
 from torchrecmetrics.options import MetricOptions
@@ -230,8 +231,7 @@ class RecMetricsCallback(Reporting):
             given = _read(outputs, source, pl_module.device)
             if loader.exclude is not None:
                 history = loader.exclude.select(_user_ids(outputs, given, source)).items
-                own = given.get("exclude", ())
-                given["exclude"] = (*(own if type(own) is tuple else (own,)), history)
+                given["exclude"] = (given.get("exclude", ()), history)
             if (past := loader.past) is not None and "history" not in given and "ranks" not in given:
                 given["history"] = past.select(_user_ids(outputs, given, source, "metrics that read history"))
             weights = given.pop("weights", None)
@@ -357,14 +357,22 @@ def _read(outputs: Any, source: str, device: torch.device) -> dict[str, Any]:
     if forms != ["scores"]:
         given.pop("target", None)  # ranks were made with it
     for name, value in given.items():
-        for part in value if type(value) is tuple else (value,):
-            if not isinstance(part, (Tensor, Ranking, Batch)) and name != "depth":
-                raise TypeError(f"{source} returned {name!r} that is no tensor: {describe(part)}")
-            tensor = part.ranks if isinstance(part, Ranking) else part.items if isinstance(part, Batch) else part
+        for tensor in _tensors(value):
+            if not isinstance(tensor, Tensor) and name != "depth":
+                raise TypeError(f"{source} returned {name!r} that is no tensor: {describe(tensor)}")
             there = getattr(tensor, "device", device)
             if there != device:
                 raise ValueError(f"{source} returned {name!r} on {there}, the module is on {device}")
     return given
+
+
+def _tensors(value: Any) -> list[Any]:
+    """Return the tensors of one argument that tell where it is, or what is none."""
+    if type(value) is tuple:
+        return [tensor for part in value for tensor in _tensors(part)]
+    if isinstance(value, (Jagged, Spans)):
+        return [value.values]
+    return [value.ranks if isinstance(value, Ranking) else value.items if isinstance(value, Batch) else value]
 
 
 def _user_ids(outputs: Mapping[str, Any], given: Mapping[str, Any], source: str, reader: str = "exclude=") -> Tensor:

@@ -23,24 +23,31 @@ entry more than there are rows."""
 
 
 def _parts(exclude: Any, checks: Checks) -> list[Any]:
-    """Return what was given as one thing, several or none as several; what `Interactions.select` gives is one."""
-    several = () if exclude is None else exclude if type(exclude) is tuple else (exclude,)
-    if len(several) == 2 and all(isinstance(part, Tensor) and not part.is_nested for part in several):
-        first, second = several
-        # two columns of ids would have an entry a row each
-        columns = first.dim() == second.dim() == 1 and torch.bool not in (first.dtype, second.dtype)
-        several = ((first, second),) if columns and len(second) == checks.num_rows + 1 else several
-    parts = []
-    for part in several:
-        jagged = as_jagged("exclude", part)
-        if jagged is not None:
-            part = as_spans("exclude", jagged, checks)
-        parts.append(part.items if isinstance(part, Batch) else part)
-    return parts
+    """Return what was given as one thing, several or none as several: ids, stretches of ids, and masks."""
+    if exclude is None:
+        return []
+    if type(exclude) is tuple and not _is_pair(exclude, checks.num_rows):
+        return [each for part in exclude for each in _parts(part, checks)]
+    if isinstance(exclude, Batch):
+        return [exclude.items]
+    jagged = as_jagged("exclude", exclude)
+    return [exclude if jagged is None else as_spans("exclude", jagged, checks)]
+
+
+def _is_pair(parts: tuple[Any, ...], rows: int) -> bool:
+    """Whether two columns are values and offsets: two columns of ids would have an entry a row each."""
+    if len(parts) != 2 or not all(isinstance(part, Tensor) and not part.is_nested for part in parts):
+        return False
+    values, offsets = parts
+    return (
+        values.dim() == offsets.dim() == 1
+        and len(offsets) == rows + 1
+        and torch.bool not in (values.dtype, offsets.dtype)
+    )
 
 
 #: Excluded ids that stand side by side at once, on the CPU and elsewhere, where rows are stretches of one array.
-_AT_ONCE, _AT_ONCE_ELSEWHERE = 2**20, 2**22
+_AT_ONCE, _AT_ONCE_ELSEWHERE = 2**18, 2**22
 
 
 class Excluded:
