@@ -317,6 +317,17 @@ def test_unchecked_values():
     assert metric.compute() == 0.5
 
 
+def jagged(ids):
+    """All rows of [B, T], as values and offsets."""
+    return trm.Jagged(ids.flatten(), torch.arange(0, ids.numel() + 1, ids.shape[1], device=ids.device), ids.shape[1])
+
+
+def past(ids):
+    """The first column as one sequence."""
+    offsets = torch.arange(0, len(ids) + 1, len(ids), device=ids.device)
+    return trm.prefix_history(ids[:, 0], offsets, max_length=len(ids))
+
+
 META_UPDATES = {
     "ids": lambda s, t: ((s, t), {}),
     "ids [B]": lambda s, t: ((s, t[:, 0]), {}),
@@ -331,6 +342,7 @@ META_UPDATES = {
     "ranking": lambda s, t: ((trm.Ranking.from_scores(s, t, exclude=t, depth=None),), {}),
     "many targets": lambda s, t: ((s, t.repeat(1, 100)), {}),
     "bfloat16": lambda s, t: ((s.bfloat16(), t), {}),
+    "jagged": lambda s, t: ((s, jagged(t)), {"exclude": (jagged(t), past(t)), "gains": jagged(t)}),
 }
 
 

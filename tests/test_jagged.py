@@ -190,7 +190,8 @@ def test_offsets_that_are_none(case):
         ):
             door()
         counted = door(validate_args="deferred")
-        assert counted.faults.counts[list(trm.checks.VIOLATIONS).index("offsets")] >= 1
+        told = dict(zip(trm.checks.VIOLATIONS, counted.invalid.tolist(), strict=True))
+        assert told == {**dict.fromkeys(told, 0), "offsets": sum(counted.faults.rows.tolist())}
         assert len(door(validate_args=False)) == 3
     with pytest.raises(ValueError, match=f"values's {detail}"):
         trm.Interactions.from_jagged(*bad, num_items=4)
@@ -235,6 +236,13 @@ def test_what_is_no_jagged_tensor(form, error, message):
         with pytest.raises(error, match=message) as raised:
             door()
         assert name in str(raised.value)
+
+
+def test_a_row_counts_once():
+    """However many arguments are wrong about it."""
+    bad = (VALUES, torch.tensor([1, 2, 2, 3]))
+    counted = trm.Ranking.from_scores(SCORES, bad, exclude=bad, overlap="miss", validate_args="deferred")
+    assert (counted.invalid.sum().item(), counted.faults.rows.tolist()) == (1, [True, False, False])
 
 
 def test_rows_of_another_number():

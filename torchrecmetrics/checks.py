@@ -65,7 +65,7 @@ class Checks:
         self.at_once: bool = validate_args is True and device.type == "cpu"
         self.device: torch.device = device
         self.num_rows: int = num_rows
-        self._found: list[tuple[str, Tensor]] = []
+        self._found: dict[str, Tensor] = {}
         self.rejected: Tensor | None = None
         """Rows rejected so far, bool [B]; None where values were checked at once, not at all, or never."""
 
@@ -82,7 +82,8 @@ class Checks:
                 raise ValueError(f"{in_words(int(rows.sum()), len(rows))} {VIOLATIONS[kind]}: {detail(first)}")
         else:
             rows = any_of_row(rows)
-            self._found.append((kind, rows))
+            known = self._found.get(kind)
+            self._found[kind] = rows if known is None else known | rows  # a row counts once
             self.rejected = rows if self.rejected is None else self.rejected | rows
 
     @property
@@ -93,8 +94,8 @@ class Checks:
         none = no_violations(self.device)
         if self.rejected is None:
             return Faults(torch.zeros(self.num_rows, dtype=torch.bool, device=self.device), none)
-        kinds = tuple(kind for kind, _ in self._found)
-        numbers = (torch.stack([rows for _, rows in self._found]) if len(kinds) > 1 else self.rejected[None]).sum(1)
+        kinds = tuple(self._found)
+        numbers = (torch.stack(list(self._found.values())) if len(kinds) > 1 else self.rejected[None]).sum(1)
         return Faults(self.rejected, none.index_add(0, _kinds(kinds, self.device), numbers))
 
     def without_rejected(self, mask: Tensor) -> Tensor:

@@ -43,6 +43,14 @@ FORMS = {
     "dense": lambda s, t, h: ((s, torch.zeros_like(s, dtype=torch.bool).scatter(1, t, True)), {}),
     "graded": lambda s, t, h: ((s, torch.zeros_like(s).scatter(1, t, 2.0)), {"exclude": h}),
 }
+
+
+def jagged(ids):
+    """Rows as values and offsets."""
+    return trm.Jagged(ids.flatten(), torch.arange(0, ids.numel() + 1, ids.shape[1], device=ids.device), ids.shape[1])
+
+
+FORMS["jagged"] = lambda s, t, h: ((s, jagged(t)), {"exclude": jagged(h), "gains": jagged(t % 4)})
 OTHERS = {
     "ranks": lambda s, t, h, kernels: trm.get_topk_ranks(s, t, 20, exclude=h, kernels=kernels),
     "ranking": lambda s, t, h, kernels: trm.Ranking.from_scores(s, t, exclude=h, kernels=kernels),

@@ -53,7 +53,7 @@ class Spans:
     longest: int
     """Entries that no row has more of."""
     broken: Tensor
-    """Bool [B]: rows of offsets that are none; nobody could say so at once where values are not waited for."""
+    """Bool [B]: rows that the offsets did not tell, where values are not waited for; they are empty."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -147,33 +147,23 @@ def broken_rows(name: str, jagged: Jagged, checks: Checks) -> Tensor:
     return broken
 
 
-def check_fits(name: str, jagged: Jagged, checks: Checks) -> Tensor:
-    """Refuse rows of another number or device than the batch's; reject the broken ones, and return them, bool [B]."""
-    rows = len(jagged.offsets) - 1
+def as_spans(name: str, jagged: Jagged, checks: Checks, longest: int | None = None) -> Spans:
+    """Return the rows as stretches of the values; refuse those that do not fit the batch, reject and empty broken ones.
+
+    Where nobody said how long rows are, it waits for the device to look.
+    """
+    values, offsets, max_length = jagged
+    rows = len(offsets) - 1
     if rows != checks.num_rows:
         raise ValueError(f"{name} has {rows} rows (offsets [{rows + 1}]), the scores (or lists) have {checks.num_rows}")
-    check_device(name, jagged.values, checks.device)
-    return broken_rows(name, jagged, checks)
-
-
-def width_of(jagged: Jagged) -> int:
-    """Entries of the longest row: as was said, or looked up, for which it waits for the device."""
-    if jagged.max_length is not None:
-        return jagged.max_length
-    return int(jagged.offsets.diff().max()) if len(jagged.offsets) > 1 else 0
-
-
-def padded(name: str, jagged: Jagged, checks: Checks) -> Tensor:
-    """Bring jagged ids to padded ones, [B, T], -1 behind the end of each row."""
-    check_ids(name, jagged.values)
-    check_fits(name, jagged, checks)
-    return side_by_side(jagged.values, jagged.offsets[:-1], jagged.offsets[1:], width_of(jagged), -1)
-
-
-def as_spans(name: str, jagged: Jagged, checks: Checks) -> Spans:
-    """Return the rows as stretches of the values."""
-    broken = check_fits(name, jagged, checks)
-    return Spans(jagged.values, jagged.offsets[:-1], jagged.offsets[1:], width_of(jagged), broken)
+    check_device(name, values, checks.device)
+    broken = broken_rows(name, jagged, checks)
+    start, stop = offsets[:-1], offsets[1:].where(~broken, offsets[:-1])
+    if longest is None:
+        longest = max_length
+    if longest is None:
+        longest = int((stop - start).max()) if rows else 0
+    return Spans(values, start, stop, longest, broken)
 
 
 def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: int | None = None) -> Spans:
@@ -227,4 +217,5 @@ def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: in
     row = torch.arange(len(values), device=values.device)
     # where offsets are none, any sequence will do: it is a broken one
     of = (torch.searchsorted(offsets, row, right=True) - 1).clamp(0, max(len(sequences) - 1, 0))
-    return Spans(values, sequences.start[of], row, max(sequences.longest - 1, 0), sequences.broken[of])
+    start, broken = sequences.start[of], sequences.broken[of]
+    return Spans(values, start, row.where(~broken, start), max(sequences.longest - 1, 0), broken)

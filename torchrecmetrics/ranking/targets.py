@@ -20,7 +20,7 @@ from torchrecmetrics.checks import (
     shown,
 )
 from torchrecmetrics.data.interactions import Batch
-from torchrecmetrics.data.jagged import Jagged, Pair, as_jagged, check_fits, side_by_side, width_of
+from torchrecmetrics.data.jagged import Jagged, Pair, as_jagged, as_spans, side_by_side
 from torchrecmetrics.ranking.excluded import Exclude, Excluded
 from torchrecmetrics.ranking.rules import Rules
 
@@ -95,9 +95,8 @@ def _side_by_side(
 ) -> tuple[Tensor, Tensor | None]:
     """Bring jagged ids and the gains beside them to padded ones."""
     check_ids("target", ids.values)
-    check_fits("target", ids, checks)
-    start, stop = ids.offsets[:-1], ids.offsets[1:]
-    width = width_of(ids) if max_relevant is None else max_relevant
+    spans = as_spans("target", ids, checks, max_relevant)
+    start, stop, width = spans.start, spans.stop, spans.longest
     if max_relevant is not None and checks.enabled:
         size = stop - start
         checks.reject("target_width", size > width, lambda row: f"row {row} has {int(size[row])} > {width}")
@@ -116,7 +115,7 @@ def _side_by_side(
         )
     check_device("gains", worth.values, checks.device)
     if worth.offsets is not ids.offsets and checks.enabled:
-        other = (worth.offsets[:-1] != start) | (worth.offsets[1:] != stop)
+        other = (worth.offsets[:-1] != ids.offsets[:-1]) | (worth.offsets[1:] != ids.offsets[1:])
         checks.reject("offsets", other, lambda row: f"row {row} of gains is not where row {row} of target is")
     return padded, side_by_side(worth.values, start, stop, width, 0)
 

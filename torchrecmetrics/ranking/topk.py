@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchrecmetrics.arrays import float_dtype, keep, scalar, search
 from torchrecmetrics.checks import Checks, Validation, check_choice, check_ids, check_integer_target, shown
-from torchrecmetrics.data.jagged import Jagged, Pair, as_jagged, padded
+from torchrecmetrics.data.jagged import Jagged, Pair, as_jagged, as_spans, side_by_side
 from torchrecmetrics.ranking.excluded import Exclude
 from torchrecmetrics.ranking.places import Graded, Lists, Places, Reach
 from torchrecmetrics.ranking.rules import Overlap, Rules
@@ -169,7 +169,9 @@ def _lists(item_ids: Tensor | Jagged | Pair, validate_args: Validation) -> tuple
     jagged = as_jagged("item_ids", item_ids)
     if jagged is not None:
         checks = Checks(validate_args, jagged.values.device, len(jagged.offsets) - 1)
-        return padded("item_ids", jagged, checks), checks
+        check_ids("item_ids", jagged.values)
+        lists = as_spans("item_ids", jagged, checks)
+        return side_by_side(lists.values, lists.start, lists.stop, lists.longest, -1), checks
     check_ids("item_ids", item_ids)
     assert isinstance(item_ids, Tensor)
     if item_ids.dim() != 2 or item_ids.shape[1] == 0:
