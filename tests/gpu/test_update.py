@@ -89,7 +89,10 @@ def test_update_never_waits(form, many, kernels, place):
         metrics.update(*args, **kwargs)
 
     def on_cpu(value):
-        return tuple(map(on_cpu, value)) if isinstance(value, tuple) else value.cpu()
+        if isinstance(value, tuple):
+            parts = map(on_cpu, value)
+            return type(value)(*parts) if isinstance(value, trm.Jagged) else tuple(parts)
+        return value.cpu() if isinstance(value, torch.Tensor) else value
 
     wanted = collection("eager", "cpu", **options)
     wanted.update(*map(on_cpu, args), **{name: on_cpu(value) for name, value in kwargs.items()})
