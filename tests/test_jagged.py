@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils._python_dispatch import TorchDispatchMode
 from values import numbers
 
 import torchrecmetrics as trm
@@ -347,6 +348,11 @@ def test_prefix_history_is_a_loop(sequences, at_once, padding_idx, overlap):
                 trm.Ranking.from_topk(lists, target, exclude=mine, complete=True, **options),
                 trm.Ranking.from_topk(lists, target, exclude=theirs, complete=True, **options),
             )
+            named = [
+                trm.Ranking.from_scores(scores, target, exclude=past, depth=3, items=True, **options).items
+                for past in (mine, theirs)
+            ]
+            assert named[0].equal(named[1])
     finally:
         excluded._AT_ONCE = 2**18
 
@@ -396,28 +402,30 @@ def test_repeats_are_overlaps():
         trm.HR(1).update(SCORES, values, exclude=past)
 
 
-@pytest.mark.slow
-def test_memory_of_prefix_history():
-    """3,000 positions would be 72 MB of padded ids, and several times as much while they are sorted."""
-    import os
-    import subprocess
-    import sys
+class Largest(TorchDispatchMode):
+    """Entries of the largest tensor that is made inside."""
 
-    program = """
-import resource, torch, torchrecmetrics as trm
-items, offsets = torch.randint(0, 200, (3000,)), torch.tensor([0, 3000])
-scores = torch.rand(3000, 200)
-metric = trm.RecMetricCollection(["HR", "NDCG"], k=10, overlap="keep")
-metric.update(scores[:50], items[:50], exclude=trm.prefix_history(items, offsets)[:50])
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-metric.update(scores, items, exclude=trm.prefix_history(items, offsets))
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
-"""
-    # what is freed is given back at once, rather than kept for later by the C library
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment)
-    assert int(done.stdout) < 50
+    entries = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        parts = made if isinstance(made, (tuple, list)) else [made]
+        self.entries = max([self.entries, *(part.numel() for part in parts if isinstance(part, torch.Tensor))])
+        return made
+
+
+@pytest.mark.parametrize("padding_idx", [None, 0])
+def test_pasts_never_stand_side_by_side(monkeypatch, padding_idx):
+    """No tensor is as large as all pasts, padded: of 400 positions, never more than a few rows' at a time."""
+    items, scores = torch.arange(400) % 30, torch.rand(400, 30)
+    monkeypatch.setattr(excluded, "_AT_ONCE", 4000)
+    collection = trm.RecMetricCollection(["HR", "NDCG", "Recall"], k=3, overlap="keep", padding_idx=padding_idx)
+    with Largest() as made:
+        collection.update(scores, items, exclude=trm.prefix_history(items, torch.tensor([0, 400])))
+        trm.Ranking.from_scores(
+            scores, items, exclude=trm.prefix_history(items, torch.tensor([0, 400])), overlap="miss"
+        )
+    assert made.entries <= scores.numel() < 400 * 400 / 10
 
 
 # ------------------------------------------------------------------------------------------------------- never waiting

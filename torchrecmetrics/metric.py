@@ -69,7 +69,7 @@ class RankingMetric(SummedMetric):
             - `overlap`: what a relevant item that is also excluded means: "error" (default), "keep" or "miss";
             - `empty_target_action`: rows without a relevant item are left out ("skip", default; torchmetrics' default
               is "neg"), count as 0 ("neg") or 1 ("pos"), or are an "error";
-            - `max_relevant`: width for dense targets, which then need no host sync;
+            - `max_relevant`: width for dense and jagged targets, which then need no host sync;
             - `validate_args`: True, "deferred" (violations raise in `compute` on the CPU too) or False (no value
               checks);
             - `kernels`: what counts over scores: "auto" (default), "eager" or "triton"; see `Ranking.from_scores`;
@@ -288,7 +288,7 @@ class RankingMetric(SummedMetric):
 
     @property
     def max_relevant(self) -> int | None:
-        """Width for dense targets."""
+        """Width for dense and jagged targets."""
         return self.rules.max_relevant
 
     @property
@@ -406,9 +406,11 @@ class RankingMetric(SummedMetric):
 
         Args:
             scores: float [B, I], higher is better; as the first argument, ranks or a `Ranking` will do too.
-            target: relevant items: ids [B] or [B, T], negative = padding; bool [B, I]; or graded floats [B, I].
-            gains: gains [B, T] beside target ids.
-            exclude: items that leave the candidates: ids [B, H] or [B], bool [B, I], bool [I], or a tuple of these.
+            target: relevant items: ids [B] or [B, T], negative = padding, or jagged; bool [B, I]; or graded floats
+                [B, I].
+            gains: gains [B, T] beside target ids, jagged where they are.
+            exclude: items that leave the candidates: ids [B, H] or [B], also jagged, what `prefix_history` gives, bool
+                [B, I], bool [I], or a tuple of these.
             weights: what each row counts, [B], >= 0.
             ranks: integers [B], [B, 1] or [B, T], 1 = best, `<= 0` = padding.
             ranking: a `Ranking`.

@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.arrays import counting, keep
-from torchrecmetrics.checks import Checks, check_device, check_ids, check_k, check_strided, check_tensor, describe
+from torchrecmetrics.checks import (
+    Checks,
+    check_device,
+    check_ids,
+    check_k,
+    check_strided,
+    check_tensor,
+    describe,
+    in_words,
+)
 
 
 class Jagged(NamedTuple):
@@ -155,7 +164,9 @@ def as_spans(name: str, jagged: Jagged, checks: Checks, longest: int | None = No
     values, offsets, max_length = jagged
     rows = len(offsets) - 1
     if rows != checks.num_rows:
-        raise ValueError(f"{name} has {rows} rows (offsets [{rows + 1}]), the scores (or lists) have {checks.num_rows}")
+        raise ValueError(
+            f"{name} has {in_words(rows)} (offsets [{rows + 1}]), the scores (or lists) have {checks.num_rows}"
+        )
     check_device(name, values, checks.device)
     broken = broken_rows(name, jagged, checks)
     start, stop = offsets[:-1], offsets[1:].where(~broken, offsets[:-1])

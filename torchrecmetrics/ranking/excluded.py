@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.arrays import search
-from torchrecmetrics.checks import Checks, check_device, check_ids, check_strided
+from torchrecmetrics.checks import Checks, check_device, check_ids, check_strided, in_words
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.data.jagged import Jagged, Pair, Spans, as_jagged, as_spans
 from torchrecmetrics.ranking.rules import Rules
@@ -121,7 +121,7 @@ class Excluded:
         rows, device = self._of_row
         check_ids("exclude", span.values)
         if len(span) != rows:
-            raise ValueError(f"exclude has {len(span)} rows, the scores (or lists) have {rows}")
+            raise ValueError(f"exclude has {in_words(len(span))}, the scores (or lists) have {rows}")
         check_device("exclude", span.values, device)
         if checks.enabled:
             checks.reject("offsets", span.broken, lambda row: f"exclude's row {row}")

@@ -70,10 +70,13 @@ class FromScores(FromLocated):
             scores: float64, float32, float16 or bfloat16 [B, I], higher is better. `-inf` = not a candidate; NaN and
                 `+inf` are errors (unchecked, NaN is worse than every number and never a hit). Never modified.
             target: relevant items. Integers [B] or [B, T] are item ids, negative = padding; bool [B, I] is dense;
-                floats [B, I] are graded: > 0 relevant, the value is the gain. Dense targets cost one host sync.
+                floats [B, I] are graded: > 0 relevant, the value is the gain. Dense targets cost one host sync. Ids may
+                be jagged: `(values, offsets)`, a `Jagged`, or a nested tensor of the jagged layout.
             gains: number [B, T] beside id targets: > 0 relevant, 0 not relevant, < 0 a penalty that only NDCG reads.
-            exclude: items that leave the candidates (history): ids [B] or [B, H], bool [B, I], bool [I] for every row,
-                or a tuple of these. Repeated ids count once.
+                Jagged beside a jagged target.
+            exclude: items that leave the candidates (history): ids [B] or [B, H], also jagged, what `prefix_history`
+                gives, bool [B, I], bool [I] for every row, or a tuple of these. Repeated ids count once. Of two columns
+                of integers, the second is the offsets of the first where it has B + 1 entries.
             depth: places that will be asked for; relevant items behind them get rank `inf`. None = the whole list.
             items: name the items in the first `depth` places, too, as `Ranking.items`.
             ties: where an item among equal scores stands: "realistic" (its expected place), "optimistic" or
@@ -81,8 +84,8 @@ class FromScores(FromLocated):
             padding_idx: this id is padding in target and exclude, and its column is never a candidate.
             overlap: a relevant item that is also excluded is an "error", stays a candidate ("keep"), or is a "miss".
             score_threshold: count the candidates with score >= this in `num_recommended`.
-            max_relevant: width for dense targets, which then need no host sync; a row with more entries other than 0 is
-                an error.
+            max_relevant: width for dense and jagged targets, which then need no host sync; a row with more entries
+                (other than 0) is an error.
             validate_args: True = check values at once on the CPU and count violations elsewhere; "deferred" = count
                 everywhere; False = no value checks.
             kernels: what counts: "eager" (PyTorch, any device), "triton" (CUDA) or "auto" (Triton's on cards where a
@@ -148,7 +151,7 @@ def get_topk_ranks(
 
     Args:
         scores: float [B, I], higher is better (see `Ranking.from_scores`).
-        target: integer ids [B] or [B, T], negative = padding.
+        target: integer ids [B] or [B, T], negative = padding; or jagged, as in `Ranking.from_scores`.
         k: places looked at, >= 1.
         exclude: as in `Ranking.from_scores`.
         ties: as in `Ranking.from_scores`; realistic places are rounded up, which changes no hit at any cut-off.

@@ -45,10 +45,11 @@ class FromTopk(Places):
         Args:
             item_ids: integer [B, K], best first. A negative id = the recommender had no more items; it takes no
                 place. An item that the catalogue does not know takes one: give it an id beyond the catalogue, not the
-                -1 of `Vocabulary.rows(..., unknown="mark")`.
-            target: integer ids [B] or [B, T], negative = padding; None = none, for metrics that read the lists alone.
+                -1 of `Vocabulary.rows(..., unknown="mark")`. Lists of uneven length may be jagged, as targets are.
+            target: integer ids [B] or [B, T], negative = padding, or jagged, as in `from_scores`; None = none, for
+                metrics that read the lists alone.
             gains: as in `from_scores`.
-            exclude: ids [B, H], bool [B, I], bool [I] or a tuple: these items leave the list and those behind move up.
+            exclude: as in `from_scores`: these items leave the list and those behind move up.
                 A row left with fewer places than a metric's k is an error unless its recommender had no more items
                 (a negative id): fetch k + history.
             complete: the lists are all that is recommended; an item that is not listed is a miss at every k.
