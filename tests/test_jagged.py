@@ -67,7 +67,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(batch=ragged(), at_once=st.sampled_from([1, 7, 2**18]), padding_idx=st.sampled_from([None, 0]))
 def test_as_padded(form, batch, at_once, padding_idx):
     """Every argument, at every door, gives the ranking of the same rows padded; also a few rows at a time."""
@@ -315,7 +315,7 @@ def pasts(sequences):
     return [row[:place] for row in sequences for place in range(len(row))]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     sequences=st.lists(st.lists(st.integers(-1, ITEMS - 1), max_size=8), max_size=5),
     at_once=st.sampled_from([1, 6, 2**18]),
