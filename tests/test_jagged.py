@@ -151,6 +151,9 @@ def test_two_columns_of_ids_stay_two_columns():
     assert as_rows.num_ranked.tolist() == [3, 2, 4]
     both = trm.Ranking.from_scores(SCORES, torch.tensor([[3], [3], [1]]), exclude=(two, torch.tensor([0, 1, 3, 3])[:3]))
     assert both.num_ranked.tolist() == [2, 2, 2]
+    # a mask of the four items is no offsets
+    masked = (two[0], torch.tensor([True, False, False, False]))
+    assert trm.Ranking.from_scores(SCORES, torch.tensor([3, 3, 1]), exclude=masked).num_ranked.tolist() == [2, 3, 2]
     with pytest.raises(
         ValueError, match=r"exclude ids must be \[3\].*, got \[2\]; offsets of a jagged exclude are \[4\]"
     ):
@@ -194,9 +197,9 @@ def test_offsets_that_are_none(case):
         told = dict(zip(trm.checks.VIOLATIONS, counted.invalid.tolist(), strict=True))
         assert told == {**dict.fromkeys(told, 0), "offsets": sum(counted.faults.rows.tolist())}
         assert len(door(validate_args=False)) == 3
-    with pytest.raises(ValueError, match=f"values's {detail}"):
+    with pytest.raises(ValueError, match=f"matrix's {detail}"):
         trm.Interactions.from_jagged(*bad, num_items=4)
-    with pytest.raises(ValueError, match=f"values's {detail}"):
+    with pytest.raises(ValueError, match=f"history's {detail}"):
         trm.prefix_history(*bad)
     metric = trm.HR(2, validate_args="deferred")
     metric.update(SCORES, bad)
@@ -519,7 +522,7 @@ def test_prefix_history_of_what_is_not_jagged():
         TypeError, match=r"values must be ids \[E\] beside offsets, .*got a torch.int64 tensor of shape \[3\]"
     ):
         trm.prefix_history(VALUES)
-    with pytest.raises(TypeError, match="values must hold int64, int32 or int16, got a torch"):
+    with pytest.raises(TypeError, match="history must hold int64, int32 or int16, got a torch"):
         trm.prefix_history(VALUES.double(), OFFSETS)
 
 

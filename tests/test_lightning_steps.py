@@ -154,6 +154,28 @@ def test_a_step_may_return_what_select_gives(pl, tmp_path):
     assert values == [near(collection.compute())]
 
 
+def test_a_step_may_return_jagged_columns(pl, tmp_path):
+    """As a pair, which the callback's own exclude joins, or as `Jagged`."""
+    data = samples(10)
+    seen = trm.Interactions.from_padded(torch.arange(10)[:, None] % ITEMS, ITEMS)
+
+    def jagged(form):
+        return lambda s, t, u: {"scores": s, "target": form(t), "exclude": form((t + 1) % ITEMS), "user_ids": u}
+
+    def step(scores, target, users):
+        return {"scores": scores, "target": target, "exclude": (target + 1) % ITEMS, "user_ids": users}
+
+    found = []
+    for made in (
+        jagged(lambda t: (t.flatten(), torch.arange(0, t.numel() + 1, t.shape[1]))),
+        jagged(lambda t: trm.Jagged(t.flatten(), torch.arange(0, t.numel() + 1, t.shape[1]))),
+        step,
+    ):
+        run = trainer(pl, tmp_path, RecMetricsCallback(NAMES, k=KS, overlap="miss", exclude=seen))
+        found += run.validate(make_module(pl, made), loader(data), verbose=False)
+    assert found[0] == found[1] == found[2]
+
+
 def test_exclude_by_user_ids(pl, tmp_path):
     """With exclude= the step returns user ids only; a dict has one for each loader; the step's own joins in."""
     data = samples(10)

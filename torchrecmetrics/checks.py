@@ -220,6 +220,8 @@ def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
 def as_interactions(name: str, value: Any) -> str | None:
     """Return how users x items, held by something else, become `Interactions`; None if it holds none."""
     if isinstance(value, Tensor):
+        if value.is_nested:
+            return f"Interactions.from_jagged({name}, num_items=...)"
         return f"Interactions.from_dense({name})" if value.dtype == torch.bool and value.dim() == 2 else None
     if hasattr(value, "to_edge_index"):
         return name

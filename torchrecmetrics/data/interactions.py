@@ -405,7 +405,7 @@ class Interactions:
                     [-1, -1],
                     [ 2, -1]])
         """
-        jagged = as_jagged("values", values if offsets is None else (values, offsets))
+        jagged = as_jagged("matrix", values if offsets is None else (values, offsets))
         if jagged is None:
             raise TypeError(
                 f"values must be [E] beside offsets, a jagged nested tensor or Jagged, got {describe(values)}"
@@ -413,7 +413,7 @@ class Interactions:
         items, ends, _ = jagged
         check_integers("values", items)
         num_users = len(ends) - 1
-        broken_rows("values", jagged, Checks(True, torch.device("cpu"), num_users))  # raises at once, anywhere
+        broken_rows("matrix", jagged, Checks(True, torch.device("cpu"), num_users))  # raises at once, anywhere
         named = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
         if named is not None:
             items, num_items = named.rows(items).to(items.device), len(named) if num_items is None else num_items

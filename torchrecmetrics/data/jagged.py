@@ -215,7 +215,7 @@ def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: in
         >>> trm.Ranking.from_scores(torch.randn(5, 6), items, exclude=past).num_ranked
         tensor([6, 5, 4, 6, 5])
     """
-    jagged = as_jagged("values", values if offsets is None else (values, offsets))
+    jagged = as_jagged("history", values if offsets is None else (values, offsets))
     if jagged is None:
         raise TypeError(
             f"values must be ids [E] beside offsets, a jagged nested tensor or Jagged, got {describe(values)}"
@@ -223,8 +223,8 @@ def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: in
     if max_length is not None:
         jagged = jagged._replace(max_length=check_k(max_length, "max_length", 0))
     values, offsets, _ = jagged
-    check_ids("values", values)
-    sequences = as_spans("values", jagged, Checks(True, values.device, len(offsets) - 1))
+    check_ids("history", values)
+    sequences = as_spans("history", jagged, Checks(True, values.device, len(offsets) - 1))
     row = torch.arange(len(values), device=values.device)
     # where offsets are none, any sequence will do: it is a broken one
     of = (torch.searchsorted(offsets, row, right=True) - 1).clamp(0, max(len(sequences) - 1, 0))

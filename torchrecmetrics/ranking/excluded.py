@@ -38,12 +38,8 @@ def _is_pair(parts: tuple[Any, ...], rows: int) -> bool:
     """Whether two columns are values and offsets: two columns of ids would have an entry a row each."""
     if len(parts) != 2 or not all(isinstance(part, Tensor) and not part.is_nested for part in parts):
         return False
-    values, offsets = parts
-    return (
-        values.dim() == offsets.dim() == 1
-        and len(offsets) == rows + 1
-        and torch.bool not in (values.dtype, offsets.dtype)
-    )
+    offsets = parts[1]
+    return offsets.dim() == 1 and len(offsets) == rows + 1 and offsets.dtype != torch.bool
 
 
 #: Excluded ids that stand side by side at once, on the CPU and elsewhere, where rows are stretches of one array.
@@ -97,7 +93,7 @@ class Excluded:
             check_device("exclude", part, device)
         at_once = _AT_ONCE if device.type == "cpu" else _AT_ONCE_ELSEWHERE
         tall = max(1, at_once // max(1, sum(span.longest for span in spans)))
-        if tall < rows:
+        if spans and tall < rows:
             self.pieces = [slice(top, top + tall) for top in range(0, rows, tall)]
             self._spans = spans
         else:
