@@ -247,6 +247,17 @@ def test_a_row_counts_once():
     bad = (VALUES, torch.tensor([1, 2, 2, 3]))
     counted = trm.Ranking.from_scores(SCORES, bad, exclude=bad, overlap="miss", validate_args="deferred")
     assert (counted.invalid.sum().item(), counted.faults.rows.tolist()) == (1, [True, False, False])
+    short = (VALUES, torch.tensor([0, 2, 2, 2]))
+    counted = trm.Ranking.from_scores(SCORES, short, exclude=bad, overlap="miss", validate_args="deferred")
+    assert (counted.invalid.sum().item(), counted.faults.rows.tolist()) == (2, [True, False, True])
+
+
+def test_sequences_that_nobody_could_look_at():
+    """What `prefix_history` finds wrong where nothing waits is counted by the update that is given it."""
+    past = trm.prefix_history(VALUES, OFFSETS)
+    past.broken[1] = True
+    counted = trm.Ranking.from_scores(SCORES, VALUES, exclude=past, overlap="miss", validate_args="deferred")
+    assert counted.faults.rows.tolist() == [False, True, False]
 
 
 def test_rows_of_another_number():
