@@ -30,6 +30,7 @@ def test_docstrings():
         "analysis.intervals",
         "analysis.rows",
         "analysis.worst",
+        "beyond.histograms",
         "beyond.lists",
         "beyond.metrics",
         "beyond.parity",

@@ -79,10 +79,12 @@ class RecMetricCollection(MetricCollection):
     was.
 
     Args:
-        metrics: names ("HR", "NDCG", "MRR", "Precision", "Recall", "RPrecision", "MAP", "F1", "AUROC"; case ignored;
-            Hit, Hits, HitRatio, HitRate = HR, P = Precision, R = Recall), which are crossed with `k` unless they carry
-            a cut-off ("MAP@100") or need none (AUROC, RPrecision), and instances of this package's metrics; or a dict
-            of instances with their keys.
+        metrics: names ("HR", "NDCG", "MRR", "Precision", "Recall", "RPrecision", "MAP", "F1", "AUROC"; beyond accuracy
+            "AveragePopularity", "Calibration", "CategoryShare", "Coverage", "Entropy", "ExposureGini", "Gini",
+            "IntraListDiversity", "Missing", "Novelty", "Personalization", "PopularityLift", "Repeats", "Seen",
+            "Serendipity", "TailShare"; case ignored; Hit, Hits, HitRatio, HitRate = HR, P = Precision, R = Recall),
+            which are crossed with `k` unless they carry a cut-off ("MAP@100") or need none (AUROC, RPrecision), and
+            instances of this package's metrics; or a dict of instances with their keys.
         k: cut-off or cut-offs for the names.
         prefix: put in front of every key.
         postfix: put behind every key.
@@ -94,8 +96,8 @@ class RecMetricCollection(MetricCollection):
         keep_rows: keep what every row was worth, on the device (9 bytes a metric and row; beyond 256 MB on the host),
             for `rows` after `compute`: what comparisons of two models and intervals of clustered rows are made of.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
-            `max_relevant`, `validate_args`, `kernels`, torchmetrics' own). Instances must have been made with the same
-            ones.
+            `max_relevant`, `validate_args`, `kernels`, `catalogue`, torchmetrics' own). Instances must have been made
+            with the same ones; of the catalogue, those that have one.
 
     Raises:
         TypeError: for something that is no metric of this package.
@@ -323,10 +325,11 @@ class RecMetricCollection(MetricCollection):
     ) -> None:
         """Add a batch to every member; takes what `RankingMetric.update` takes.
 
-        With groups also `groups`, integers [B]: the number of each row's group among their names, -1 = in none. With
-        `keep_rows=True` also `row_ids`, integers [B], each once in all batches, which pair the rows of two runs
-        (without, rows are numbered as they come, on one process), and `clusters`, integers [B]: rows of one user, which
-        belong together, share one.
+        Metrics that compare lists with what the row's user had before (`PopularityLift`, `Calibration`, `Seen`) read
+        `history`. With groups also `groups`, integers [B]: the number of each row's group among their names, -1 = in
+        none. With `keep_rows=True` also `row_ids`, integers [B], each once in all batches, which pair the rows of two
+        runs (without, rows are numbered as they come, on one process), and `clusters`, integers [B]: rows of one user,
+        which belong together, share one.
         """
         ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth, history))
         self.add(self.read(ranking, weights, groups), RowKeys.read(row_ids, clusters, weights, len(ranking)))

@@ -73,7 +73,8 @@ class RankingMetric(SummedMetric):
             - `validate_args`: True, "deferred" (violations raise in `compute` on the CPU too) or False (no value
               checks);
             - `kernels`: what counts over scores: "auto" (default), "eager" or "triton"; see `Ranking.from_scores`;
-            - `catalogue`: what is known of the items, a `Catalogue`; metrics beyond accuracy read it;
+            - `catalogue`: what is known of the items, a `Catalogue`; metrics beyond accuracy read it, and so may a
+              formula of your own, by a parameter of that name;
             - torchmetrics' own, such as `sync_on_compute`.
 
     **A metric of your own** is a subclass with a `formula`: a function of a `Ranking`, a cut-off and options, that
@@ -81,7 +82,8 @@ class RankingMetric(SummedMetric):
     `k` out and the whole ranking is read. Options and their defaults are those of its signature; the label shows them
     where they are not the default. Rows without a relevant item are taken care of; other rows whose value is NaN are
     left out of the mean. It must not write into the ranking's tensors. It then works in collections, `evaluate` and
-    callbacks like any other.
+    callbacks like any other. `ListMetric` is the base for what a list holds, whatever is relevant, `HistogramMetric`
+    for what all lists together hold.
 
     Attributes:
         formula: the function.
@@ -415,8 +417,9 @@ class RankingMetric(SummedMetric):
             ranks: integers [B], [B, 1] or [B, T], 1 = best, `<= 0` = padding.
             ranking: a `Ranking`.
             depth: places that were looked at to make `ranks`.
-            history: items that the row's user had before, ids [B] or [B, H], negative = padding; for metrics that
-                compare lists with it.
+            history: items that the row's user had before, ids [B] or [B, H], negative = padding; read by metrics that
+                compare lists with it (`PopularityLift`, `Calibration`, `Seen`), and left in the candidates: what is
+                not to be listed goes into `exclude`, too.
 
         Raises:
             TypeError: for a dtype that is not accepted.

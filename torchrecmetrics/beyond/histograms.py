@@ -54,6 +54,21 @@ class HistogramMetric(RankingMetric):
     A metric of your own is a subclass with a `formula` of `(histogram, k, *, options)` that returns a scalar tensor;
     `histogram` holds `counts` int64 [I], `lengths` int64 [k + 1], and `exposure` float [I] where the class says
     `reads_exposure = True`.
+
+    Attributes:
+        reads_exposure: True if the formula reads `Histogram.exposure`.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> def largest_share(histogram, k):
+        ...     return histogram.counts.max() / histogram.total.double()
+        >>> class LargestShare(trm.HistogramMetric):
+        ...     formula = staticmethod(largest_share)
+        >>> metric = LargestShare(1, catalogue=trm.Catalogue(3))
+        >>> metric.update(torch.tensor([[0.1, 0.9, 0.5], [0.2, 0.8, 0.1], [0.7, 0.1, 0.3], [0.2, 0.8, 0.1]]))
+        >>> metric.compute()  # item 1 has three of four places
+        tensor(0.7500, dtype=torch.float64)
     """
 
     reads_exposure: ClassVar[bool] = False

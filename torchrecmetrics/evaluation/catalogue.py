@@ -331,11 +331,12 @@ def evaluate(
             None: nothing is communicated.
         keep_rows: keep what every user was worth, by id, as `Evaluation.rows`: for `compare`. On other devices
             than the CPU rows beyond `memory_budget` go to the host.
-        all_users: make lists for users without ground truth, too, for metrics that read lists alone.
+        all_users: make lists for users without ground truth, too: metrics beyond accuracy count them, those of accuracy
+            do not.
         groups: which group each user belongs to: `group_users(train)`, or `Groups` of any column. Each has a value of
             its own for every metric that is a mean over users.
-        options: keyword options for metrics given by name, such as `catalogue`; metrics that compare lists with what a
-            user had before find that in `Catalogue.from_interactions(train)`.
+        options: keyword options for metrics given by name. `catalogue` is what metrics beyond accuracy read; from
+            `Catalogue.from_interactions(train)` those that compare lists with what a user had before read that, too.
 
     Scores are computed and kept in float32 (float64 for float64 embeddings), whatever autocast says. Users without
     ground truth are not scored, unless `all_users` asks for it. Batches are halved and repeated when a GPU runs out of

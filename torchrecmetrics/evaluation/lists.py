@@ -93,6 +93,8 @@ def evaluate_lists(
         groups: as in `evaluate`; users are matched by id where `target` has ids.
         options: keyword options for metrics given by name. `overlap`, what a pair in both `target` and `exclude` means,
             may also be "without": such pairs leave the ground truth, as `Interactions.without` takes them out.
+            `catalogue` is what metrics beyond accuracy read, as in `evaluate`; ids are looked up in its vocabulary,
+            which must have every listed item.
 
     Users of the ground truth without a list score 0 (`num_unserved`), users of lists without ground truth are left out
     (`num_left_out`). A listed item that the ground truth does not know takes its place as a miss (`num_unknown`).

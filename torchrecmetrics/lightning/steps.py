@@ -35,7 +35,8 @@ class RecMetricsCallback(Reporting):
 
     - `scores` and `target`, and optionally `gains`, `exclude`, `weights`; or `ranks`, and optionally `depth`,
       `weights`; or `ranking`, and optionally `weights`: what `RecMetricCollection.update` takes;
-    - `user_ids`, where `exclude=` is given here; what else it holds is left alone.
+    - `user_ids`, where `exclude=` is given here, and where metrics compare lists with the history of a `catalogue` that
+      was made from interactions; or `history` itself. What else it holds is left alone.
 
     Each loader has a collection of its own on the module's device, empty at the start of an epoch. Values are logged as
     `val/NDCG@10`, `test/NDCG@10` when the epoch ends, so ModelCheckpoint and EarlyStopping see them. The sanity check
