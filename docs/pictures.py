@@ -675,18 +675,80 @@ def forest(style: Style) -> Canvas:
     return sheet
 
 
+# ------------------------------------------------------------------------------------------------------------- coverage
+
+COVERAGE_PENALTIES = (0.02, 0.05, 0.07, 0.1, 0.12)
+
+
+@cache
+def coverage_numbers() -> dict[str, tuple[float, float]]:
+    """Coverage@10 and NDCG@10 of the recommenders of docs/how-to/beyond-accuracy.md, and of some penalties more."""
+    generator = torch.Generator().manual_seed(0)
+    num_users, num_items = 1000, 500
+    genre, popular = torch.arange(num_items) % 10, 1 / (1 + torch.arange(num_items)) ** 0.8
+    taste = torch.randint(10, (num_users, 1), generator=generator)
+    wanted = torch.where(genre == taste, 15.0, 1.0) * popular
+    taken = wanted.multinomial(24, generator=generator)[:, torch.randperm(24, generator=generator)]
+    train, test = (trm.Interactions.from_padded(part, num_items) for part in (taken[:, :20], taken[:, 20:]))
+    matrix = torch.zeros(num_users, num_items, dtype=torch.float64).scatter(1, taken[:, :20], 1)
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    users, items = left[:, :10] * values[:10], right[:10].T
+    catalogue = trm.Catalogue.from_interactions(train)
+
+    def both(*model: Any, **options: Any) -> tuple[float, float]:
+        names = ["Coverage@10", "NDCG@10"]
+        found = trm.evaluate(names, *model, target=test, exclude=train, catalogue=catalogue, **options)
+        coverage, ndcg = (round(float(found[name]), 4) for name in names)
+        return coverage, ndcg
+
+    rare = -(1 + train.popularity).log()
+    return {
+        "popularity": both(item_bias=train.popularity),
+        "random": both(lambda ids: torch.rand(len(ids), num_items, generator=generator)),
+        "model": both(users, items),
+        **{f"penalty {by:g}": both(users, items, item_bias=by * rare) for by in COVERAGE_PENALTIES},
+    }
+
+
+def coverage(style: Style) -> Canvas:
+    """NDCG@10 against Coverage@10: popularity, random lists, a model, and one with penalties on what is popular."""
+    sheet = Canvas(style, 4.6)
+    axes = sheet.axes(0.95, 0.8, 7.6, 3.3)
+    numbers = coverage_numbers()
+    path = [numbers["model"], *(numbers[f"penalty {by:g}"] for by in COVERAGE_PENALTIES)]
+    axes.plot(*zip(*path, strict=True), color=style.green, lw=1.6, marker="o", ms=6, zorder=2)
+    for name, colour in {"popularity": "muted", "random": "blue", "model": "orange"}.items():
+        axes.plot(*numbers[name], color=getattr(style, colour), marker="o", ms=11, zorder=3, clip_on=False)
+    for name, (says, colour, right, up) in {
+        "popularity": ("popularity", "muted", 12, -4),
+        "random": ("random", "blue", -12, 8),
+        "model": ("model", "orange", -12, 8),
+        f"penalty {COVERAGE_PENALTIES[-1]:g}": ("popular items penalised", "green", 12, -4),
+    }.items():
+        how = {"textcoords": "offset points", "fontsize": TEXT, "ha": "left" if right > 0 else "right"}
+        axes.annotate(says, numbers[name], (right, up), color=getattr(style, colour), **how)
+    axes.set(xlim=(0, 1.02), ylim=(0, 0.3))
+    axes.set_yticks([0, 0.1, 0.2, 0.3])
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
+    axes.grid(color=style.faint, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("Coverage@10: items that stand in some list", color=style.ink, fontsize=TEXT)
+    sheet.text(0.1, 4.36, "NDCG@10")
+    return sheet
+
+
 # --------------------------------------------------------------------------------------------------------------- floors
 
 FLOORS = [  # what stands on one floor; the names are those of CONTRIBUTING.md's table
     ("frameworks, command line", ["pyg/", "lightning/", "cli.py"]),
     ("evaluation of models and lists", ["evaluation/"]),
     ("collections", ["collection.py", "rows.py"]),
-    ("metrics", ["metrics.py", "metric.py"]),
+    ("metrics", ["metrics.py", "beyond/", "metric.py"]),
     ("what a batch adds, options, state", ["panel.py", "options.py", "state.py"]),
     ("formulas", ["functional.py"]),
     ("where relevant items stand", ["ranking/"]),
     ("rows, intervals, comparisons", ["analysis/"]),
-    ("logs, interactions, ids", ["data/"]),
+    ("logs, interactions, ids, items", ["data/", "items.py"]),
     ("counting over scores", ["kernels/"]),
     ("rows, tables and plots", ["kept.py", "tables.py", "plots.py"]),
     ("the ground", ["checks.py", "arrays.py", "processes.py"]),
@@ -729,6 +791,7 @@ PICTURES: dict[str, Callable[[Style], Canvas]] = {
     "sampled": sampled,
     "curve": curve,
     "forest": forest,
+    "coverage": coverage,
     "floors": floors,
 }
 

@@ -141,6 +141,21 @@ class TestNumbers:
         apart = [low > high for high, low in zip(weak.high, strong.low, strict=True)]
         assert apart == [True] * 7
 
+    def test_coverage(self, pictures):
+        """What the alt text says, and the numbers that the page prints."""
+        numbers = pictures.coverage_numbers()
+        model, popularity, random = (numbers[name] for name in ("model", "popularity", "random"))
+        assert popularity[0] < model[0] < random[0] == 1
+        assert random[1] < popularity[1] < model[1]
+        penalised = [numbers[f"penalty {by:g}"] for by in pictures.COVERAGE_PENALTIES]
+        assert sorted(penalised) == penalised > [model]
+        assert min(ndcg for _, ndcg in penalised[:3]) >= model[1]
+        page = (ROOT / "docs/how-to/beyond-accuracy.md").read_text(encoding="utf-8")
+        printed = re.findall(r"^(\S.*?) +NDCG@10 (\S+)  Coverage@10 (\S+)", page, re.M)
+        assert len(printed) == 5
+        for name, ndcg, coverage in printed:
+            assert numbers[name] == pytest.approx((float(coverage), float(ndcg)), abs=6e-4)
+
     def test_forest(self, pictures):
         found = pictures.forest_numbers().results
         assert len(found) == 12
