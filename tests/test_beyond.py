@@ -355,6 +355,20 @@ def test_padding_is_no_item(padding):
     )
 
 
+@pytest.mark.parametrize("padding", [0, 3, 6, 99])
+def test_padding_does_not_make_a_catalogue_larger(padding):
+    """Serendipity divides by the number of items."""
+    popularity, lists, target = tensor([5, 3, 0, 2, 2, 1]), tensor(LISTS[:2]), tensor([[4, 5, 0], [2, 3, 1]])
+    plain = trm.Serendipity(2, catalogue=trm.Catalogue(6, popularity=popularity))
+    plain.update(trm.Ranking.from_topk(lists, target))
+    wider = popularity if padding > 6 else torch.cat([popularity[:padding], tensor([0]), popularity[padding:]])
+    other = trm.Serendipity(2, catalogue=trm.Catalogue(len(wider), popularity=wider), padding_idx=padding)
+    moved = lists + (lists >= padding), target + (target >= padding)
+    other.update(trm.Ranking.from_topk(*moved, padding_idx=padding))
+    assert other.compute().item() == near(plain.compute().item())
+    assert plain.compute() > 0
+
+
 def test_codes_of_any_size():
     """A category may be a hash: nothing is as wide as the largest code."""
     codes = tensor([0, 0, 1, 1, 1, 0])

@@ -38,6 +38,7 @@ def test_docstrings():
         "collection",
         "data.audit",
         "data.interactions",
+        "data.jagged",
         "data.log",
         "data.vocabulary",
         "evaluation.catalogue",

@@ -347,7 +347,10 @@ def _among(items: Tensor, ascending: Tensor) -> Tensor:
 @derived
 def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """max(p - p', 0) of each place, 0 where the item is not relevant, float [B, D]."""
-    items, size = ranking.items, max(catalogue.num_items, 1)
+    items = ranking.items
+    padding_idx = ranking.made_with.get("padding_idx")
+    padded = isinstance(padding_idx, int) and padding_idx < catalogue.num_items  # that one is no item
+    size = max(catalogue.num_items - padded, 1)
     place = counting(items.shape[1], float_dtype(items.device), items.device)
     usual = _of_items(ranking, catalogue.popularity_rank)
     relevant = _among(items, ranking.relevant_items.sort(1).values)
