@@ -124,6 +124,11 @@ class SummedMetric(Metric):
             for known in (self._defaults, self._persistent, self._reductions):
                 del known[state]
 
+    @property
+    def state_name(self) -> str:
+        """What the state's names begin with: all that the value depends on."""
+        return self._sums_name.removesuffix("-sums")
+
     @staticmethod
     def _zeros(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return an empty state."""
@@ -150,6 +155,12 @@ class SummedMetric(Metric):
     def empty_state(self) -> Tally:
         """Return the state before the first batch."""
         return Tally(*(self._defaults[name] for name in (self._sums_name, self._counts_name)))  # type: ignore[arg-type]
+
+    def hold(self, tally: Tally) -> None:
+        """Hold a state that was added up elsewhere, in place of this one."""
+        state = self.__dict__
+        state[self._sums_name], state[self._counts_name] = tally
+        state |= {"_update_count": 1, "_computed": None, "_summary": None}
 
     def check_ready(self, device: torch.device) -> None:
         """Refuse a batch now, or one from this device."""

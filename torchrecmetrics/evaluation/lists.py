@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -183,9 +183,13 @@ def evaluate_lists(
         collection.update(ranking, groups=codes(nobody), row_ids=nobody if collection.keep_rows else None)
     sizes = lengths + degree + excluded
     ids = ids[sizes[ids].argsort(stable=True)]
+
+    def whose(user: int) -> str:
+        return f"user {users.called(user)}"
+
     num_repeated = 0
     with ProgressBar(progress, len(ids)) as bar:
-        for batch in _batches(ids, sizes[ids], needs.depth or 1):
+        for batch in sized_batches(ids, sizes[ids], needs.depth or 1):
             relevant = truth.select(batch)
             # as if it were as wide as the longest of all, but for padding that says no more than one place of it
             deepest = max(needs.depth or 1, relevant.items.shape[1], int(lengths[batch].max()) + 1)
@@ -205,7 +209,7 @@ def evaluate_lists(
                 _explain_repeat(listed, batch, users, items, duplicates)
                 raise
             if not complete and member.validate_args is not False:
-                _check_shortened(ranking, lengths[batch], needs.depth, batch, users)
+                check_shortened(ranking, lengths[batch], needs.depth, batch, whose)
             before = None if past is None else past.select(batch)
             row_ids = batch if collection.keep_rows else None
             collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
@@ -316,7 +320,7 @@ def _numbered_as_catalogue(truth: Interactions, catalogue: Catalogue) -> Interac
     return truth.recode(item_ids=catalogue.item_ids.union(truth.item_ids))
 
 
-def _batches(ids: Tensor, sizes: Tensor, depth: int) -> Iterator[Tensor]:
+def sized_batches(ids: Tensor, sizes: Tensor, depth: int) -> Iterator[Tensor]:
     """Divide users, in ascending order of `sizes`, into batches of about as many cells."""
     done = 0
     while done < len(ids):
@@ -357,8 +361,18 @@ def _check_in_catalogue(listed: Listed, catalogue: Catalogue, items: Side) -> No
         )
 
 
-def _check_shortened(ranking: Ranking, before: Tensor, depth: int | None, batch: Tensor, users: Side) -> None:
-    """Refuse lists that are shorter than the metrics look since something left them."""
+def check_shortened(
+    ranking: Ranking, before: Tensor, depth: int | None, numbers: Tensor, whose: Callable[[int], str]
+) -> None:
+    """Refuse lists that are shorter than the metrics look since something left them.
+
+    Args:
+        ranking: made of the lists.
+        before: how many items each held when it was handed in, [B].
+        depth: places that the metrics look at; None = all there are.
+        numbers: of the rows, [B], for messages.
+        whose: says whose list has such a number.
+    """
     left = ranking.num_recommended
     if left is None or depth is None:
         return
@@ -366,7 +380,7 @@ def _check_shortened(ranking: Ranking, before: Tensor, depth: int | None, batch:
     if bool(short.any()):
         row = int(short.nonzero()[0])
         raise ValueError(
-            f"the list of user {users.called(int(batch[row]))} holds {_items(int(left[row]))} after excluded and "
+            f"the list of {whose(int(numbers[row]))} holds {_items(int(left[row]))} after excluded and "
             f"repeated ones have left it, and the metrics look at {depth} places: recommend k + history, or if the "
             "lists are all that is recommended, complete=True"
         )

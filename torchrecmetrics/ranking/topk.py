@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import float_dtype, keep, scalar, search
+from torchrecmetrics.arrays import ascending, float_dtype, keep, scalar, search
 from torchrecmetrics.checks import Checks, Validation, check_choice, check_ids, check_integer_target, shown
 from torchrecmetrics.data.jagged import Jagged, Pair, as_jagged, as_spans, side_by_side
 from torchrecmetrics.ranking.excluded import Exclude
@@ -82,8 +82,12 @@ class FromTopk(Places):
         item_ids = item_ids.long()
         given = item_ids >= 0
         first_stands = duplicates == "first"
-        by_id, slot = keep(item_ids, given, -1).sort(dim=1, stable=first_stands)
-        again = _again(by_id, padding_idx) if first_stands or checks.enabled else None
+        listed = keep(item_ids, given, -1)
+        if first_stands or targets.gains is not None:
+            by_id, slot = listed.sort(dim=1, stable=first_stands)
+            again = _again(by_id, padding_idx) if first_stands or checks.enabled else None
+        else:
+            again = _again(ascending(listed), padding_idx) if checks.enabled else None
         if again is not None and not first_stands:
             checks.reject("list_repeat", again, lambda row: _repeat_detail(row, item_ids))
         removed = None

@@ -1,0 +1,220 @@
+"""Columns of lists, as Arrow holds them, brought to padded tensors: ids, places and gains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack
+
+from torchrecmetrics.data.vocabulary import Vocabulary
+
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_TEXT = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
+
+
+class Column(NamedTuple):
+    """The lists of a column, one a row, and where they stand among all values."""
+
+    name: str
+    """As messages call it."""
+    starts: Tensor
+    """Where each list begins, int64 [B], ascending."""
+    lengths: Tensor
+    """How many values it holds, int64 [B]; 0 where it is missing."""
+    values: Any
+    """All of them, an array of pyarrow; some may belong to no list."""
+
+    @classmethod
+    def read(cls, batch: Any, name: str, first_row: int, lists: bool = False) -> Column:
+        """Find the lists of a column in its buffers, without a copy; single values are lists of one.
+
+        Args:
+            batch: a RecordBatch that has the column.
+            name: of the column.
+            first_row: rows before these, for messages.
+            lists: refuse single values.
+
+        Raises:
+            TypeError: for single values, where lists are wanted; names the columns that hold lists.
+            ValueError: for a missing value in a list; says in which row.
+        """
+        column = batch.column(name)
+        many = next((is_lists for is_lists in _LISTS if is_lists(column.type)), None)
+        rows = len(column)
+        if many is None and lists:
+            known = [f"{field.name!r}" for field in batch.schema if any(each(field.type) for each in _LISTS)]
+            raise TypeError(
+                f"column {name!r} must hold a list a row, best first, got {column.type}; columns of lists here: "
+                f"{', '.join(known) or 'none'}"
+            )
+        if many is None:
+            starts, lengths, values = torch.arange(rows), torch.ones(rows, dtype=torch.int64), column
+        elif many is pa.types.is_fixed_size_list:
+            lengths = torch.full((rows,), column.type.list_size)
+            starts, values = (column.offset + torch.arange(rows)) * column.type.list_size, column.values
+        else:
+            offsets = _numbers(column.offsets).long()
+            starts, lengths, values = offsets[:-1], offsets.diff(), column.values
+        if column.null_count:
+            lengths = lengths * _mask(column.is_valid())
+        # a slice brings the values of all rows along
+        first = int(starts[0]) if rows else 0
+        values = values.slice(first, int((starts + lengths).max()) - first if rows else 0)
+        starts = starts - first
+        if pa.types.is_dictionary(values.type) and values.dictionary.null_count:
+            values = values.dictionary_decode()
+        if values.null_count and many is not None:
+            missing = _mask(values.is_null()).nonzero()[:, 0]
+            row = torch.searchsorted(starts, missing, right=True) - 1
+            inside = missing < (starts + lengths)[row]
+            if bool(inside.any()):
+                raise ValueError(
+                    f"column {name!r} holds a missing value in the list of row {first_row + int(row[inside][0])}: "
+                    "leave it out of the list"
+                )
+        return cls(f"column {name!r}", starts, lengths, values)
+
+    def padded(self, values: Tensor, rows: Tensor, width: int, filler: float) -> Tensor:
+        """Return the lists of some rows side by side, [n, width].
+
+        Args:
+            values: what stands for each of `values`, [E].
+            rows: int64 [n].
+            width: of the longest list, or more.
+            filler: behind the end of a list.
+        """
+        if not len(values):
+            return values.new_full((len(rows), width), filler)
+        if len(values) == len(self.lengths) * width and bool((self.lengths == width).all()):  # one behind the other
+            return values.view(-1, width)[rows]
+        starts, lengths = self.starts[rows], self.lengths[rows]
+        place = torch.arange(width)
+        at = (starts[:, None] + place).clamp_(max=len(values) - 1)
+        return values.take(at).masked_fill_(place >= lengths[:, None], filler)
+
+    def numbers(self) -> Tensor:
+        """Return the values as numbers, integers or float64; anything where they are missing.
+
+        Raises:
+            TypeError: for values that are no numbers.
+        """
+        kind = self.values.type
+        if pa.types.is_floating(kind):
+            return _numbers(self.values.cast(pa.float64()))
+        if not pa.types.is_integer(kind):
+            raise TypeError(f"{self.name} must hold numbers, got {kind}")
+        return _numbers(self.values if pa.types.is_signed_integer(kind) else self._cast())
+
+    def ids(self) -> Any:
+        """Return the values as an array of pyarrow that holds whole numbers, text, or categories of these.
+
+        Raises:
+            TypeError: for values that are no ids.
+            ValueError: for floats that are no whole numbers below 2^53.
+        """
+        values = self.values
+        kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+        if pa.types.is_floating(kind):
+            if pa.types.is_dictionary(values.type):
+                values = values.dictionary_decode()
+            values = values.cast(pa.float64())
+            wrong = pc.or_kleene(pc.not_equal(pc.floor(values), values), pc.greater_equal(pc.abs(values), 2.0**53))
+            if pc.any(wrong).as_py():
+                one = values[pc.index(wrong, True).as_py()].as_py()
+                raise ValueError(
+                    f"{self.name} holds floats, such as {one!r}, which are no ids: whole numbers, which floats hold "
+                    "below 2^53 alone; write ids as int64"
+                )
+            return values.cast(pa.int64())
+        if not pa.types.is_integer(kind) and not any(is_text(kind) for is_text in _TEXT):
+            raise TypeError(f"{self.name} must hold ids, whole numbers or text, got {kind}")
+        return values
+
+    def _cast(self) -> Any:
+        """Return unsigned whole numbers as int64."""
+        try:
+            return self.values.cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise ValueError(
+                f"{self.name} holds whole numbers of 2^63 and more, which are no row numbers: item_ids=, a Vocabulary, "
+                "gives them some"
+            ) from error
+
+
+def rows_of(columns: Mapping[str, Column], item_ids: Vocabulary | None) -> dict[str, Tensor]:
+    """Return the row number of each id of some columns, integers [E] each; negative = padding.
+
+    Args:
+        columns: of ids, by what they hold.
+        item_ids: what they are looked up in; None = they are row numbers. An id that it does not have gets a number
+            behind its own, the same in all columns.
+
+    Raises:
+        TypeError: for ids of another kind; for text without `item_ids`.
+        ValueError: as in `Column.ids`, and for row numbers of 2^63 and more.
+    """
+    if item_ids is None:
+        return {role: _row_numbers(column) for role, column in columns.items()}
+    coded = {role: _encoded(column.ids()) for role, column in columns.items()}
+    rows = {role: item_ids.rows_of(columns[role].name, ids, "item_ids") for role, (ids, _) in coded.items()}
+    others = Vocabulary([])
+    unknown: dict[str, tuple[Tensor, Any]] = {}
+    for role, (ids, _) in coded.items():
+        new = rows[role] < 0
+        if pa.types.is_integer(ids.type):
+            new &= ~_mask(pc.equal(ids, -1))
+        unknown[role] = new, ids.filter(pa.array(new.numpy()))
+        others = others.union(Vocabulary(unknown[role][1].unique()))
+    for role, (new, ids) in unknown.items():
+        rows[role][new] = others.rows_of(columns[role].name, ids, "item_ids") + len(item_ids)
+    return {role: torch.cat([rows[role], rows[role].new_full((1,), -1)])[codes] for role, (_, codes) in coded.items()}
+
+
+def _encoded(values: Any) -> tuple[Any, Tensor]:
+    """Return distinct ids, and which of them each value is, int64 [E]; missing ones are none of them, but behind."""
+    if not pa.types.is_dictionary(values.type):
+        values = values.dictionary_encode()
+    codes = values.indices.cast(pa.int64())
+    return values.dictionary, _numbers(codes.fill_null(len(values.dictionary)) if codes.null_count else codes)
+
+
+def _row_numbers(column: Column) -> Tensor:
+    values = column.ids()
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if not pa.types.is_integer(values.type):
+        raise TypeError(
+            f"{column.name} holds text, which are no row numbers: item_ids=, a Vocabulary, says which row each id has"
+        )
+    return column._replace(values=values).numbers()
+
+
+def _numbers(array: Any) -> Tensor:
+    """Return an array of signed numbers as a tensor of the same memory, whatever is missing."""
+    plain = pa.Array.from_buffers(array.type, len(array), [None, array.buffers()[1]], offset=array.offset)
+    return from_dlpack(plain) if len(plain) else torch.empty(0, dtype=_DTYPES[str(array.type)])
+
+
+def _mask(array: Any) -> Tensor:
+    """Return an array of truth values as a tensor."""
+    return torch.from_numpy(array.to_numpy(zero_copy_only=False))
+
+
+_DTYPES = {
+    "int8": torch.int8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "double": torch.float64,
+}

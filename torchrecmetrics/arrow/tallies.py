@@ -1,0 +1,211 @@
+"""`tally` and `merge`: the state of metrics, written down as rows of Arrow that any engine carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrow.counting import Counting, Roles
+from torchrecmetrics.arrow.states import Layout, read
+from torchrecmetrics.checks import check_choice, describe
+from torchrecmetrics.collection import Metrics, RecMetricCollection, check_options
+from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.evaluation.catalogue import Evaluation
+from torchrecmetrics.options import OPTIONS, MetricOptions
+from torchrecmetrics.ranking.topk import Duplicates
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+@torch.no_grad()
+def tally(
+    data: Any,
+    metrics: Metrics | RecMetricCollection,
+    k: int | Iterable[int] | None = None,
+    *,
+    lists: str = "item_ids",
+    target: str = "target",
+    ranks: str | None = None,
+    gains: str | None = None,
+    exclude: str | None = None,
+    weights: str | None = None,
+    item_ids: Any = None,
+    partition: str | int | None = None,
+    complete: bool = False,
+    duplicates: Duplicates = "error",
+    **options: Unpack[MetricOptions],
+) -> Any:
+    """Add up what metrics hold of some rows of an Arrow table: tallies of all rows, merged, are the evaluation.
+
+    A row of data is one list: of a user, a session, an event. The function needs nothing but its arguments, so it runs
+    unchanged wherever Arrow is: `ray.data.Dataset.map_batches(..., batch_format="pyarrow")`, Spark's `mapInArrow`,
+    `dask.delayed`, or over a file in one process.
+
+    Args:
+        data: a Table or RecordBatch, or what hands out one (a frame of polars or pandas); or an iterator of
+            RecordBatches, which is read to its end one by one.
+        metrics: as in `evaluate`; what tallies cannot tell (AUROC of lists) is refused.
+        k: cut-offs, where `metrics` are names.
+        lists: name of the column of recommended items: list, large_list or fixed_size_list, best first. An empty list,
+            a null, or one that -1 fills up: the recommender had no more items.
+        target: name of the column of relevant items: lists in any order, or one item a row; null or empty = none.
+        ranks: name of a column of ranks (1 = best, `<= 0` = padding), lists or one a row, in place of lists and
+            target; null = without a relevant item.
+        gains: name of a column of gains, lists as long as those of `target`.
+        exclude: name of a column of items that leave the lists, those behind them move up.
+        weights: name of a column of what each row counts.
+        item_ids: a `Vocabulary` (or what makes one) in which ids are looked up: text needs it. None = the catalogue's,
+            where `catalogue=` has one; else ids are row numbers. A listed item that it does not have takes its place as
+            a miss (`num_unknown`).
+        partition: a name for these rows, which `merge` then refuses to count twice.
+        complete: the lists are all that is recommended, an item that is not listed is a miss at every k; and ranks are
+            those of the whole list. Otherwise as in `evaluate_lists`.
+        duplicates: an item listed twice in a row is an "error", or only its "first" place stands.
+        options: keyword options for metrics given by name.
+
+    Returns:
+        A Table of `SCHEMA` with one row; of an iterator, an iterator of one RecordBatch. No rows: a tally of zeros.
+
+    Raises:
+        TypeError: for data that is no Arrow, columns that hold something else.
+        ValueError: for columns that are not there, missing values within lists, and as in `evaluate_lists`; names the
+            row, counted from the first of `data`.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> from torchrecmetrics import arrow
+        >>> rows = pa.table({"item_ids": [[7, 3, 9], [4, 8]], "target": [[9, 1], [4]]})
+        >>> tallies = [arrow.tally(rows[:1], "HR", k=[1, 3]), arrow.tally(rows[1:], "HR", k=[1, 3])]
+        >>> {key: value.item() for key, value in arrow.merge(tallies, "HR", k=[1, 3]).items()}
+        {'HR@1': 0.5, 'HR@3': 1.0}
+    """
+    own = ["lists", "target", "ranks", "gains", "exclude", "weights", "item_ids", "partition", "complete", "duplicates"]
+    check_options("arrow.tally", options, ["k", *own, *OPTIONS])
+    check_choice("duplicates", duplicates, ("error", "first"))
+    if ranks is not None:
+        beside = {"gains": gains, "exclude": exclude, "item_ids": item_ids}
+        if given := [f"{name}=" for name, value in beside.items() if value is not None]:
+            raise ValueError(f"{', '.join(given)} belong to lists, and ranks={ranks!r} takes their place")
+        roles = Roles(None, None, ranks, None, None, weights)
+    else:
+        roles = Roles(lists, target, None, gains, exclude, weights)
+    collection = _collection(metrics, k, options)
+    if partition is not None and not isinstance(partition, (str, int)):
+        raise TypeError(f"partition must be a name or a number, got {describe(partition)}")
+    counting = Counting(collection, roles, _numbering(item_ids, collection), complete, duplicates)
+    batches, whole = _batches(data)
+    written = _at_the_end(counting, batches, None if partition is None else str(partition))
+    return pa.Table.from_batches(written) if whole else written
+
+
+def merge(
+    tallies: Any,
+    metrics: Metrics | RecMetricCollection,
+    k: int | Iterable[int] | None = None,
+    **options: Unpack[MetricOptions],
+) -> Evaluation:
+    """Add tallies up, and return the metrics.
+
+    Args:
+        tallies: a Table of any number of tallies (Spark's `toArrow()`), what hands out one, or an iterable of them, in
+            any order.
+        metrics: as they were given to `tally`, with `k` and `options`.
+        k: as above.
+        options: as above.
+
+    Raises:
+        TypeError: for something else.
+        ValueError: where there is no tally, one of other metrics or options, two of the same `partition`, or tallies
+            that were not made alike; names what differs.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> from torchrecmetrics import arrow
+        >>> ranks = pa.table({"rank": [1, 3, None]})
+        >>> print(arrow.merge(arrow.tally(ranks, ["HR", "MRR"], k=2, ranks="rank"), ["HR", "MRR"], k=2))
+        HR@2   0.5000 ± 0.5000  [0.0015, 0.9985]
+        MRR@2  0.5000 ± 0.5000  [0.0015, 0.9985]
+        2 users, 1 without a relevant item
+        ± standard error, [95 % interval]; two models are compared with trm.compare, not by these
+    """
+    check_options("arrow.merge", options, ["k", *OPTIONS])
+    collection = _collection(metrics, k, options)
+    layout = Layout(collection)
+    facts = layout.hold(read(tallies))
+    if facts.num_judged and not facts.num_deep:
+        raise ValueError(
+            f"{collection.members[-1].label} looks at {collection.needs.depth} places, but none of {facts.num_judged} "
+            "lists holds as many items: recommend more, or if the lists are all that is recommended, complete=True"
+        )
+    return Evaluation(
+        collection,
+        "eager",
+        num_unserved=facts.num_unserved,
+        num_unknown=facts.num_unknown,
+        num_repeated=facts.num_repeated,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ what is given
+
+
+def _collection(metrics: Any, k: Any, options: MetricOptions) -> RecMetricCollection:
+    """Return an empty collection of metrics that can be added up."""
+    collection = RecMetricCollection.fresh(metrics, k, options).to("cpu")
+    if collection.keep_rows:
+        raise ValueError("a tally holds sums alone, no rows: make the collection without keep_rows=True")
+    for metric in collection.members:
+        metric.sync_on_compute = False
+        if more := [name for name in metric._defaults if not name.startswith(f"{metric.state_name}-")]:
+            raise ValueError(f"{metric.label} keeps {', '.join(more)} beside its sums, which a tally cannot add up")
+    if collection.leading.validate_args == "deferred":
+        raise ValueError("validate_args='deferred' spares a device from waiting, a tally has none: True, or False")
+    return collection
+
+
+def _numbering(item_ids: Any, collection: RecMetricCollection) -> Vocabulary | None:
+    """Return what ids are looked up in, which is the catalogue's where it has one."""
+    catalogue = collection.catalogue
+    given = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
+    if catalogue is None or given == catalogue.item_ids:
+        return given
+    if given is None:
+        return catalogue.item_ids
+    if catalogue.item_ids is not None:
+        raise ValueError("item_ids differ from those of the catalogue: leave item_ids out, which are then its own")
+    if catalogue.num_items != len(given):
+        raise ValueError(f"the catalogue has {catalogue.num_items} items, item_ids has {len(given)}")
+    return given
+
+
+def _batches(data: Any) -> tuple[Iterable[Any], bool]:
+    """Return RecordBatches, and whether they are all there are: a table, no stream."""
+    if isinstance(data, pa.RecordBatch):
+        return [data], True
+    if isinstance(data, pa.Table):
+        return data.to_batches(), True
+    if isinstance(data, (str, Path)):
+        raise TypeError(
+            f"data must be Arrow, got the path {str(data)!r}: pq.ParquetFile(path, pre_buffer=False)"
+            ".iter_batches(use_threads=False) reads it batch by batch"
+        )
+    if isinstance(data, Mapping):
+        raise TypeError("data must be Arrow, got a dict: pa.table(data); Ray's map_batches(batch_format='pyarrow')")
+    if not hasattr(data, "__next__") and hasattr(data, "__arrow_c_stream__"):  # a frame; readers are iterators
+        return pa.table(data).to_batches(), True
+    if not isinstance(data, Iterable) or isinstance(data, Tensor):
+        raise TypeError(f"data must be a Table, or an iterator of RecordBatches, of pyarrow, got {describe(data)}")
+    return data, False
+
+
+def _at_the_end(counting: Counting, batches: Iterable[Any], partition: str | None) -> Iterator[Any]:
+    """Read a stream, then hand out its tally."""
+    for batch in batches:
+        counting.add(batch)
+    yield Layout(counting.collection).written(counting.facts, counting.how, partition)
