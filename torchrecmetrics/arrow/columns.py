@@ -114,7 +114,7 @@ class Column(NamedTuple):
             return _numbers(self.values.cast(pa.float64()))
         if not pa.types.is_integer(kind):
             raise TypeError(f"{self.name} must hold numbers, got {kind}")
-        return _numbers(self.values if pa.types.is_signed_integer(kind) else self._cast())
+        return _numbers(self.values if kind in _AS_THEY_ARE else self._cast())
 
     def ids(self) -> Any:
         """Return the values as an array of pyarrow that holds whole numbers, text, or categories of these.
@@ -142,7 +142,7 @@ class Column(NamedTuple):
         return values
 
     def _cast(self) -> Any:
-        """Return unsigned whole numbers as int64."""
+        """Return whole numbers as int64."""
         try:
             return self.values.cast(pa.int64())
         except pa.ArrowInvalid as error:
@@ -211,8 +211,8 @@ def _mask(array: Any) -> Tensor:
     return torch.from_numpy(array.to_numpy(zero_copy_only=False))
 
 
+_AS_THEY_ARE = (pa.int16(), pa.int32(), pa.int64())
 _DTYPES = {
-    "int8": torch.int8,
     "int16": torch.int16,
     "int32": torch.int32,
     "int64": torch.int64,

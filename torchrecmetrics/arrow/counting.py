@@ -52,7 +52,7 @@ class Counting:
         self.num_rows = 0
         self.names = distinct(roles)
         if roles.lists is not None:
-            _check_depth(collection, complete)
+            _check_told(collection, complete, roles.target)
 
     @property
     def how(self) -> str:
@@ -83,9 +83,10 @@ class Counting:
         values |= {role: column.numbers() for role, column in read.items() if role not in ids}
         part = _Part(self, read, values, self.num_rows)
         sizes = torch.stack([column.lengths for column in read.values()]).sum(0)
-        # in order of their sizes only where padding would be much of it
-        order = torch.arange(rows) if rows * int(sizes.max()) < 2 * int(sizes.sum()) else sizes.argsort(stable=True)
-        for some in sized_batches(order, sizes[order], self.depth or 1):
+        sizes, order = sizes.sort(stable=True)
+        if rows * int(sizes[-1]) <= 2 * int(sizes.sum()):  # padding is little of it: leave them as they lie
+            sizes, order = sizes[-1:].expand(rows), torch.arange(rows)
+        for some in sized_batches(order, sizes, self.depth or 1):
             self._count(part, some)
         self.num_rows += rows
 
@@ -139,7 +140,7 @@ class _Part(NamedTuple):
             gains = self._padded("gains", rows, 0)
         ranking = Ranking.from_topk(
             lists,
-            self._padded("target", rows, -1),
+            self._padded("target", rows, -1) if "target" in self.columns else None,
             gains=gains,
             exclude=self._padded("exclude", rows, -1) if "exclude" in self.columns else None,
             complete=counting.complete,
@@ -200,9 +201,13 @@ class _Part(NamedTuple):
         return None
 
 
-def _check_depth(collection: RecMetricCollection, complete: bool) -> None:
-    """Refuse metrics of more than lists say."""
+def _check_told(collection: RecMetricCollection, complete: bool, target: str | None) -> None:
+    """Refuse metrics of more than columns say."""
     for label, metric in collection.items():
+        if metric.needs.target and target is None:
+            raise ValueError(f"{label} reads which items are relevant: target= names their column")
+        if metric.needs.history:
+            raise ValueError(f"{label} reads what users had before, and data has no column of it: evaluate_lists")
         if metric.needs.num_ranked and metric.needs.depth is None:
             raise ValueError(f"{label} compares all items, also those that no list holds: pass scores, or embeddings")
         if metric.needs.depth is None and not complete:

@@ -30,7 +30,7 @@ def tally(
     k: int | Iterable[int] | None = None,
     *,
     lists: str = "item_ids",
-    target: str = "target",
+    target: str | None = "target",
     ranks: str | None = None,
     gains: str | None = None,
     exclude: str | None = None,
@@ -55,6 +55,7 @@ def tally(
         lists: name of the column of recommended items: list, large_list or fixed_size_list, best first. An empty list,
             a null, or one that -1 fills up: the recommender had no more items.
         target: name of the column of relevant items: lists in any order, or one item a row; null or empty = none.
+            None where all metrics read the lists alone.
         ranks: name of a column of ranks (1 = best, `<= 0` = padding), lists or one a row, in place of lists and
             target; null = without a relevant item.
         gains: name of a column of gains, lists as long as those of `target`.
@@ -88,6 +89,8 @@ def tally(
     own = ["lists", "target", "ranks", "gains", "exclude", "weights", "item_ids", "partition", "complete", "duplicates"]
     check_options("arrow.tally", options, ["k", *own, *OPTIONS])
     check_choice("duplicates", duplicates, ("error", "first"))
+    if gains is not None and target is None:
+        raise ValueError(f"gains={gains!r} lie beside relevant items: target= names their column")
     if ranks is not None:
         beside = {"gains": gains, "exclude": exclude, "item_ids": item_ids}
         if given := [f"{name}=" for name, value in beside.items() if value is not None]:

@@ -1,0 +1,568 @@
+"""Tallies: every kind of column, any split of the rows and any engine give what one process gives; what is wrong."""
+
+import math
+import pickle
+from functools import partial
+
+import pytest
+import reference
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from values import near, numbers
+
+import torchrecmetrics as trm
+from torchrecmetrics import Catalogue, Ranking, RecMetricCollection, Vocabulary
+
+np = pytest.importorskip("numpy")
+pa = pytest.importorskip("pyarrow")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from torchrecmetrics import arrow  # noqa: E402
+
+NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP"]
+K = [1, 3, 6]
+NUM, WIDE = 40, 6
+INT_LISTS = pa.list_(pa.int64())
+
+
+def made(rows=60, seed=0):
+    """Lists of distinct items and relevant items of rows; some have no list, some nothing relevant, some both."""
+    rng = np.random.default_rng(seed)
+    columns = {"item_ids": [], "target": [], "seen": [], "gains": [], "weight": []}
+    for row in range(rows):
+        order = rng.permutation(NUM).tolist()
+        listed = order[: rng.integers(1, WIDE)] if row % 4 == 1 else order[:WIDE]
+        relevant = rng.choice(order[:12], rng.integers(1, 5), replace=False).tolist()
+        columns["item_ids"].append(None if row % 7 == 3 else [] if row % 7 == 5 else listed)
+        columns["target"].append(None if row % 11 == 2 else [] if row % 11 == 4 else relevant)
+        columns["seen"].append(None if row % 5 == 0 else order[20:23])
+        columns["gains"].append(
+            None if columns["target"][-1] is None else rng.integers(1, 4, len(columns["target"][-1])).tolist()
+        )
+        columns["weight"].append(float(rng.integers(0, 3)))
+    return columns
+
+
+def table_of(columns, **types):
+    """A table; whole numbers are int64."""
+    types = {"weight": pa.float64(), **types}
+    return pa.table({name: pa.array(some, types.get(name, INT_LISTS)) for name, some in columns.items()})
+
+
+def padded(lists, filler=-1):
+    """The same lists side by side."""
+    return pad_sequence([torch.tensor(each or [filler]) for each in lists], True, filler)
+
+
+def one_process(columns, metrics=NAMES, k=K, **options):
+    """A collection that is updated with all rows at once."""
+    collection = RecMetricCollection(metrics, k=k, **options)
+    lists = torch.nn.functional.pad(padded(columns["item_ids"]), (0, 1), value=-1)
+    collection.update(Ranking.from_topk(lists, padded(columns["target"])))
+    return collection
+
+
+def same(found, collection, tolerance=1e-12):
+    """Values, standard errors and counts."""
+    assert numbers(found) == near(collection.compute(), tolerance)
+    errors = {key: value.nan_to_num(-1) for key, value in collection.standard_errors().items()}
+    assert {key: value.nan_to_num(-1).item() for key, value in found.standard_errors.items()} == near(errors, tolerance)
+    leading = collection.leading
+    assert (found.num_users, found.num_skipped) == (leading.num_users, leading.num_skipped)
+
+
+def evaluated(data, metrics=NAMES, k=K, options=None, **how):
+    return arrow.merge(arrow.tally(data, metrics, k, **how, **(options or {})), metrics, k, **(options or {}))
+
+
+# ------------------------------------------------------------------------------------------------------------ oracles
+
+
+def test_one_process_gets_the_same():
+    """What update gets of padded lists; users without a list score 0, rows without relevant items are left out."""
+    columns = made()
+    found = evaluated(table_of(columns))
+    same(found, one_process(columns))
+    served = [bool(listed) for listed in columns["item_ids"]]
+    judged = [bool(relevant) for relevant in columns["target"]]
+    assert found.num_skipped == judged.count(False)
+    assert found.num_unserved == sum(j and not s for s, j in zip(served, judged, strict=True))
+
+
+def test_plain_python_gets_the_same():
+    columns = made()
+    found = evaluated(table_of(columns), complete=True)
+    users = []
+    for listed, relevant in zip(columns["item_ids"], columns["target"], strict=True):
+        scores = [-math.inf] * NUM
+        for place, item in enumerate(listed or []):
+            scores[item] = -place
+        if relevant:
+            users.append(reference.rank(scores, dict.fromkeys(relevant, 1)))
+    formulas = {"HR": reference.hit_rate, "NDCG": reference.ndcg, "MRR": reference.reciprocal_rank}
+    for name, formula in formulas.items():
+        for k in K:
+            assert found[f"{name}@{k}"].item() == pytest.approx(reference.mean([formula(user, k) for user in users])[0])
+
+
+def test_evaluate_lists_gets_the_same():
+    """Of dicts, and of a table of pyarrow with a row an entry."""
+    columns = made()
+    found = evaluated(table_of(columns))
+    truth = {row: relevant for row, relevant in enumerate(columns["target"]) if relevant}
+    lists = {row: listed for row, listed in enumerate(columns["item_ids"]) if listed and row in truth}
+    for given_as in (
+        lists,
+        pa.table(
+            {
+                "user": [row for row, listed in lists.items() for _ in listed],
+                "item": [item for listed in lists.values() for item in listed],
+            }
+        ),
+    ):
+        expected = trm.evaluate_lists(NAMES, given_as, target=truth, k=K)
+        assert numbers(found) == near(expected)
+        assert numbers(found.standard_errors) == near(expected.standard_errors)
+        assert (found.num_users, found.num_unserved) == (expected.num_users, expected.num_unserved)
+
+
+KINDS = {
+    "list": INT_LISTS,
+    "large list of int32": pa.large_list(pa.int32()),
+    "int8": pa.list_(pa.int8()),
+    "uint64": pa.list_(pa.uint64()),
+    "uint16": pa.large_list(pa.uint16()),
+    "double": pa.list_(pa.float64()),
+    "float": pa.list_(pa.float32()),
+}
+NAMED = {
+    "text": pa.list_(pa.string()),
+    "large text": pa.large_list(pa.large_string()),
+    "bytes": pa.list_(pa.binary()),
+    "categories": pa.list_(pa.dictionary(pa.int16(), pa.string())),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_columns(kind):
+    columns = made()
+    same(evaluated(table_of(columns, item_ids=KINDS[kind], target=KINDS[kind])), one_process(columns))
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_text_is_looked_up(kind):
+    """Items that the vocabulary does not know take their places, and may be relevant, too."""
+    columns = made()
+    name = (lambda item: f"ï{item}".encode()) if kind == "bytes" else "ï{}".format
+    named = {
+        column: [each and [name(item) for item in each] for each in columns[column]]
+        for column in ("item_ids", "target")
+    }
+    half = Vocabulary([name(item) for item in range(0, NUM, 2)])
+    table = table_of(named, item_ids=NAMED[kind], target=NAMED[kind])
+    found = evaluated(table, item_ids=half)
+    same(found, one_process(columns))
+    assert found.num_unknown == sum(item % 2 for listed in columns["item_ids"] for item in listed or [])
+    assert evaluated(table, item_ids=[name(item) for item in range(NUM)]).num_unknown == 0
+
+
+def test_numbers_are_looked_up_too():
+    """In a vocabulary; -1 fills up lists, unless it is an item."""
+    columns = made()
+    same(evaluated(table_of(columns), item_ids=[*range(NUM)][::-1]), one_process(columns))
+    wide = pa.table({"item_ids": pa.array([[-1, 5], [8, 7]], pa.list_(pa.int64(), 2)), "target": [[5], [7]]})
+    assert numbers(evaluated(wide, "MRR", 2, item_ids=[5, 7])) == {"MRR@2": 0.75}
+    assert numbers(evaluated(wide, "MRR", 2, item_ids=[5, 7, -1])) == {"MRR@2": 0.5}
+
+
+def test_lists_of_one_length():
+    """Fixed_size_list: null lists, slices, and what -1 fills up."""
+    filled = [[5, 6, 7], None, [7, 8, -1], [9, 5, 6]]
+    target = [6, 6, 8, None]
+    columns = {"item_ids": [[5, 6, 7], [], [7, 8], [9, 5, 6]], "target": [[6], [6], [8], []]}
+    for kind in (pa.list_(pa.int32(), 3), INT_LISTS):
+        table = pa.table({"item_ids": pa.array(filled, kind), "target": target})
+        found = evaluated(table, k=[1, 3])
+        same(found, one_process(columns, k=[1, 3]))
+        assert (found.num_users, found.num_skipped, found.num_unserved) == (3, 1, 1)
+        parts = [arrow.tally(table.slice(begin, 2), NAMES, [1, 3]) for begin in (0, 2)]
+        same(arrow.merge(parts, NAMES, [1, 3]), one_process(columns, k=[1, 3]))
+
+
+def test_null_lists_that_hold_something():
+    """A null list may span values, some of them null."""
+    offsets, values = pa.array([0, 2, 4, 6], pa.int32()), pa.array([1, 2, None, 4, 5, 6])
+    lists = pa.ListArray.from_arrays(offsets, values, mask=pa.array([False, True, False]))
+    found = evaluated(pa.table({"item_ids": lists, "target": [2, 4, 5]}), "MRR", 2)
+    assert (numbers(found), found.num_unserved) == ({"MRR@2": 0.5}, 1)
+
+
+@pytest.mark.parametrize("begin", [0, 1, 7])
+@pytest.mark.parametrize("rows", [0, 1, 20])
+def test_slices(begin, rows):
+    columns = made()
+    part = {name: column[begin : begin + rows] for name, column in columns.items()}
+    for kind in KINDS.values():
+        if rows:
+            table = table_of(columns, item_ids=kind, target=kind).slice(begin, rows)
+            same(evaluated(table, complete=True), one_process_complete(part))
+
+
+def one_process_complete(columns):
+    collection = RecMetricCollection(NAMES, k=K)
+    collection.update(Ranking.from_topk(padded(columns["item_ids"]), padded(columns["target"]), complete=True))
+    return collection
+
+
+def test_frames_and_streams():
+    """Of polars and pandas; chunks; iterators of RecordBatches, which give iterators."""
+    columns = made()
+    expected, table = one_process(columns), table_of(columns)
+    chunked = pa.concat_tables([table[:7], table[7:8], table[8:]])
+    for data in (chunked, chunked.combine_chunks().to_batches()[0]):
+        assert isinstance(arrow.tally(data, NAMES, K), pa.Table)
+        same(evaluated(data), expected)
+    for stream in (iter(chunked.to_batches()), chunked.to_reader(), chunked.to_batches(), iter([table[:9], table[9:]])):
+        tallies = arrow.tally(stream, NAMES, K)
+        (written,) = tallies
+        assert isinstance(written, pa.RecordBatch)
+        assert written.schema == arrow.SCHEMA
+        same(arrow.merge([written], NAMES, K), expected)
+    polars, pandas = pytest.importorskip("polars"), pytest.importorskip("pandas")
+    same(evaluated(polars.from_arrow(table)), expected)
+    same(evaluated(table.select(["item_ids", "target"]).to_pandas(types_mapper=pandas.ArrowDtype)), expected)
+
+
+def test_batches_change_nothing(monkeypatch):
+    """Few rows at a time, long lists beside short ones."""
+    from torchrecmetrics.arrow import counting
+    from torchrecmetrics.evaluation import lists
+
+    columns = made()
+    columns["item_ids"][10] = [*range(NUM - 1, -1, -1)]
+    expected = one_process(columns)
+    monkeypatch.setattr(lists, "_CELLS", 60)
+    same(evaluated(table_of(columns)), expected)
+    monkeypatch.setattr(counting, "_ROWS_AT_ONCE", 4)
+    same(evaluated(table_of(columns)), expected)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.permutations(range(60)), st.lists(st.integers(0, 60), max_size=6), st.randoms(use_true_random=False))
+def test_any_split(order, cuts, random):
+    """Rows in any order, divided anyhow, tallies in any order: counts are equal, sums within 1e-12."""
+    table = table_of(made()).take(order)
+    bounds = sorted({0, *cuts, 60})
+    parts = [
+        arrow.tally(table.slice(begin, end - begin), NAMES, K, partition=begin)
+        for begin, end in zip([0, *bounds[:-1]], bounds, strict=True)
+        if end > begin or begin
+    ]
+    random.shuffle(parts)
+    whole, merged = arrow.tally(table_of(made()), NAMES, K), pa.concat_tables(parts)
+    assert np.sum(merged["counts"].to_pylist(), axis=0).tolist() == whole["counts"][0].as_py()
+    assert np.sum(merged["sums"].to_pylist(), axis=0) == pytest.approx(whole["sums"][0].as_py(), abs=1e-12)
+    same(arrow.merge(merged, NAMES, K), one_process(made()))
+
+
+# --------------------------------------------------------------------------------------------------- columns, options
+
+
+def test_history_leaves_lists():
+    """Those behind move up."""
+    columns = made()
+    columns["item_ids"] = [
+        listed and listed + [item for item in range(NUM) if item not in listed] for listed in columns["item_ids"]
+    ]
+    columns["seen"] = [listed and listed[1:3] for listed in columns["item_ids"]]
+    collection = RecMetricCollection(NAMES, k=K, overlap="miss")
+    lists = torch.nn.functional.pad(padded(columns["item_ids"]), (0, 1), value=-1)
+    exclude = padded(columns["seen"])
+    collection.update(Ranking.from_topk(lists, padded(columns["target"]), exclude=exclude, overlap="miss"))
+    same(evaluated(table_of(columns), exclude="seen", options={"overlap": "miss"}), collection)
+
+
+def test_gains_and_weights():
+    columns = made()
+    gains = [[float(gain) for gain in some] + [0.0] * 8 if some else [0.0] * 8 for some in columns["gains"]]
+    target = padded(columns["target"])
+    gains = torch.tensor([some[: target.shape[1]] for some in gains])
+    lists = torch.nn.functional.pad(padded(columns["item_ids"]), (0, 1), value=-1)
+    collection = RecMetricCollection(NAMES, k=K)
+    collection.update(Ranking.from_topk(lists, target, gains=gains), weights=torch.tensor(columns["weight"]))
+    for kind in (INT_LISTS, pa.large_list(pa.float32())):
+        same(evaluated(table_of(columns, gains=kind), gains="gains", weights="weight"), collection)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int64(), pa.uint8(), pa.float64(), pa.list_(pa.int32()), pa.large_list(pa.int64())]
+)
+def test_ranks(kind):
+    """One a row or several; null, 0 = without a relevant item."""
+    ranks = [1, 4, 0, None, 7, 2]
+    given_as = ranks if not pa.types.is_nested(kind) else [None if rank is None else [rank] for rank in ranks]
+    collection = RecMetricCollection(NAMES, k=K)
+    collection.update(torch.tensor([1, 4, 0, 0, 7, 2]))
+    found = evaluated(pa.table({"rank": pa.array(given_as, kind)}), ranks="rank")
+    same(found, collection)
+    assert (found.num_users, found.num_skipped) == (4, 2)
+
+
+def test_ranks_of_the_whole_list():
+    """Metrics without a cut-off want to know that they are."""
+    table = pa.table({"rank": [[1, 30], [12]]})
+    with pytest.raises(ValueError, match="depth unknown"):
+        arrow.tally(table, "MRR", ranks="rank")
+    assert numbers(evaluated(table, "MRR", None, ranks="rank", complete=True)) == {"MRR": (1 + 1 / 12) / 2}
+
+
+def test_repeats():
+    """They are counted."""
+    table = pa.table({"item_ids": [[4, 4, 5, 5, 6], [6, 5, 4, 3, 2]], "target": [5, 5]})
+    found = evaluated(table, "MRR", 3, duplicates="first")
+    assert (numbers(found), found.num_repeated) == ({"MRR@3": 0.5}, 2)
+
+
+def test_padding_and_empty_rows():
+    """Options of metrics go on to the lists."""
+    table = pa.table({"item_ids": [[0, 3, 2], [0, 5, 6]], "target": [[2, 0], [0, 0]]})
+    options = {"padding_idx": 0, "empty_target_action": "neg"}
+    assert numbers(evaluated(table, "MRR", 2, options)) == {"MRR@2": 0.25}
+
+
+def test_lists_that_end():
+    """One shorter than the metrics look is a recommender that had no more; all of them are an error, in `merge`."""
+    table = pa.table({"item_ids": [[1, 2], [3, 4, 5]], "target": [2, 9]})
+    short = [arrow.tally(table[:1], "HR", 3), arrow.tally(table[:1], "HR", 3)]
+    with pytest.raises(ValueError, match=r"HR@3 looks at 3 places, but none of 2 lists holds as many items"):
+        arrow.merge(short, "HR", 3)
+    assert numbers(arrow.merge([*short, arrow.tally(table[1:], "HR", 3)], "HR", 3)) == {"HR@3": 2 / 3}
+    assert numbers(evaluated(table, "HR", 9, complete=True)) == {"HR@9": 0.5}
+    with pytest.raises(ValueError, match=r"MRR looks at the whole ranking, of which lists are the beginning"):
+        arrow.tally(table, "MRR")
+    assert numbers(evaluated(table, "MRR", None, complete=True)) == {"MRR": 0.25}
+    with pytest.raises(ValueError, match="AUROC compares all items"):
+        arrow.tally(table, "AUROC", complete=True)
+
+
+def test_lists_alone():
+    """Metrics beyond accuracy need no target; those that count items write their counts once."""
+    rng = np.random.default_rng(0)
+    lists = [rng.permutation(NUM)[:WIDE].tolist() for _ in range(30)]
+    catalogue = Catalogue(NUM, popularity=torch.arange(1, NUM + 1))
+    metrics, options = ["Coverage", "Gini", "Entropy", "ExposureGini", "Missing"], {"catalogue": catalogue}
+    table = pa.table({"item_ids": lists})
+    parts = [arrow.tally(table[n : n + 10], metrics, [2, 5], target=None, **options) for n in (0, 10, 20)]
+    collection = RecMetricCollection(metrics, k=[2, 5], **options)
+    collection.update(Ranking.from_topk(torch.tensor(lists)))
+    same(arrow.merge(parts, metrics, [2, 5], **options), collection)
+    instances = [trm.Coverage(5, catalogue=catalogue), trm.Gini(5, catalogue=catalogue)]
+    alone, both = (arrow.tally(table, some, target=None) for some in (instances[:1], instances))
+    assert len(alone["counts"][0]) == len(both["counts"][0]) > NUM
+    shipped = pickle.loads(pickle.dumps(partial(arrow.tally, metrics=instances, target=None)))
+    assert shipped(table).equals(both)
+    with pytest.raises(ValueError, match=r"HR@5 reads which items are relevant: target= names their column"):
+        arrow.tally(table, "HR", 5, target=None)
+
+
+def test_catalogue_has_ids():
+    """Which are then looked up; items that it does not know are refused by metrics that read it."""
+    ids = Vocabulary([f"i{n}" for n in range(NUM)])
+    train = trm.Interactions.from_padded(torch.arange(NUM)[None], NUM).with_ids(Vocabulary(["u"]), ids)
+    options = {"catalogue": Catalogue.from_interactions(train)}
+    table = pa.table({"item_ids": [["i3", "i4"], ["i4", "i3"]], "target": [["i3"], ["i3"]]})
+    assert numbers(evaluated(table, ["MRR", "Coverage"], 2, options)) == {"MRR@2": 0.75, "Coverage@2": 2 / NUM}
+    strange = pa.table({"item_ids": [["i3", "i4"], ["i4", "x"]], "target": [["i3"], ["i3"]]})
+    with pytest.raises(ValueError, match=r"the catalogue does not have: row 1 lists"):
+        evaluated(strange, ["MRR", "Coverage"], 2, options)
+    with pytest.raises(ValueError, match="item_ids differ from those of the catalogue"):
+        arrow.tally(table, "MRR", 2, item_ids=["i3", "i4"], **options)
+
+
+def test_own_metrics_and_collections():
+    class First(trm.RankingMetric):
+        formula = staticmethod(lambda ranking: ranking.hits(1).any(-1).double())
+
+    columns = made()
+    collection = RecMetricCollection(["MRR", First()], k=3, prefix="val/")
+    found = arrow.merge(arrow.tally(table_of(columns), collection, complete=True), collection)
+    assert list(found) == ["val/MRR@3", "val/First"]
+    assert found["val/First"] == found.__class__(one_process(columns, ["HR"], 1), "eager")["HR@1"]
+
+
+def test_no_rows():
+    """A tally of zeros, which adds nothing; alone it is nan, with a warning."""
+    columns = made()
+    table = table_of(columns)
+    nothing = arrow.tally(table[:0], NAMES, K)
+    assert set(nothing["sums"][0].as_py()) == set(nothing["counts"][0].as_py()) == {0}
+    assert next(arrow.tally(iter([]), NAMES, K))["sums"][0] == nothing["sums"][0]
+    same(arrow.merge([nothing, arrow.tally(table, NAMES, K), nothing], NAMES, K), one_process(columns))
+    with pytest.warns(UserWarning, match="no row to average over"):
+        found = arrow.merge(nothing, NAMES, K)
+    assert found["HR@1"].isnan()
+
+
+# -------------------------------------------------------------------------------------------------------------- faults
+
+ROWS = pa.table({"item_ids": [[1, 2, 3], [4, 5, 6]], "target": [[1], [6]]})
+
+
+@pytest.mark.parametrize(
+    ("metrics", "options", "message"),
+    [
+        ("MRR", {}, r"tally 1 is of other metrics or options: it holds MRR@3\S*, these are HR@3\S*"),
+        ("HR", {"empty_target_action": "neg"}, r"it holds HR@3\S*-neg, these are HR@3\S*-skip"),
+        (["HR", "MRR"], {}, r"tally 1 is of other metrics or options: it holds MRR@3\S*$"),
+        (
+            "HR",
+            {"duplicates": "first"},
+            r"tally 1 was made with columns=lists,target duplicates=first complete=False, tally 0 with .*=error",
+        ),
+        ("HR", {"weights": "w"}, "tally 1 was made with columns=lists,target,weights"),
+        ("HR", {"partition": "a"}, "two tallies are of partition 'a': its rows would count twice"),
+    ],
+)
+def test_tallies_that_do_not_add_up(metrics, options, message):
+    first = arrow.tally(ROWS, "HR", 3, partition="a")
+    other = arrow.tally(ROWS.append_column("w", [[1, 2]]), metrics, 3, **options)
+    with pytest.raises(ValueError, match=message):
+        arrow.merge([first, other], "HR", 3)
+    assert len(arrow.merge([first, arrow.tally(ROWS, "HR", 3, partition="b")], "HR", 3)) == 1
+
+
+def test_what_is_no_tally():
+    tally = arrow.tally(ROWS, "HR", 3)
+    with pytest.raises(ValueError, match="there is no tally to merge"):
+        arrow.merge([], "HR", 3)
+    with pytest.raises(ValueError, match="a table of tallies has no column 'group'"):
+        arrow.merge(ROWS, "HR", 3)
+    with pytest.raises(TypeError, match="tallies must be a Table of pyarrow"):
+        arrow.merge({"sums": []}, "HR", 3)
+    cut = tally.set_column(1, "sums", pa.array([[1.0]]))
+    with pytest.raises(ValueError, match=r"tally 0 holds 1 sums and .* counts, where its metrics have 5 and"):
+        arrow.merge(cut, "HR", 3)
+    of_group = tally.set_column(0, "group", pa.array(["de"]))
+    with pytest.raises(ValueError, match="a tally is of group 'de'"):
+        arrow.merge(of_group, "HR", 3)
+    with pytest.raises(ValueError, match=r"arrow.merge has no option 'tie'; did you mean 'ties'"):
+        arrow.merge(tally, "HR", 3, tie="realistic")
+
+
+def bad(column, values, kind=None, **more):
+    return pa.table({**dict(zip(ROWS.column_names, ROWS.columns, strict=True)), column: pa.array(values, kind), **more})
+
+
+BAD = {
+    "missing column": (
+        ROWS,
+        {"lists": "items"},
+        ValueError,
+        r"data has no column 'items'.* There are item_ids, target",
+    ),
+    "no lists": (
+        ROWS.append_column("n", [[1, 2]]),
+        {"lists": "n"},
+        TypeError,
+        r"column 'n' must hold a list a row, best first, got int64; columns of lists here: 'item_ids', 'target'",
+    ),
+    "one column twice": (ROWS, {"lists": "target"}, ValueError, "cannot be lists and target at once"),
+    "null in a list": (
+        bad("item_ids", [[1], [2, None]]),
+        {},
+        ValueError,
+        "column 'item_ids' holds a missing value in the list of row 1: leave it out of the list",
+    ),
+    "null in a category": (
+        bad("item_ids", [["a"], ["a", None]], pa.list_(pa.dictionary(pa.int8(), pa.string()))),
+        {"item_ids": ["a"]},
+        ValueError,
+        "missing value in the list of row 1",
+    ),
+    "large floats": (
+        bad("item_ids", [[1.0], [2.0**53]]),
+        {},
+        ValueError,
+        r"column 'item_ids' holds floats, such as 9007199254740992.0, which are no ids: .* below 2\^53 alone",
+    ),
+    "broken floats": (bad("target", [[1.5], [2.0]]), {}, ValueError, "column 'target' holds floats, such as 1.5"),
+    "nan": (bad("target", [[math.nan], [2.0]]), {}, ValueError, "column 'target' holds floats, such as nan"),
+    "unsigned": (
+        bad("item_ids", [[1], [2**63]], pa.list_(pa.uint64())),
+        {},
+        ValueError,
+        r"column 'item_ids' holds whole numbers of 2\^63 and more, .* item_ids=, a Vocabulary, gives them some",
+    ),
+    "text": (bad("target", [["a"], ["b"]]), {}, TypeError, r"column 'target' holds text, .*item_ids=, a Vocabulary"),
+    "text in numbers": (bad("target", [["a"], ["b"]]), {"item_ids": [1, 2]}, TypeError, "column 'target' holds text"),
+    "truth values": (bad("target", [[True], [False]]), {}, TypeError, "'target' must hold ids, .* got bool"),
+    "an item twice": (bad("item_ids", [[1, 2], [3, 3]]), {}, ValueError, r"item recommended twice: row 1 is \[3, 3"),
+    "gains": (bad("gains", [[1], [1, 2]]), {"gains": "gains"}, ValueError, "row 1 has 1 relevant items and 2 gains"),
+    "words as gains": (
+        bad("gains", [["a"], ["b"]]),
+        {"gains": "gains"},
+        TypeError,
+        "'gains' must hold numbers, got st",
+    ),
+    "no weight": (
+        bad("w", [1, None]),
+        {"weights": "w"},
+        ValueError,
+        "row 1 has no weight: column 'w' holds one number",
+    ),
+    "weight": (bad("w", [1, -1]), {"weights": "w"}, ValueError, "row 1 weighs -1"),
+    "seen and relevant": (bad("s", [[9], [6]]), {"exclude": "s"}, ValueError, r"also excluded.*row 1"),
+    "left short": (bad("s", [[9], [5]]), {"exclude": "s"}, ValueError, "row 1 to 2|the list of row 1 holds 2 items"),
+    "ranks": (bad("r", [1.0, 0.5]), {"ranks": "r"}, ValueError, r"row 1 is \[0.5"),
+    "ranks and lists": (ROWS, {"ranks": "target", "exclude": "s"}, ValueError, "exclude= belong to lists, and ranks="),
+    "gains alone": (ROWS, {"target": None, "gains": "target"}, ValueError, "target= names their column"),
+    "option": (ROWS, {"duplicate": "first"}, ValueError, "no option 'duplicate'; did you mean 'duplicates'"),
+    "duplicates": (ROWS, {"duplicates": "last"}, ValueError, "duplicates must be one of 'error', 'first'"),
+    "partition": (ROWS, {"partition": 0.5}, TypeError, "partition must be a name or a number, got float"),
+    "deferred": (ROWS, {"validate_args": "deferred"}, ValueError, "validate_args='deferred' spares a device"),
+    "a dict": ({"item_ids": np.ones(3)}, {}, TypeError, r"batch_format='pyarrow'"),
+    "a path": ("lists.parquet", {}, TypeError, r"pq.ParquetFile\(path, pre_buffer=False\)"),
+    "a number": (7, {}, TypeError, "data must be a Table, or an iterator of RecordBatches, of pyarrow, got int"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_wrong(what):
+    data, how, error, message = BAD[what]
+    with pytest.raises(error, match=message):
+        arrow.tally(data, "HR", 3, **how)
+
+
+def test_rows_are_counted_through():
+    """In errors, from the first of all batches, whatever order they are read in."""
+    columns = made()
+    columns["item_ids"][10] = [*range(NUM)]
+    columns["item_ids"][44] = [7, 8, 7]
+    with pytest.raises(ValueError, match=r"row 44 is \[7, 8, 7"):
+        arrow.tally(table_of(columns), NAMES, K)
+    stream = arrow.tally(iter(table_of(columns).to_batches(max_chunksize=8)), NAMES, K)
+    with pytest.raises(ValueError, match=r"row 44 is \[7, 8, 7"):
+        next(stream)
+    with pytest.raises(TypeError, match="data must hand out RecordBatches of pyarrow, got dict"):
+        next(arrow.tally(iter([{}]), NAMES, K))
+
+
+def test_what_cannot_be_added_up():
+    """A state beside the sums is named; rows are another function's matter."""
+
+    class Odd(trm.RankingMetric):
+        formula = staticmethod(lambda ranking: ranking.hits(1).any(-1).double())
+
+        def __init__(self):
+            super().__init__()
+            self.add_state("longest", torch.tensor(0), dist_reduce_fx="max")
+
+    with pytest.raises(ValueError, match="Odd keeps longest beside its sums, which a tally cannot add up"):
+        arrow.tally(ROWS, Odd())
+    with pytest.raises(ValueError, match="without keep_rows=True"):
+        arrow.tally(ROWS, RecMetricCollection("HR", k=3, keep_rows=True))
+    catalogue = Catalogue(9)
+    with pytest.raises(ValueError, match="reads what users had before"):
+        arrow.tally(ROWS, trm.Seen(3, catalogue=catalogue))

@@ -1,0 +1,159 @@
+"""Tallies in data engines: Ray, Spark, DuckDB, Polars and Dask, over files, give what one process gives."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+np = pytest.importorskip("numpy")
+pa = pytest.importorskip("pyarrow")
+
+import pyarrow.parquet as pq  # noqa: E402
+
+from torchrecmetrics import arrow  # noqa: E402
+
+ROWS, FILES, WIDE = 200_000, 8, 20
+NAMES, K = ["HR", "NDCG", "MRR", "MAP", "Precision", "Recall"], [5, 10, 20]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Lists of twenty items, and of one to five relevant ones, in eight files."""
+    folder, rng = tmp_path_factory.mktemp("lists"), np.random.default_rng(0)
+    for number in range(FILES):
+        rows = ROWS // FILES
+        # twenty items that differ: steps of 1 to 100 from a random one, in random order
+        lists = rng.integers(1, 100, (rows, WIDE)).cumsum(1) + rng.integers(0, 10_000, (rows, 1))
+        lists = rng.permuted(lists, axis=1)
+        lengths = rng.integers(1, 6, rows)
+        offsets = np.concatenate([[0], lengths.cumsum()])
+        row = np.repeat(np.arange(rows), lengths)
+        place = np.arange(len(row)) - offsets[row] + rng.integers(0, 15, rows)[row]
+        target = np.where(rng.random(len(row)) < 0.5, lists[row, place], 100_000 + place)
+        table = pa.table(
+            {
+                "item_ids": pa.ListArray.from_arrays(np.arange(rows + 1, dtype=np.int32) * WIDE, lists.ravel()),
+                "target": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), target),
+            }
+        )
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=10_000)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def one_process(files):
+    """The tally of all files, in this process."""
+    return arrow.tally(pq.read_table(files), NAMES, K)
+
+
+def same(tallies, one_process):
+    """Counts are equal, sums within 1e-12 of them."""
+    tallies = tallies.cast(arrow.SCHEMA)
+    counts = np.sum(tallies["counts"].to_pylist(), axis=0).tolist()
+    assert counts == one_process["counts"][0].as_py()
+    sums, expected = np.sum(tallies["sums"].to_pylist(), axis=0), one_process["sums"][0].as_py()
+    assert sums == pytest.approx(expected, rel=1e-12)
+    found = arrow.merge(tallies, NAMES, K)
+    assert found.num_users == ROWS
+    assert {key: value.item() for key, value in found.items()} == pytest.approx(
+        {key: value.item() for key, value in arrow.merge(one_process, NAMES, K).items()}, rel=1e-12
+    )
+
+
+RAY = """
+import os, signal, sys
+from functools import partial
+import pyarrow as pa, ray
+from torchrecmetrics import arrow
+
+def killed_once(table, flag, **how):
+    try:
+        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return arrow.tally(table, **how)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+files, out, flag = sys.argv[1:]
+ray.init(num_cpus=2, object_store_memory=100 * 2**20, include_dashboard=False, log_to_driver=False)
+ray.data.DataContext.get_current().enable_progress_bars = False
+data = ray.data.read_parquet(files, override_num_blocks=8)
+how = {"metrics": %r, "k": %r, "flag": flag}
+tallies = data.map_batches(partial(killed_once, **how), batch_format="pyarrow", batch_size=None)
+table = pa.concat_tables(ray.get(tallies.to_arrow_refs()))
+pa.parquet.write_table(table, out)
+ray.shutdown()
+"""
+
+
+def test_ray(files, one_process, tmp_path):
+    """Two workers, an object store of 100 MB; a worker that is killed is replaced, and nothing counts twice."""
+    pytest.importorskip("ray", reason="RAY WAS NOT TESTED: pip install 'torchrecmetrics[engines]'")
+    flag, out = tmp_path / "killed", tmp_path / "tallies.parquet"
+    script = "import pyarrow.parquet\n" + RAY % (NAMES, K)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(files), str(out), str(flag)], capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert flag.exists()
+    same(pq.read_table(out), one_process)
+
+
+SPARK = """
+import os, sys
+from functools import partial
+from pyspark.sql import SparkSession
+import pyarrow.parquet as pq
+from torchrecmetrics import arrow
+
+files, out = sys.argv[1:]
+os.environ["PYSPARK_PYTHON"] = sys.executable
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = spark.config("spark.driver.host", "127.0.0.1").getOrCreate()
+tallies = spark.read.parquet(files).mapInArrow(partial(arrow.tally, metrics=%r, k=%r), arrow.SCHEMA_DDL)
+pq.write_table(tallies.toArrow(), out)
+spark.stop()
+"""
+
+
+def test_spark(files, one_process, tmp_path):
+    pytest.importorskip("pyspark", reason="SPARK WAS NOT TESTED: pip install 'torchrecmetrics[engines]'")
+    if shutil.which("java") is None:
+        pytest.skip("SPARK WAS NOT TESTED: there is no Java on this machine")
+    out = tmp_path / "tallies.parquet"
+    done = subprocess.run(
+        [sys.executable, "-c", SPARK % (NAMES, K), str(files), str(out)], capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    same(pq.read_table(out), one_process)
+
+
+def test_one_file_after_another(files, one_process):
+    """Streams, as the page has them."""
+    tallies = []
+    for path in sorted(Path(files).iterdir()):
+        stream = pq.ParquetFile(path, pre_buffer=False).iter_batches(use_threads=False)
+        tallies += arrow.tally(stream, NAMES, K, partition=path.name)
+    same(pa.Table.from_batches(tallies), one_process)
+
+
+def test_duckdb(files, one_process):
+    duckdb = pytest.importorskip("duckdb", reason="DUCKDB WAS NOT TESTED: pip install 'torchrecmetrics[engines]'")
+    reader = duckdb.sql(f"select item_ids, target from '{files}/*.parquet'").to_arrow_reader(10_000)
+    same(pa.Table.from_batches(arrow.tally(reader, NAMES, K)), one_process)
+
+
+def test_polars(files, one_process):
+    polars = pytest.importorskip("polars")
+    same(arrow.tally(polars.read_parquet(files).to_arrow(), NAMES, K), one_process)
+    same(arrow.tally(polars.read_parquet(files), NAMES, K), one_process)
+
+
+def test_dask(files, one_process):
+    dask = pytest.importorskip("dask", reason="DASK WAS NOT TESTED: pip install 'torchrecmetrics[engines]'")
+    read = dask.delayed(pq.read_table)
+    parts = [dask.delayed(arrow.tally)(read(path), NAMES, K) for path in sorted(Path(files).iterdir())]
+    same(pa.concat_tables(dask.compute(*parts, scheduler="threads", num_workers=2)), one_process)
