@@ -3,6 +3,7 @@
 import math
 import pickle
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import reference
@@ -392,6 +393,57 @@ def test_own_metrics_and_collections():
     assert found["val/First"] == found.__class__(one_process(columns, ["HR"], 1), "eager")["HR@1"]
 
 
+@pytest.mark.parametrize("kind", ["text", "categories", "whole numbers", "truth values"])
+def test_groups(kind):
+    """What collections with groups get; partitions know different groups, some rows belong to none."""
+    columns = made()
+    names = [None if row % 6 == 0 else ["de", "at", "ch"][row % 3] for row in range(60)]
+    if kind in ("whole numbers", "truth values"):
+        wide = {"de": 7, "at": 0, "ch": 12} if kind == "whole numbers" else {"de": True, "at": False, "ch": None}
+        names = [None if name is None else wide[name] for name in names]
+    column = pa.array(names)
+    table = table_of(columns).append_column("g", column.dictionary_encode() if kind == "categories" else column)
+    known = sorted({str(name).lower() for name in names if name is not None})
+    metrics, options = [*NAMES, "Coverage"], {"catalogue": Catalogue(NUM)}
+    expected = RecMetricCollection(metrics, k=K, groups=known, **options)
+    codes = [-1 if name is None else known.index(str(name).lower()) for name in names]
+    lists = torch.nn.functional.pad(padded(columns["item_ids"]), (0, 1), value=-1)
+    expected.update(Ranking.from_topk(lists, padded(columns["target"])), groups=torch.tensor(codes))
+    bounds = [0, 1, 2, 30, 60]
+    parts = [
+        arrow.tally(table[begin:end], metrics, K, groups="g", partition=begin, **options)
+        for begin, end in pairwise(bounds)
+    ]
+    assert parts[0]["group"].to_pylist() == [None]
+    for tallies in (parts[::-1], [arrow.tally(table, metrics, K, groups="g", **options)]):
+        found = arrow.merge(tallies, metrics, K, **options)
+        assert set(found) == set(expected.compute()) > {f"NDCG@3/{known[0]}"}
+        assert numbers(found) == near(expected.compute())
+        assert found.num_users == expected.leading.num_users
+    counts = {row.group: row.num_users for row in found.result_rows() if row.metric == "HR" and row.k == 1}
+    judged = [bool(relevant) for relevant in columns["target"]]
+    assert counts == {None: sum(judged)} | {
+        name: sum(one and code == number for one, code in zip(judged, codes, strict=True))
+        for number, name in enumerate(known)
+    }
+
+
+def test_groups_that_are_none():
+    table = table_of(made(4)).append_column("g", pa.array([[1], [2], [3], [4]]))
+    with pytest.raises(TypeError, match="column 'g' must hold names of groups, text or whole numbers, got list"):
+        arrow.tally(table, "HR", 3, groups="g")
+    table = table.set_column(5, "g", pa.array(["a/b", "c", "c", "c"]))
+    with pytest.raises(ValueError, match="a group is named by a word without"):
+        arrow.tally(table, "HR", 3, groups="g")
+    with pytest.raises(ValueError, match="make the collection without groups"):
+        arrow.tally(table, RecMetricCollection("HR", k=3, groups=["c"]), groups="g")
+    tally = arrow.tally(table[1:], "HR", 3, groups="g", partition="p")
+    with pytest.raises(ValueError, match="the tallies are of groups alone"):
+        arrow.merge(tally[1:], "HR", 3)
+    with pytest.raises(ValueError, match="two tallies are of partition 'p'"):
+        arrow.merge([tally, tally[1:]], "HR", 3)
+
+
 def test_no_rows():
     """A tally of zeros, which adds nothing; alone it is nan, with a warning."""
     columns = made()
@@ -445,7 +497,7 @@ def test_what_is_no_tally():
     with pytest.raises(ValueError, match=r"tally 0 holds 1 sums and .* counts, where its metrics have 5 and"):
         arrow.merge(cut, "HR", 3)
     of_group = tally.set_column(0, "group", pa.array(["de"]))
-    with pytest.raises(ValueError, match="a tally is of group 'de'"):
+    with pytest.raises(ValueError, match=r"holds 5 sums and .* counts, where its metrics have 5 and 4"):
         arrow.merge(of_group, "HR", 3)
     with pytest.raises(ValueError, match=r"arrow.merge has no option 'tie'; did you mean 'ties'"):
         arrow.merge(tally, "HR", 3, tie="realistic")

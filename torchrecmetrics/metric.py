@@ -205,7 +205,7 @@ class RankingMetric(SummedMetric):
             raise ValueError(f"{self.label} has seen rows that belong to no group: split it before the first batch")
         if self.groups:
             raise ValueError(f"{self.label} has groups already: {', '.join(self.groups)}")
-        name = self._sums_name.removesuffix("-sums")
+        name = self.state_name
         self._forget_sums()
         self.groups = tuple(groups)
         self._begin(f"{name}-{fingerprint(type(self), {'groups': self.groups})}")

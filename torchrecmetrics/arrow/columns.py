@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
+from torchrecmetrics.data.groups import check_names
 from torchrecmetrics.data.vocabulary import Vocabulary
 
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
@@ -187,6 +188,23 @@ def _encoded(values: Any) -> tuple[Any, Tensor]:
         values = values.dictionary_encode()
     codes = values.indices.cast(pa.int64())
     return values.dictionary, _numbers(codes.fill_null(len(values.dictionary)) if codes.null_count else codes)
+
+
+def groups_of(column: Any, name: str) -> tuple[list[str], Tensor]:
+    """Return the names of groups, and the number of each row's group, int64 [B]; -1 = none.
+
+    Raises:
+        TypeError: for a column of something else than text, whole numbers or truth values.
+        ValueError: for text that names no group.
+    """
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not any(is_kind(kind) for is_kind in (*_TEXT[:3], pa.types.is_integer, pa.types.is_boolean)):
+        raise TypeError(f"column {name!r} must hold names of groups, text or whole numbers, got {kind}")
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    names, codes = _encoded(column.cast(pa.string()))
+    listed = names.to_pylist()
+    return [*check_names(listed, in_keys=True)] if listed else [], codes.where(codes < len(listed), -1)
 
 
 def _row_numbers(column: Column) -> Tensor:

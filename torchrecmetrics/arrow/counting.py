@@ -9,16 +9,17 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrow.columns import Column, rows_of
-from torchrecmetrics.arrow.states import Facts
+from torchrecmetrics.arrow.columns import Column, groups_of, rows_of
+from torchrecmetrics.arrow.states import Facts, Layout
 from torchrecmetrics.checks import describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.frames import check_names, distinct
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.lists import check_shortened, sized_batches
-from torchrecmetrics.panel import BatchRows
+from torchrecmetrics.panel import BatchRows, Grouped
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.topk import Duplicates
+from torchrecmetrics.state import Increments, Tally, add_together
 
 _ROWS_AT_ONCE = 2**16
 
@@ -32,6 +33,7 @@ class Roles(NamedTuple):
     gains: str | None
     exclude: str | None
     weights: str | None
+    groups: str | None
 
 
 class Counting:
@@ -50,9 +52,26 @@ class Counting:
         self.depth = collection.needs.depth
         self.facts = Facts()
         self.num_rows = 0
+        of_rows = len(collection.panel.metrics)
+        self.groups: list[str] = []
+        """Names of the groups that occurred."""
+        self.group_sums = torch.zeros(of_rows, 0, 5, dtype=torch.float64)
+        self.group_counts = torch.zeros(of_rows, 0, 4, dtype=torch.int64)
+        """What metrics hold of each of them, [metrics of rows, groups, ...], in the order of the panel."""
         self.names = distinct(roles)
         if roles.lists is not None:
             _check_told(collection, complete, roles.target)
+
+    def written(self, partition: str | None) -> Any:
+        """Return the tally as a RecordBatch."""
+        layout = Layout(self.collection)
+        places = {id(metric): place for place, metric in enumerate(self.collection.panel.metrics)}
+        order = [places[id(metric)] for metric in layout.of_rows]
+        groups = {
+            name: Tally(self.group_sums[order, number], self.group_counts[order, number])
+            for number, name in enumerate(self.groups)
+        }
+        return layout.written(self.facts, groups, self.how, partition)
 
     @property
     def how(self) -> str:
@@ -76,12 +95,16 @@ class Counting:
         read = {
             role: Column.read(batch, name, self.num_rows, role == "lists")
             for role, name in roles._asdict().items()
-            if name is not None
+            if name is not None and role != "groups"
         }
         ids = {role: column for role, column in read.items() if role in ("lists", "target", "exclude")}
         values = rows_of(ids, self.item_ids)
         values |= {role: column.numbers() for role, column in read.items() if role not in ids}
-        part = _Part(self, read, values, self.num_rows)
+        groups, codes = ([], None) if roles.groups is None else groups_of(batch.column(roles.groups), roles.groups)
+        self._meet(groups)
+        if codes is not None:  # as they are numbered here
+            codes = torch.tensor([*map(self.groups.index, groups), -1])[codes]
+        part = _Part(self, read, values, codes, self.num_rows)
         sizes = torch.stack([column.lengths for column in read.values()]).sum(0)
         sizes, order = sizes.sort(stable=True)
         if rows * int(sizes[-1]) <= 2 * int(sizes.sum()):  # padding is little of it: leave them as they lie
@@ -96,8 +119,30 @@ class Counting:
             found, facts = part.look(some)
         except ValueError as error:
             raise part.explained(some, error) from None
-        self.collection.add(found)
+        panel, tallies = self.collection.panel, self.collection.panel.tallies(found)
+        if found.groups is not None:
+            tallies = self._without_groups(tallies)
+        add_together(panel.members, tallies)
         self.facts = Facts(*map(sum, zip(self.facts, facts, strict=True)))
+
+    def _meet(self, groups: list[str]) -> None:
+        """Make room for groups that are new."""
+        new = [name for name in groups if name not in self.groups]
+        self.groups += new
+        self.group_sums = torch.nn.functional.pad(self.group_sums, (0, 0, 0, len(new)))
+        self.group_counts = torch.nn.functional.pad(self.group_counts, (0, 0, 0, len(new)))
+
+    def _without_groups(self, tallies: list[Tally | Increments]) -> list[Tally | Increments]:
+        """Add what is of groups up here, and return the rest."""
+        whole: list[Tally | Increments] = []
+        for place, tally in enumerate(tallies):
+            if isinstance(tally, Tally):
+                self.group_sums[place] += tally.sums[5:].view(-1, 5)
+                of_groups = len(tally.counts) - 4 * len(self.groups)
+                self.group_counts[place] += tally.counts[of_groups:].view(-1, 4)
+                tally = Tally(tally.sums[:5], tally.counts[:of_groups])
+            whole.append(tally)
+        return whole
 
 
 class _Part(NamedTuple):
@@ -108,6 +153,8 @@ class _Part(NamedTuple):
     """By what they hold."""
     values: dict[str, Tensor]
     """What the columns' values stand for, as numbers."""
+    codes: Tensor | None
+    """Number of each row's group, int64 [B], -1 = none; None = there are none."""
     first_row: int
 
     def look(self, rows: Tensor) -> tuple[BatchRows, Facts]:
@@ -125,7 +172,8 @@ class _Part(NamedTuple):
             ranking = Ranking.from_ranks(ranks, depth_known=counting.complete, validate_args=check)
         else:
             ranking, facts = self._listed(rows)
-        return counting.collection.panel.rows(ranking, weights), facts
+        groups = None if self.codes is None else Grouped(self.codes[rows], len(counting.groups))
+        return counting.collection.panel.rows(ranking, weights, groups), facts
 
     def _listed(self, rows: Tensor) -> tuple[Ranking, Facts]:
         """Look relevant items up in lists."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -51,8 +52,11 @@ class Layout:
     """Where states stand in the vectors of a tally: in order of their names, one that metrics share once."""
 
     def __init__(self, collection: RecMetricCollection) -> None:
+        self.collection = collection
         self.members = sorted(collection.members, key=lambda metric: metric.state_name)
         self.names = [metric.state_name for metric in self.members]
+        self.of_rows = [metric for metric in self.members if not metric.of_items]
+        """Those that hold something of groups."""
         self._sums: dict[Any, RankingMetric] = {}
         self._counts: dict[Any, RankingMetric] = {}
         for metric in self.members:
@@ -68,51 +72,80 @@ class Layout:
             return id(metric)
         return metric.needs.lists, metric.needs.num_items, len(metric.state()[part])
 
-    def written(self, facts: Facts, how: str, partition: str | None) -> Any:
-        """Return the tally as a RecordBatch of one row."""
+    def written(self, facts: Facts, groups: Mapping[str, Tally], how: str, partition: str | None) -> Any:
+        """Return the tally as a RecordBatch: a row for all rows, and one for each group.
+
+        Args:
+            facts: of all rows.
+            groups: what the metrics of `of_rows` hold of each group, [metrics, 5] and [metrics, 4].
+            how: what else the fingerprint says.
+            partition: a name of the rows, or None.
+        """
         sums = torch.cat([metric.state().sums for metric in self._sums.values()])
         counts = torch.cat([torch.tensor(facts), *(metric.state().counts for metric in self._counts.values())])
+        rows = [Tally(sums, counts), *groups.values()]
         values = [
-            pa.nulls(1, pa.string()),
-            *(pa.ListArray.from_arrays([0, len(vector)], vector.numpy()) for vector in (sums, counts)),
-            pa.array([f"{' '.join(self.names)} | {how}"]),
-            pa.array([partition], pa.string()),
+            pa.array([None, *groups], pa.string()),
+            *(
+                pa.ListArray.from_arrays(
+                    [0, *accumulate(vector.numel() for vector in part)], torch.cat([v.flatten() for v in part]).numpy()
+                )
+                for part in zip(*rows, strict=True)
+            ),
+            pa.array([f"{' '.join(self.names)} | {how}"] * len(rows)),
+            pa.array([partition] * len(rows), pa.string()),
         ]
         return pa.RecordBatch.from_arrays(values, schema=SCHEMA)
 
-    def hold(self, rows: Iterable[Row]) -> Facts:
-        """Add tallies up, and give each metric its state.
+    def add_up(self, rows: Iterable[Row]) -> Total:
+        """Add tallies up.
 
         Raises:
             ValueError: where there is none, and for those that do not add up; says why.
         """
-        total = torch.zeros(self.num_sums, dtype=torch.float64), torch.zeros(self.num_counts).long()
+        groups: dict[str | None, tuple[Tensor, ...]] = {}
+        lengths: dict[bool, tuple[int, ...]] = {
+            True: (self.num_sums, self.num_counts),
+            False: (5 * len(self.of_rows), 4 * len(self.of_rows)),
+        }
         first: str | None = None
-        partitions: set[str] = set()
+        partitions: set[tuple[str, str | None]] = set()
         for number, row in enumerate(rows):
             first = row.fingerprint if first is None else first
             self._check_alike(number, row.fingerprint, first)
-            if row.partition is not None and row.partition in partitions:
-                raise ValueError(f"two tallies are of partition {row.partition!r}: its rows would count twice")
-            partitions |= set() if row.partition is None else {row.partition}
-            held, wanted = (tuple(map(len, each)) for each in ((row.sums, row.counts), total))
+            if row.partition is not None:
+                if (row.partition, row.group) in partitions:
+                    raise ValueError(f"two tallies are of partition {row.partition!r}: its rows would count twice")
+                partitions.add((row.partition, row.group))
+            held, wanted = tuple(map(len, row.added)), lengths[row.group is None]
             if held != wanted:
                 raise ValueError(
                     f"tally {number} holds {held[0]} sums and {held[1]} counts, where its metrics have {wanted[0]} and "
                     f"{wanted[1]}: it was cut, or written by another version"
                 )
-            for vector, more in zip(total, (row.sums, row.counts), strict=True):
-                vector += more
+            if row.group in groups:
+                for vector, more in zip(groups[row.group], row.added, strict=True):
+                    vector += more
+            else:
+                groups[row.group] = tuple(vector.clone() for vector in row.added)
         if first is None:
             raise ValueError("there is no tally to merge")
-        facts, counts = total[1].tensor_split([len(Facts._fields)])
+        if None not in groups:
+            raise ValueError("the tallies are of groups alone: merge wants those of all rows, whose group is null, too")
+        sums, counts = groups.pop(None)
+        facts, counts = counts.tensor_split([len(Facts._fields)])
         parts = [
             dict(zip(part, torch.split(vector, [len(metric.state()[at]) for metric in part.values()]), strict=True))
-            for at, part, vector in ((0, self._sums, total[0]), (1, self._counts, counts))
+            for at, part, vector in ((0, self._sums, sums), (1, self._counts, counts))
         ]
-        for metric in self.members:
-            metric.hold(Tally(*(parts[at][self._key(metric, at)] for at in (0, 1))))
-        return Facts(*facts.tolist())
+        states = {id(metric): Tally(*(parts[at][self._key(metric, at)] for at in (0, 1))) for metric in self.members}
+        names = sorted(name for name in groups if name is not None)
+        for place, metric in enumerate(self.of_rows):
+            every = [states[id(metric)]]
+            for sums, counts in (groups[name] for name in names):
+                every.append(Tally(sums[5 * place :][:5], counts[4 * place :][:4]))
+            states[id(metric)] = Tally(*map(torch.cat, zip(*every, strict=True)))
+        return Total(Facts(*facts.tolist()), names, [states[id(metric)] for metric in self.collection.members])
 
     def _check_alike(self, number: int, fingerprint: str, first: str) -> None:
         """Refuse a tally of other metrics, or one that was not made as the first was."""
@@ -127,12 +160,21 @@ class Layout:
 
 
 class Row(NamedTuple):
-    """One tally, as it was written."""
+    """One row of a tally, as it was written."""
 
-    sums: Tensor
-    counts: Tensor
+    group: str | None
+    added: Tally
     fingerprint: str
     partition: str | None
+
+
+class Total(NamedTuple):
+    """What tallies add up to."""
+
+    facts: Facts
+    groups: list[str]
+    states: list[Tally]
+    """Of the collection's members, those of groups behind their own."""
 
 
 def read(tallies: Any) -> Iterator[Row]:
@@ -152,7 +194,5 @@ def read(tallies: Any) -> Iterator[Row]:
         vectors = [Column.read(batch, name, 0) for name in ("sums", "counts")]
         texts = [batch.column(name).to_pylist() for name in ("group", "fingerprint", "partition")]
         for place, (group, fingerprint, partition) in enumerate(zip(*texts, strict=True)):
-            if group is not None:
-                raise ValueError(f"a tally is of group {group!r}: merge takes those of all rows")
-            sums, counts = (each.numbers()[each.starts[place] :][: each.lengths[place]] for each in vectors)
-            yield Row(sums, counts, fingerprint, partition)
+            parts = [each.numbers()[each.starts[place] :][: each.lengths[place]] for each in vectors]
+            yield Row(group, Tally(*parts), fingerprint, partition)

@@ -35,6 +35,7 @@ def tally(
     gains: str | None = None,
     exclude: str | None = None,
     weights: str | None = None,
+    groups: str | None = None,
     item_ids: Any = None,
     partition: str | int | None = None,
     complete: bool = False,
@@ -61,6 +62,8 @@ def tally(
         gains: name of a column of gains, lists as long as those of `target`.
         exclude: name of a column of items that leave the lists, those behind them move up.
         weights: name of a column of what each row counts.
+        groups: name of a column of groups of rows, text or whole numbers. Each has values of its own under keys like
+            `NDCG@10/cold`, and a row of its own in the tally; null = in the value over all rows only.
         item_ids: a `Vocabulary` (or what makes one) in which ids are looked up: text needs it. None = the catalogue's,
             where `catalogue=` has one; else ids are row numbers. A listed item that it does not have takes its place as
             a miss (`num_unknown`).
@@ -71,7 +74,8 @@ def tally(
         options: keyword options for metrics given by name.
 
     Returns:
-        A Table of `SCHEMA` with one row; of an iterator, an iterator of one RecordBatch. No rows: a tally of zeros.
+        A Table of `SCHEMA` with a row, and one for each group; of an iterator, an iterator of one RecordBatch. Where
+        there is no row of data, a tally of zeros.
 
     Raises:
         TypeError: for data that is no Arrow, columns that hold something else.
@@ -86,8 +90,8 @@ def tally(
         >>> {key: value.item() for key, value in arrow.merge(tallies, "HR", k=[1, 3]).items()}
         {'HR@1': 0.5, 'HR@3': 1.0}
     """
-    own = ["lists", "target", "ranks", "gains", "exclude", "weights", "item_ids", "partition", "complete", "duplicates"]
-    check_options("arrow.tally", options, ["k", *own, *OPTIONS])
+    own = ["k", *Roles._fields, "item_ids", "partition", "complete", "duplicates"]
+    check_options("arrow.tally", options, [*own, *OPTIONS])
     check_choice("duplicates", duplicates, ("error", "first"))
     if gains is not None and target is None:
         raise ValueError(f"gains={gains!r} lie beside relevant items: target= names their column")
@@ -95,9 +99,9 @@ def tally(
         beside = {"gains": gains, "exclude": exclude, "item_ids": item_ids}
         if given := [f"{name}=" for name, value in beside.items() if value is not None]:
             raise ValueError(f"{', '.join(given)} belong to lists, and ranks={ranks!r} takes their place")
-        roles = Roles(None, None, ranks, None, None, weights)
+        roles = Roles(None, None, ranks, None, None, weights, groups)
     else:
-        roles = Roles(lists, target, None, gains, exclude, weights)
+        roles = Roles(lists, target, None, gains, exclude, weights, groups)
     collection = _collection(metrics, k, options)
     if partition is not None and not isinstance(partition, (str, int)):
         raise TypeError(f"partition must be a name or a number, got {describe(partition)}")
@@ -139,15 +143,17 @@ def merge(
     """
     check_options("arrow.merge", options, ["k", *OPTIONS])
     collection = _collection(metrics, k, options)
-    layout = Layout(collection)
-    facts = layout.hold(read(tallies))
+    facts, groups, states = Layout(collection).add_up(read(tallies))
     if facts.num_judged and not facts.num_deep:
         raise ValueError(
             f"{collection.members[-1].label} looks at {collection.needs.depth} places, but none of {facts.num_judged} "
             "lists holds as many items: recommend more, or if the lists are all that is recommended, complete=True"
         )
+    found = _collection(metrics, k, options, groups) if groups else collection
+    for metric, state in zip(found.members, states, strict=True):
+        metric.hold(state)
     return Evaluation(
-        collection,
+        found,
         "eager",
         num_unserved=facts.num_unserved,
         num_unknown=facts.num_unknown,
@@ -158,9 +164,11 @@ def merge(
 # ------------------------------------------------------------------------------------------------------ what is given
 
 
-def _collection(metrics: Any, k: Any, options: MetricOptions) -> RecMetricCollection:
+def _collection(metrics: Any, k: Any, options: MetricOptions, groups: list[str] | None = None) -> RecMetricCollection:
     """Return an empty collection of metrics that can be added up."""
-    collection = RecMetricCollection.fresh(metrics, k, options).to("cpu")
+    if isinstance(metrics, RecMetricCollection) and metrics.groups:
+        raise ValueError("groups= names a column, which says what groups there are: make the collection without groups")
+    collection = RecMetricCollection.fresh(metrics, k, options, groups=groups).to("cpu")
     if collection.keep_rows:
         raise ValueError("a tally holds sums alone, no rows: make the collection without keep_rows=True")
     for metric in collection.members:
@@ -211,4 +219,4 @@ def _at_the_end(counting: Counting, batches: Iterable[Any], partition: str | Non
     """Read a stream, then hand out its tally."""
     for batch in batches:
         counting.add(batch)
-    yield Layout(counting.collection).written(counting.facts, counting.how, partition)
+    yield counting.written(partition)
