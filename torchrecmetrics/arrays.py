@@ -74,13 +74,13 @@ def tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tens
             yield here, matrix[here]
 
 
-def ascending(ids: Tensor) -> Tensor:
-    """Sort each row of whole numbers, [B, n]."""
-    if ids.device.type == "cpu" and not is_traced():
+def ascending(values: Tensor) -> Tensor:
+    """Sort each row, [B, n]."""
+    if values.device.type == "cpu" and not is_traced():
         import numpy as np
 
-        return torch.from_numpy(np.sort(ids.numpy(), axis=1))  # five times as fast where rows are short
-    return ids.sort(dim=1).values
+        return torch.from_numpy(np.sort(values.numpy(), axis=1))  # five times as fast where rows are short
+    return values.sort(dim=1).values
 
 
 def search(ascending: Tensor, values: Tensor, right: bool = False) -> Tensor:

@@ -154,7 +154,7 @@ def _first_hits(places: Tensor, hit: Tensor, width: int) -> Tensor:
     ranks = keep(places.to(float_dtype(places.device)), hit, torch.inf)
     if width == 1:
         return ranks.amin(1, keepdim=True)
-    ranks = ranks.sort(dim=1).values[:, :width]
+    ranks = ascending(ranks)[:, :width]
     missing = width - ranks.shape[1]
     return torch.nn.functional.pad(ranks, (0, missing), value=torch.inf) if missing else ranks.contiguous()
 

@@ -1,0 +1,149 @@
+"""Time and memory of tallies over parquet files: one process with a streamed reader, and Ray with two workers.
+
+python -m benchmarks.engines                        1,000,000 lists of 20 in 8 files, 18 metrics at 3 cut-offs
+python -m benchmarks.engines --rows 10000000        as many as the disk holds: some 170 MB a million, removed afterwards
+python -m benchmarks.engines --row-group 1000000    how many rows a row group holds
+python -m benchmarks.engines --only stream          without Ray
+
+Every run is a process of its own. Seconds of CPU are what a run is compared by where others use the machine, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.problem import CUTOFFS, NAMES
+
+WIDE, FILES, CATALOGUE = 20, 8, 100_000
+
+
+def written(folder: Path, rows: int, row_group: int) -> int:
+    """Write lists of twenty items, and of one to five relevant ones; return the bytes."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    for number in range(FILES):
+        with pq.ParquetWriter(folder / f"{number}.parquet", _schema(pa)) as file:
+            left = rows // FILES
+            while left:
+                some = min(left, row_group)
+                # steps of 1 to 4,999 from a random item: all twenty differ
+                lists = (rng.integers(1, 5_000, (some, WIDE)).cumsum(1) + rng.integers(0, CATALOGUE, (some, 1))) % (
+                    CATALOGUE
+                )
+                lengths = rng.integers(1, 6, some)
+                offsets = np.concatenate([[0], lengths.cumsum()])
+                row = np.repeat(np.arange(some), lengths)
+                place = np.arange(len(row)) - offsets[row] + rng.integers(0, 15, some)[row]
+                target = np.where(rng.random(len(row)) < 0.3, lists[row, place], CATALOGUE + place)
+                columns = [
+                    pa.ListArray.from_arrays(np.arange(some + 1, dtype=np.int32) * WIDE, lists.ravel()),
+                    pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), target),
+                ]
+                file.write_table(pa.Table.from_arrays(columns, schema=_schema(pa)), row_group_size=some)
+                left -= some
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _schema(pa: Any) -> Any:
+    return pa.schema([("item_ids", pa.list_(pa.int64())), ("target", pa.list_(pa.int64()))])
+
+
+def _peak() -> int:
+    """Most memory that this process has held, in MB; `getrusage` would count what the one held that started it."""
+    text = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(re.search(r"VmHWM:\s*(\d+)", text)[1]) // 1024  # type: ignore[index]
+
+
+def stream(folder: Path) -> dict[str, Any]:
+    """Read file after file in this process, on one thread."""
+    import pyarrow.parquet as pq
+    import torch
+
+    from torchrecmetrics import arrow
+
+    torch.set_num_threads(1)
+    imports = _peak()
+    begin, cpu = time.perf_counter(), time.process_time()
+    tallies: list[Any] = []
+    for path in sorted(folder.iterdir()):
+        batches = pq.ParquetFile(path, pre_buffer=False).iter_batches(use_threads=False)
+        tallies += arrow.tally(batches, NAMES, CUTOFFS)
+    found = arrow.merge(tallies, NAMES, CUTOFFS)
+    spent = {"wall": time.perf_counter() - begin, "cpu": time.process_time() - cpu}
+    return {**spent, "imports_mb": imports, "peak_mb": _peak(), "values": {key: found[key].item() for key in found}}
+
+
+def ray(folder: Path) -> dict[str, Any]:
+    """Two workers of Ray Data, which have been started and have imported all they need."""
+    import pyarrow as pa
+    import ray as engine
+
+    from torchrecmetrics import arrow
+
+    started = time.perf_counter()
+    engine.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    engine.data.DataContext.get_current().enable_progress_bars = False
+    one = partial(arrow.tally, metrics=NAMES, k=CUTOFFS)
+
+    def tallied(paths: list[str], blocks: int) -> Any:
+        data = engine.data.read_parquet(paths, override_num_blocks=blocks)
+        made = data.map_batches(one, batch_format="pyarrow", batch_size=None)
+        return arrow.merge(pa.concat_tables(engine.get(made.to_arrow_refs())), NAMES, CUTOFFS)
+
+    paths = [str(path) for path in sorted(folder.iterdir())]
+    tallied(paths[:2], 4)
+    begin = time.perf_counter()
+    found = tallied(paths, 4 * FILES)
+    wall = time.perf_counter() - begin
+    engine.shutdown()
+    return {"wall": wall, "start": begin - started, "values": {key: found[key].item() for key in found}}
+
+
+RUNS = {"stream": stream, "ray": ray}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write the files, run, print, and remove the files."""
+    parser = argparse.ArgumentParser(
+        "benchmarks.engines", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--row-group", type=int, default=65_536)
+    parser.add_argument("--only", nargs="+", choices=RUNS, default=list(RUNS))
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.child:
+        print(json.dumps(RUNS[chosen.child[0]](Path(chosen.child[1]))))
+        return
+    rows = chosen.rows // FILES * FILES
+    with tempfile.TemporaryDirectory() as folder:
+        size = written(Path(folder), rows, chosen.row_group)
+        print(f"{rows} lists of {WIDE}, {size / 2**20:.0f} MB of parquet, {len(NAMES) * len(CUTOFFS)} metrics")
+        values: dict[str, float] | None = None
+        for name in chosen.only:
+            command = [sys.executable, "-m", "benchmarks.engines", "--child", name, folder]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=os.environ)
+            found = json.loads(done.stdout.splitlines()[-1])
+            held = found.pop("values")
+            values = held if values is None else values
+            apart = max(abs(held[key] - values[key]) for key in values)
+            told = ", ".join(f"{key} {value:.4g}" for key, value in found.items())
+            each = f", {found['cpu'] / rows * 1e6:.2f} us of CPU a row" if "cpu" in found else ""
+            print(f"{name}: {told}{each}, values within {apart:.1g} of the first")
+
+
+if __name__ == "__main__":
+    main()
