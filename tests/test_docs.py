@@ -34,6 +34,7 @@ def test_docstrings():
         "beyond.lists",
         "beyond.metrics",
         "beyond.parity",
+        "arrow.tallies",
         "data.groups",
         "collection",
         "data.audit",
@@ -60,6 +61,10 @@ def test_docstrings():
 
 
 EXAMPLES = {  # arguments for a short run, and what must be printed
+    "ray_parquet.py": (
+        [],
+        ["one process, 80,000 rows", "the same numbers" if importlib.util.find_spec("ray") else "Ray is not installed"],
+    ),
     "sasrec_lightning.py": (
         ["--epochs", "1"],
         ["generated data: 2,000 users", "epoch   1  loss", "popularity", "NDCG@10"],
