@@ -463,7 +463,14 @@ def test_compare(folder, capsys):
     ]
     assert main(["compare", "x=a.parquet", "y=a.parquet", "y=b.parquet", "--baseline", "x", "--markdown"]) == 0
     assert capsys.readouterr().out.startswith("| label")
+    users = rows[0].ids if isinstance(rows[0].ids, list) else rows[0].ids.tolist()
+    Path("groups.csv").write_text("user,group,region\n" + "".join(f"{u},{i % 2},\n" for i, u in enumerate(users)))
+    assert main(["compare", "a.parquet", "b.parquet", "--groups", "groups.csv"]) == 0
+    groups = trm.Groups.from_column([i % 2 for i in range(len(users))], user_ids=users)
+    assert capsys.readouterr().out == f"{trm.compare({'a': rows[0], 'b': rows[1]}, groups=groups)}\n"
     for words, message in (
+        (["a.parquet", "b.parquet", "--groups", "groups.csv", "--group", "area"], "--user and --group say which"),
+        (["a.parquet", "b.parquet", "--groups", "groups.csv", "--group", "region"], "groups holds no name"),
         (["a.parquet", "a=b.parquet"], "all rows are runs of 'a'"),
         (["a.parquet"], "two"),
         (["a.parquet", "there/a.parquet"], "there is no file there/a.parquet"),

@@ -308,7 +308,7 @@ def test_weights_of_metrics_themselves():
     assert found.difference == pytest.approx(unlike["gcn"].mean()["m@1"] - unlike["pop"].mean()["m@1"])
     alike = trm.compare(weighing(weights[0], weights[0]), test="t", margin=0.1)["m@1"]
     plain = trm.compare({n: trm.Rows(r.values, ids, weights[0]) for n, r in runs.items()}, test="t", margin=0.1)["m@1"]
-    assert alike[3:-3] == pytest.approx(plain[3:-3])
+    assert alike[4:-3] == pytest.approx(plain[4:-3])
     assert alike.noninferior_p == pytest.approx(plain.noninferior_p)
 
 
@@ -355,7 +355,7 @@ def test_pieces_change_nothing(monkeypatch):
     monkeypatch.setattr(room, "chunked", lambda n, ends: whole(n, ends, 13))
     for each, before in zip((runs, clustered), expected, strict=True):
         for one, other in zip(trm.compare(each, resamples=300, margin=0.1).results, before.results, strict=True):
-            assert one[3:-2] == pytest.approx(other[3:-2])
+            assert one[4:-2] == pytest.approx(other[4:-2])
 
 
 # families
@@ -366,8 +366,8 @@ def enumerated(columns):
     n, m = columns.shape
     signs = np.array(list(itertools.product((1, -1), repeat=n)))
 
-    def t_of(u):
-        return abs(u.mean(0)) / (u.std(0, ddof=1) / n**0.5)
+    def t_of(u):  # nan = no row of the column's group
+        return abs(np.nanmean(u, 0)) / (np.nanstd(u, 0, ddof=1) / (~np.isnan(u)).sum(0) ** 0.5)
 
     flips = np.array([t_of(s[:, None] * columns) for s in signs])
     at = t_of(columns)
@@ -503,6 +503,192 @@ def test_detectable_difference_is_detected():
         found += r.adjusted_p <= 0.05
     assert sum(sizes) / len(sizes) == pytest.approx(0.2648, rel=0.03)
     assert found / 400 == pytest.approx(0.8, abs=0.06)
+
+
+# groups of rows
+
+
+def taken(rows, chosen):
+    """Some of the rows."""
+    part = lambda column: None if column is None else column[chosen]  # noqa: E731
+    values, own = ({n: part(v) for n, v in each.items()} for each in (rows.values, rows.own_weights))
+    return trm.Rows(values, part(rows.ids), part(rows.weights), part(rows.clusters), own)
+
+
+@pytest.mark.parametrize(
+    "kind", ["rows", "weights", "own weights", "clusters", "clusters that groups divide", "seeds", "undefined"]
+)
+@pytest.mark.parametrize("options", [{}, {"test": "t"}, {"alternative": "greater", "margin": 0.1, "level": 0.8}])
+def test_a_group_is_its_rows(kind, options):
+    """Without a correction: what a comparison of these rows alone finds, with the same signs, and of all rows."""
+    generator = torch.Generator().manual_seed(5)
+    random = lambda: torch.rand(90, generator=generator).double()  # noqa: E731
+    ids = torch.randperm(90, generator=generator)
+    codes = torch.randint(-1, 3, (90,), generator=generator)
+    clusters = {"clusters": codes * 12 + ids % 12, "clusters that groups divide": ids % 20}.get(kind)
+    weights = random() if kind == "weights" else None
+
+    def run(shift):
+        values = {"m": random() + shift, "n": random()}
+        values["m"][ids % 9 == int(10 * shift)] = NAN if kind == "undefined" else 0.5
+        return trm.Rows(values, ids, weights, clusters, {"n": random()} if kind == "own weights" else {})
+
+    several = 3 if kind == "seeds" else 1
+    runs = {name: [run(shift) for _ in range(several)] for name, shift in (("a", 0.0), ("b", 0.1), ("c", 0.2))}
+    by_id = torch.empty(90, dtype=torch.int64).scatter(0, ids, codes)
+    options = {"correction": "none", "resamples": 200, **options}
+    found = trm.compare(runs, groups=trm.Groups(by_id, ["x", "y", "z"]), **options)
+    expected = {None: trm.compare(runs, **options)}
+    for code, name in enumerate("xyz"):
+        expected[name] = trm.compare(
+            {n: [taken(r, codes == code) for r in each] for n, each in runs.items()}, **options
+        )
+    assert len(found) == 3 * 2 * 4
+    for r in found.results:
+        alone = expected[r.group][r.label, r.run, r.against]
+        assert r[:3] == alone[:3]
+        numbers = ([NAN if x is None else x for x in each[4:]] for each in (r, alone))
+        assert next(numbers) == pytest.approx(next(numbers), rel=1e-9, nan_ok=True), r.key
+    assert found.groups == {name: int((codes == code).sum()) for code, name in enumerate("xyz")}
+    assert found.num_in_none == int((codes < 0).sum())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_max_t_of_groups_is_enumerated(seed):
+    """All 2^10 flips: all rows, those of three groups and those of none have the same signs in one family."""
+    runs = models(10, labels=2, shift=0.2 * seed, seed=seed, alike=0.5)
+    codes = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, -1])
+    found = trm.compare(runs, groups=trm.Groups(codes, ["x", "y", "z"]))
+    assert found.exact
+    columns = []
+    for r in found.results:
+        used = torch.ones(10) > 0 if r.group is None else codes == "xyz".index(r.group)
+        columns.append(np.where(used.numpy(), differences(runs, r.label), NAN))
+    raw, adjusted = enumerated(np.stack(columns, 1))
+    assert [r.p for r in found.results] == pytest.approx(raw.tolist())
+    assert [r.adjusted_p for r in found.results] == pytest.approx(adjusted.tolist())
+
+
+def test_groups_are_corrected_together():
+    """Holm's p of the least: times labels and groups, of those that can be tested."""
+    runs = models(60, labels=2, shift=0.1)
+    groups = trm.Groups(torch.tensor([0] * 30 + [1] * 29 + [2]), ["x", "y", "one", "nobody"])
+    found = trm.compare(runs, groups=groups, test="t")
+    least = min(found.results, key=lambda r: r.p if r.p == r.p else 2)
+    assert least.adjusted_p == pytest.approx(6 * least.p)
+    assert "Corrected for 6 comparisons" in str(found)
+    one, nobody = found["m@1/one"], found["m@1/nobody"]
+    assert (one.num_rows, one.num_left_out, nobody.num_rows) == (1, 0, 0)
+    assert one.difference == pytest.approx(differences(runs)[59])
+    for r in (one, nobody):
+        assert all(math.isnan(x) for x in (r.p, r.adjusted_p, r.low, r.adjusted_high, r.effect_size, r.detectable))
+    assert "Not tested, with fewer than two rows: m@1/one, m@1/nobody, m@2/one, m@2/nobody." in str(found)
+    clustered = {n: trm.Rows(r.values, r.ids, clusters=torch.arange(60) // 2) for n, r in runs.items()}
+    found = trm.compare(clustered, groups=groups)
+    assert [found[f"m@1{group}"].num_units for group in ("", "/x", "/y", "/one", "/nobody")] == [30, 15, 15, 1, 0]
+    assert "with fewer than two whole clusters: m@1/one" in str(found)
+
+
+def test_forms_of_groups():
+    """A column in all forms, keys of text, a row each in the picture; the order is the labels'."""
+    runs = {**models(60, labels=2), "third": models(60, labels=2, seed=1)["gcn"]}
+    found = trm.compare(runs, baseline="pop", groups=trm.Groups(torch.arange(60) % 3 - 1, ["cold", "warm"]))
+    assert [r.key for r in found.results[:6]] == ["m@1", "m@1/cold", "m@1/warm", "m@2", "m@2/cold", "m@2/warm"]
+    assert [r.run for r in found.results] == ["gcn"] * 6 + ["third"] * 6
+    assert found["m@1/cold", "third", "pop"] is found.results[7]
+    with pytest.raises(KeyError, match=r"no label 'm@1/cald'; did you mean 'm@1/cold'"):
+        found["m@1/cald"]
+    assert found.to_dict()["group"] == [None, "cold", "warm"] * 4
+    assert '"group": "cold"' in found.to_json()
+    assert found.to_markdown().startswith("| label | run   | against | group |")
+    text = str(found)
+    assert "m@1/cold  gcn - pop" in text
+    assert "Over all rows, and those of 2 groups each; 20 rows are in none." in text
+    pd = pytest.importorskip("pandas")
+    column = pd.DataFrame(found.to_pandas())["group"]
+    assert column.where(column.notna(), "all").tolist() == ["all", "cold", "warm"] * 4
+    pytest.importorskip("matplotlib").use("agg")
+    _, axes = found.plot()
+    labels = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert labels == ["m@1", "m@1/cold", "m@1/warm", "m@2", "m@2/cold", "m@2/warm"]
+
+
+def test_groups_of_ids():
+    """Users are matched by id; those that groups do not know are in none."""
+    rows = models(4)
+    users = [8, 5, 7, 1]
+    groups = trm.Groups(torch.tensor([1, 1, 0, 0]), ["x", "y"], user_ids=[7, 5, 9, 8])
+    for kind, convert in ((torch.tensor, int), (list, str)):
+        ids = kind([convert(user) for user in users])
+        named = trm.Groups(groups.codes, groups.names, user_ids=[convert(user) for user in (7, 5, 9, 8)])
+        assert named.of_rows(ids).tolist() == [0, 1, 1, -1]
+        found = trm.compare({name: make(each.values, ids) for name, each in rows.items()}, groups=named)
+        assert found.groups == {"x": 1, "y": 2}
+        assert found.num_in_none == 1
+        assert found["m@1/y"].difference == pytest.approx(differences(rows)[1:3].mean())
+    days = [np.datetime64("2020-01-01"), np.datetime64("2020-01-02")]
+    by_day = trm.Groups(torch.tensor([0, 1]), ["x", "y"], user_ids=np.array(days))
+    assert by_day.of_rows([str(by_day.user_ids[1]), "?"]).tolist() == [1, -1]  # as evaluations write them
+
+
+def test_rows_of_an_evaluation_have_groups():
+    """Differences of groups are those of their values; by id, and by row number."""
+    generator = torch.Generator().manual_seed(0)
+    for ids in (None, [f"user {i}" for i in range(40)]):
+        users, items = (torch.randint(0, n, (200,), generator=generator) for n in (40, 30))
+        target = trm.Interactions.from_columns(users=users, items=items, num_users=40, num_items=30).with_ids(ids)
+        groups = trm.Groups(torch.arange(40) % 3 - 1, ["cold", "warm"], user_ids=ids)
+        a, b = (
+            trm.evaluate(
+                "NDCG@10",
+                torch.randn(40, 4, generator=generator),
+                torch.randn(30, 4, generator=generator),
+                target=target,
+                groups=groups,
+                keep_rows=True,
+            )
+            for _ in range(2)
+        )
+        found = trm.compare({"a": a.rows, "b": b.rows}, groups=groups, resamples=100)
+        for key in ("NDCG@10", "NDCG@10/cold", "NDCG@10/warm"):
+            assert found[key].difference == pytest.approx((b[key] - a[key]).item())
+
+
+@pytest.mark.parametrize(
+    ("groups", "ids", "error", "says"),
+    [
+        (["x"], None, TypeError, r"groups must be Groups, got list: trm.group_users\(train\)"),
+        (
+            trm.Groups(torch.tensor([0, 0]), ["x"]),
+            None,
+            ValueError,
+            r"have 2 users and no user_ids, rows have the id 2",
+        ),
+        (trm.Groups(torch.tensor([0] * 3), ["x"]), ["a", "b", "c"], ValueError, "no user_ids, rows have the id 'a'"),
+        (
+            trm.Groups(torch.tensor([0]), ["x"], user_ids=["0"]),
+            None,
+            TypeError,
+            r"ids of rows are whole numbers \(0\), user_ids of groups are text",
+        ),
+        (
+            trm.Groups(torch.tensor([0]), ["x"], user_ids=[9]),
+            None,
+            ValueError,
+            "none of 3 rows is of a user that groups know, such as 0",
+        ),
+    ],
+)
+def test_groups_that_are_refused(groups, ids, error, says):
+    rows = make({"m": [1.0, 0.5, 0.2]}, ids)
+    with pytest.raises(error, match=says):
+        trm.compare({"a": rows, "b": rows}, groups=groups)
+
+
+def test_a_label_that_a_group_would_have():
+    rows = make({"m": [1.0, 0.5], "m/x": [1.0, 0.5]})
+    with pytest.raises(ValueError, match=r"m/x is a label of the runs, and would be that of a group"):
+        trm.compare({"a": rows, "b": rows}, groups=trm.Groups(torch.tensor([0, 0]), ["x"]))
 
 
 # non-inferiority, several runs

@@ -18,8 +18,12 @@ from torchrecmetrics.analysis.comparison import compare
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import audit
+from torchrecmetrics.data.files import names_of, read_file
+from torchrecmetrics.data.frames import Roles, check_names, decoded
+from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.log import Log, LogSplit
 from torchrecmetrics.data.saving import write_text
+from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.catalogue import Evaluation
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.items import Catalogue
@@ -208,6 +212,11 @@ def _parser() -> argparse.ArgumentParser:
     two.add_argument("--margin", type=float, metavar="VALUE", help="test also whether a run is worse by less than this")
     two.add_argument("--level", type=float, default=0.95, metavar="SHARE", help="of the intervals (default: 0.95)")
     two.add_argument("--resamples", type=int, default=10_000, metavar="N", help="sign flips (default: 10000)")
+    two.add_argument(
+        "--groups", type=Path, metavar="FILE", help="a row a user and their group, for each of which to compare"
+    )
+    two.add_argument("--user", default="user", metavar="COLUMN", help="column of users in groups (default: user)")
+    two.add_argument("--group", default="group", metavar="COLUMN", help="column of their groups (default: group)")
     two.add_argument("--json", type=Path, metavar="FILE", help="write the results there, whole or not at all")
     two.add_argument("--markdown", action="store_true", help="print a table in Markdown")
     two.set_defaults(run=_compare)
@@ -349,6 +358,9 @@ def _compare(given: argparse.Namespace) -> int:
         runs.setdefault(name if named else file.stem, []).append(rows)
     if (several := [name for name, seeds in runs.items() if len(seeds) > 1]) and len(runs) == 1:
         raise ValueError(f"all rows are runs of {several[0]!r}: name two, such as a={given.runs[0]} b={given.runs[1]}")
+    groups = None
+    if given.groups is not None:
+        groups = _groups_of(given.groups, given.user, given.group, isinstance(next(iter(runs.values()))[0].ids, list))
     found = compare(
         runs,
         baseline=given.baseline,
@@ -357,11 +369,20 @@ def _compare(given: argparse.Namespace) -> int:
         resamples=given.resamples,
         level=given.level,
         margin=given.margin,
+        groups=groups,
     )
     if given.json is not None:
         write_text(given.json, found.to_json() + "\n")
     print(found.to_markdown() if given.markdown else found)
     return FINE
+
+
+def _groups_of(path: Path, user: str, group: str, as_text: bool) -> Groups:
+    """Read groups of users from a file, whose ids are text if those of rows are."""
+    check_names([user, group], names_of(path), str(path), "--user and --group say which is which")
+    table = read_file(path, Roles(user, group))
+    users = Vocabulary.named(table.name(user), table.columns[user])
+    return Groups.from_column(decoded(table.columns[group]), user_ids=users.as_text() if as_text else users)
 
 
 def _audit(given: argparse.Namespace) -> int:

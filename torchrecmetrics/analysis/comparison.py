@@ -23,11 +23,12 @@ from torchrecmetrics.analysis.families import (
 )
 from torchrecmetrics.analysis.intervals import check_level
 from torchrecmetrics.analysis.pairing import Paired, Runs, Totals
-from torchrecmetrics.analysis.resampling import all_flips, flipped_sums, one_thread
+from torchrecmetrics.analysis.resampling import one_thread
 from torchrecmetrics.analysis.rows import check_seed
 from torchrecmetrics.analysis.student import quantile
 from torchrecmetrics.checks import check_choice, check_k, nearest
 from torchrecmetrics.data.frames import frame_of
+from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.plots import Difference, Drawn, draw_forest
 from torchrecmetrics.tables import filled, latex, markdown, records, texts
 
@@ -35,16 +36,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _POWER = 0.8
-_LEFT = ("label", "run", "against")
-_GAPS = dict.fromkeys(("noninferior_p", "seeds_low", "seeds_high"), "floats")
+_LEFT = ("label", "run", "against", "group")
+_GAPS = {"group": "text", **dict.fromkeys(("noninferior_p", "seeds_low", "seeds_high"), "floats")}
 
 
 class PairResult(NamedTuple):
-    """What was found for one label of one pair of runs."""
+    """What was found for one label of one pair of runs, over all rows or those of a group."""
 
     label: str
     run: str
     against: str
+    group: str | None
+    """None = all rows, those that are in no group too."""
     difference: float
     """Mean of `run` less that of `against`, over the rows that both have."""
     low: float
@@ -55,7 +58,7 @@ class PairResult(NamedTuple):
     """Interval that excludes 0 exactly where the adjusted p <= 1 - level."""
     adjusted_high: float
     adjusted_p: float
-    """Corrected for all labels and pairs that were compared."""
+    """Corrected for all labels, pairs and groups that were compared."""
     effect_size: float
     """d_z: mean of the paired differences in units of their standard deviation."""
     wins: int
@@ -67,7 +70,7 @@ class PairResult(NamedTuple):
     num_left_out: int
     """Rows that are undefined for this label in one of the two, or weigh nothing."""
     num_units: int
-    """What was flipped: clusters, or rows."""
+    """What was flipped: clusters, or rows. With fewer than two nothing is tested: p and intervals are nan."""
     detectable: float
     """True difference that such a comparison finds with probability 0.8, after its correction."""
     noninferior_p: float | None
@@ -76,17 +79,22 @@ class PairResult(NamedTuple):
     """Interval that includes the spread between runs of one name; None = fewer than three runs a side."""
     seeds_high: float | None
 
+    @property
+    def key(self) -> str:
+        """The label, or `label/group`."""
+        return self.label if self.group is None else f"{self.label}/{self.group}"
+
 
 @dataclass(frozen=True)
 class Comparison:
     """What `compare` found: `str()` is a table of it, and a sentence on what was tested.
 
     `comparison["NDCG@10"]` is the `PairResult` of a label where there is one pair, and
-    `comparison["NDCG@10", "gcn", "pop"]` that of gcn less pop.
+    `comparison["NDCG@10", "gcn", "pop"]` that of gcn less pop; `comparison["NDCG@10/cold"]` is that of a group.
     """
 
     results: tuple[PairResult, ...]
-    """A result for each pair and label."""
+    """A result for each pair and label, and behind it those of the groups."""
     runs: dict[str, int]
     """How many runs each name has."""
     test: Literal["randomization", "t"]
@@ -100,21 +108,30 @@ class Comparison:
     margin: float | None
     seed: int
     clustered: bool
+    groups: dict[str, int]
+    """How many rows each group has; empty = there are none."""
+    num_in_none: int
+    """Rows that are in no group."""
 
     def __len__(self) -> int:
         return len(self.results)
 
     def __getitem__(self, key: str | tuple[str, str, str]) -> PairResult:
         label, *pair = (key,) if isinstance(key, str) else key
-        found = [result for result in self.results if result.label == label]
+        found = [result for result in self.results if result.key == label]
         if not found:
-            raise KeyError(f"no label {label!r}{nearest(label, [*dict.fromkeys(r.label for r in self.results)])}")
+            raise KeyError(f"no label {label!r}{nearest(label, [*dict.fromkeys(r.key for r in self.results)])}")
         if pair:
             found = [result for result in found if [result.run, result.against] == pair]
         if len(found) != 1:
-            pairs = ", ".join(f"[{label!r}, {r.run!r}, {r.against!r}]" for r in self.results if r.label == label)
+            pairs = ", ".join(f"[{label!r}, {r.run!r}, {r.against!r}]" for r in self.results if r.key == label)
             raise KeyError(f"which pair, and which less which? There are {pairs}")
         return found[0]
+
+    @property
+    def _tested(self) -> int:
+        """How many comparisons there are: what the correction is for."""
+        return sum(not math.isnan(r.p) for r in self.results)
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the results' fields as columns, {name: a value per result}.
@@ -170,13 +187,13 @@ class Comparison:
         Raises:
             ImportError: without matplotlib.
         """
-        corrected = self.correction != "none" and len(self.results) > 1
+        corrected = self.correction != "none" and self._tested > 1
         title = f"{100 * self.level:g} % intervals"
         if corrected:
-            title += f", thin: corrected for {len(self.results)} comparisons"
+            title += f", thin: corrected for {self._tested} comparisons"
         found = [
             Difference(
-                r.label, f"{r.run} - {r.against}", r.difference, (r.low, r.high), (r.adjusted_low, r.adjusted_high)
+                r.key, f"{r.run} - {r.against}", r.difference, (r.low, r.high), (r.adjusted_low, r.adjusted_high)
             )
             for r in self.results
         ]
@@ -197,7 +214,7 @@ class Comparison:
 
     def _cells(self) -> list[list[str]]:
         """Return the cells of `str`, header first."""
-        adjusted = self.correction != "none" and len(self.results) > 1
+        adjusted = self.correction != "none" and self._tested > 1
         widths = [r.adjusted_high - r.adjusted_low for r in self.results]
         least = min((w for w in widths if 0 < w < math.inf), default=1.0)
         digits = min(12, max(4, 1 - math.floor(math.log10(least))))
@@ -208,7 +225,7 @@ class Comparison:
         seeds = any(r.seeds_low is not None for r in self.results)
         lines[0] += ["interval over seeds"] * seeds
         for r in self.results:
-            line = [r.label, f"{r.run} - {r.against}", f"{r.difference:+.{digits}f}"]
+            line = [r.key, f"{r.run} - {r.against}", f"{r.difference:+.{digits}f}"]
             line += [f"[{r.adjusted_low:+.{digits}f}, {r.adjusted_high:+.{digits}f}]", _p(r.p)]
             line += [_p(r.adjusted_p)] * adjusted
             line += [f"{r.effect_size:+.2f}", f"{r.wins}/{r.ties}/{r.losses}", str(r.num_rows)]
@@ -230,21 +247,26 @@ class Comparison:
             how = f"all {self.resamples} other signs" if self.exact else f"{self.resamples} draws, seed {self.seed}"
             said = [f"Paired randomisation test: signs of {rows} {units} flipped ({how}), {self._sides()}."]
         alpha = f"{1 - self.level:.4g}"
-        if len(self.results) == 1:
+        if self._tested <= 1:
             said.append(f"The interval excludes 0 exactly where p <= {alpha}.")
         elif self.correction == "none":
-            said.append(
-                f"Not corrected for {len(self.results)} comparisons; an interval excludes 0 where p <= {alpha}."
-            )
+            said.append(f"Not corrected for {self._tested} comparisons; an interval excludes 0 where p <= {alpha}.")
         else:
             by = {
                 "max-t": "step-down max-T; exact for each, asymptotic for all together",
                 "holm": "Holm's method",
             }[self.correction]
             said.append(
-                f"Corrected for {len(self.results)} comparisons ({by}); an interval excludes 0 where its adjusted p <= "
+                f"Corrected for {self._tested} comparisons ({by}); an interval excludes 0 where its adjusted p <= "
                 f"{alpha}."
             )
+        if self.groups:
+            none = f"; {self.num_in_none} rows are in none" if self.num_in_none else ""
+            said.append(f"Over all rows, and those of {len(self.groups)} groups each{none}.")
+        if untested := [r.key for r in self.results if math.isnan(r.p)]:
+            names = [*dict.fromkeys(untested)]
+            more = f", {len(names) - 10} more" if len(names) > 10 else ""
+            said.append(f"Not tested, with fewer than two {units}: {', '.join(names[:10])}{more}.")
         if self.margin is not None:
             said.append(f"Non-inferior: worse by less than {self.margin:g}, where higher values are better.")
         if several := [f"{name} is the mean of {number}" for name, number in self.runs.items() if number > 1]:
@@ -271,6 +293,7 @@ def compare(
     alternative: Alternative = "two-sided",
     margin: float | None = None,
     seed: int = 0,
+    groups: Groups | None = None,
 ) -> Comparison:
     """Compare runs over the same rows: tell differences that are real from chance.
 
@@ -297,6 +320,9 @@ def compare(
         margin: > 0, in the metrics' unit: test also whether a run is worse by less than this (non-inferior), where
             higher values are better. One-sided, with the same correction.
         seed: of the hash of ids, from which signs are made: the same in any order of rows.
+        groups: compare the runs over the rows of each group as well: `group_users(train)`, or `Groups` of any column.
+            Rows are matched by their ids with `user_ids`, or are row numbers of users; where rows are no users but
+            sessions, `user_ids` are those of sessions. All rows and the groups are corrected together.
 
     Returns:
         A `Comparison` of `PairResult`s: p is 1 where all differences are 0; what needs two rows is nan with fewer.
@@ -305,9 +331,9 @@ def compare(
         min F' as an interval, and errs to the safe side.
 
     Raises:
-        TypeError: for runs that are no `Rows`.
-        ValueError: for ids that do not pair, labels, options, weights or clusters that differ between runs, and for
-            arguments that are none of those above.
+        TypeError: for runs that are no `Rows`, groups that are no `Groups` or have ids of another kind.
+        ValueError: for ids that do not pair, labels, options, weights or clusters that differ between runs, groups of
+            which no row is, and for arguments that are none of those above.
 
     Source: Westfall and Young, Resampling-based multiple testing, 1993; Smucker et al., A comparison of statistical
     significance tests for information retrieval evaluation, CIKM 2007; Clark, The language-as-fixed-effect fallacy,
@@ -322,6 +348,10 @@ def compare(
         >>> found = trm.compare({"pop": pop, "gcn": gcn})["HR@10"]
         >>> round(found.difference, 4), found.wins, found.losses, 0.05 < found.p < 0.15
         (0.05, 80, 60, True)
+        >>> regions = trm.Groups(ids // 200, ["north", "south"])
+        >>> found = trm.compare({"pop": pop, "gcn": gcn}, groups=regions)
+        >>> [(r.key, r.num_rows) for r in found.results]
+        [('HR@10', 400), ('HR@10/north', 200), ('HR@10/south', 200)]
     """
     check_choice("test", test, ("randomization", "t"))
     if correction is None:
@@ -332,24 +362,31 @@ def compare(
     check_choice("alternative", alternative, ("two-sided", "greater", "less"))
     level, resamples, seed = check_level(level), check_k(resamples, "resamples"), check_seed(seed)
     margin = _check_margin(margin)
+    check_groups(groups)
     paired = Paired(runs)
     paired.against(baseline)
-    totals = paired.totals()
+    parts: dict[str | None, Paired] = {None: paired}
+    if groups is not None:
+        parts |= _parts(paired, groups)
+    totals = Totals.beside(part.totals() for part in parts.values())
     shift_sums = None if margin is None else totals.sums + margin * totals.weights
-    shift_squares = None if margin is None else paired.shifted_squares(margin)
+    shift_squares = None
+    if margin is not None:
+        shift_squares = torch.cat([part.shifted_squares(margin) for part in parts.values()])
     flips = shifted_flips = None
     number = paired.layout.units
     exact = test == "randomization" and 2 ** min(number, 62) <= resamples
     if test == "randomization":
-        wide = paired.columns * (1 if margin is None else 2)
-        if exact:
-            sums = all_flips(torch.cat([units for _, units in paired.units(margin)]))
-        else:
-            sums = flipped_sums(paired.units(margin), wide, resamples, seed)
-        flips = studentised(sums[:, : paired.columns], totals.squares, totals.units)
+        sums = [
+            part.all_flipped(margin, paired.layout.keys) if exact else part.flipped(margin, resamples, seed)
+            for part in parts.values()
+        ]
+        own = torch.cat([each[:, : paired.columns] for each in sums], 1)
+        flips = studentised(own, totals.squares, totals.units)
         if shift_squares is not None:
-            shifted_flips = studentised(sums[:, paired.columns :], shift_squares, totals.units)
-        del sums
+            own = torch.cat([each[:, paired.columns :] for each in sums], 1)
+            shifted_flips = studentised(own, shift_squares, totals.units)
+        del sums, own
     alpha = round(1 - level, 12)
     columns = (totals.units >= 2).nonzero()[:, 0].tolist()
     t = studentised(totals.sums, totals.squares, totals.units)
@@ -363,7 +400,7 @@ def compare(
         shifted = studentised(shift_sums, shift_squares, totals.units)
         noninferior = settle(shifted, shift_squares, shifted_flips, "greater").adjusted_p
     return Comparison(
-        tuple(_results(paired, totals, decisions, noninferior, level, alternative)),
+        tuple(_results(parts, totals, decisions, noninferior, level, alternative)),
         {name: len(several) for name, several in paired.runs.items()},
         test,
         correction,
@@ -374,24 +411,40 @@ def compare(
         margin,
         seed,
         paired.layout.ends is not None,
+        {name: len(part.rows) for name, part in parts.items() if name is not None},
+        0
+        if groups is None
+        else len(paired.rows) - sum(len(part.rows) for part in parts.values() if part is not paired),
     )
 
 
+def _parts(paired: Paired, groups: Groups) -> dict[str | None, Paired]:
+    """Return the runs over the rows of each group."""
+    taken = [
+        f"{label}/{name}" for label in paired.labels for name in groups.names if f"{label}/{name}" in paired.labels
+    ]
+    if taken:
+        raise ValueError(f"{taken[0]} is a label of the runs, and would be that of a group: leave one of them out")
+    codes = groups.of_rows(paired.first.ids)
+    return {name: paired.only(codes == code) for code, name in enumerate(groups.names)}
+
+
 def _results(
-    paired: Paired,
+    parts: dict[str | None, Paired],
     totals: Totals,
     decisions: Decisions,
     noninferior: list[float] | None,
     level: float,
     alternative: Alternative,
 ) -> list[PairResult]:
-    """Put together what was found for each column."""
-    rows = len(paired.first)
+    """Put together what was found for each column, groups behind the whole."""
     columns = zip(*(part.tolist() for part in totals[:5]), totals.signs.T.tolist(), strict=True)
     found = []
-    for column, ((pair, label), (units, used, total, squares, weight, signs)) in enumerate(
-        zip(product(paired.pairs, paired.labels), columns, strict=True)
+    whole = parts[None]
+    for column, ((group, pair, label), (units, used, total, squares, weight, signs)) in enumerate(
+        zip(product(parts, whole.pairs, whole.labels), columns, strict=True)
     ):
+        part = parts[group]
         several = units >= 2
         difference = total / weight if used else math.nan
         share = min(1.0, total * total / (units * squares)) if several and squares else 0.0
@@ -402,13 +455,14 @@ def _results(
             _interval(difference, error, critical[column], alternative)
             for critical in (decisions.critical, decisions.adjusted_critical)
         ]
-        seeds = _over_seeds(paired, pair, label, difference, error, units, level, alternative)
+        seeds = _over_seeds(part, pair, label, difference, error, units, level, alternative)
         power = quantile(_POWER, units - 1) if several else math.nan
         found.append(
             PairResult(
                 label=label,
                 run=pair[0],
                 against=pair[1],
+                group=group,
                 difference=difference,
                 low=ends[0][0],
                 high=ends[0][1],
@@ -421,7 +475,7 @@ def _results(
                 ties=signs[1],
                 losses=signs[2],
                 num_rows=used,
-                num_left_out=rows - used,
+                num_left_out=len(part.rows) - used,
                 num_units=units,
                 detectable=_detectable(decisions.first_critical[column] + power, error),
                 noninferior_p=None if noninferior is None else noninferior[column],
@@ -429,7 +483,7 @@ def _results(
                 seeds_high=seeds[1],
             )
         )
-    return found
+    return [result for first in range(whole.columns) for result in found[first :: whole.columns]]
 
 
 def _interval(value: float, error: float, critical: float, alternative: Alternative) -> tuple[float, float]:

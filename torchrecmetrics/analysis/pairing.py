@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import reduce
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.resampling import Units
+from torchrecmetrics.analysis.resampling import Units, all_flips, flipped_sums
 from torchrecmetrics.analysis.rows import EQUAL, Layout, Rows
 from torchrecmetrics.checks import describe, nearest
 from torchrecmetrics.data.ids import Ids
@@ -36,6 +37,11 @@ class Totals(NamedTuple):
         """Add those of other units."""
         return Totals(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
+    @staticmethod
+    def beside(several: Iterable[Totals]) -> Totals:
+        """Put columns of several beside each other."""
+        return Totals(*(torch.cat(each, -1) for each in zip(*several, strict=True)))
+
 
 class Paired:
     """Runs whose rows have been paired by id.
@@ -58,6 +64,8 @@ class Paired:
             if id(rows) not in self._row_in:
                 self._row_in[id(rows)] = _pair(first[0], self.first, name, rows)
         self.layout: Layout = Layout.of(self.first)
+        self.rows: Tensor = torch.arange(len(self.first), device="cpu")
+        """Of the first run, those that are compared, int64 [n]."""
         given = self.first.weights  # the heaviest row weighs 1: squares neither overflow nor vanish
         self._weights = None if given is None else given / given.max().clamp_min(torch.finfo(given.dtype).tiny)
         self.pairs: list[tuple[str, str]] = []
@@ -72,6 +80,13 @@ class Paired:
         else:
             raise ValueError(f"baseline {baseline!r} is no run{nearest(baseline, names)}")
         self._own = self._own_totals()
+
+    def only(self, chosen: Tensor) -> Paired:
+        """Return the same pairs over some of the rows, bool [n] of the first run."""
+        part = copy(self)
+        part.rows, part.layout = chosen.nonzero()[:, 0], self.layout.only(chosen)
+        part._own = part._own_totals()
+        return part
 
     @property
     def columns(self) -> int:
@@ -109,6 +124,17 @@ class Paired:
         squares = [units[:, self.columns :].square().sum(0) for _, units in self.units(shift)]
         return torch.stack(squares).sum(0)
 
+    def flipped(self, shift: float | None, resamples: int, seed: int) -> Tensor:
+        """Return sums of the units with random signs, float64 [resamples, columns]; with those that are shifted."""
+        return flipped_sums(self.units(shift), self.columns * (1 if shift is None else 2), resamples, seed)
+
+    def all_flipped(self, shift: float | None, keys: Tensor) -> Tensor:
+        """Return sums of the units with all signs of all units, those of `keys`, int64 ascending; else as `flipped`."""
+        mine, units = (torch.cat(parts) for parts in zip(*self.units(shift), strict=True))
+        every = units.new_zeros(len(keys), units.shape[1])
+        every[torch.searchsorted(keys, mine)] = units
+        return all_flips(every)
+
     def _differences(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return of some rows sign(x - y), w (x - y) and w, each [r, columns]."""
         better, differences, all_weights = [], [], []
@@ -138,9 +164,8 @@ class Paired:
 
     def differences(self, pair: tuple[str, str], label: str) -> Tensor:
         """Return x - y of the rows that a pair has, in the first run's order, float64 [used]."""
-        everything = torch.arange(len(self.first), device="cpu")
-        x, y = (torch.stack([self._values(run, label, everything) for run in self.runs[name]]).mean(0) for name in pair)
-        weights = [self._own_weights(run, label, everything) for name in pair for run in self.runs[name]]
+        x, y = (torch.stack([self._values(run, label, self.rows) for run in self.runs[name]]).mean(0) for name in pair)
+        weights = [self._own_weights(run, label, self.rows) for name in pair for run in self.runs[name]]
         difference = _less(x, y)
         return difference[~difference.isnan() & (torch.stack(weights) > 0).any(0)]
 
@@ -173,9 +198,8 @@ class Paired:
             runs = [*self.runs[one], *self.runs[other]]
             if not any(label in run.own_weights for run in runs):
                 continue
-            everything = torch.arange(len(self.first), device="cpu")
-            values = torch.stack([self._values(run, label, everything) for run in runs])
-            weights = torch.stack([self._own_weights(run, label, everything) for run in runs])
+            values = torch.stack([self._values(run, label, self.rows) for run in runs])
+            weights = torch.stack([self._own_weights(run, label, self.rows) for run in runs])
             used = ~values.isnan().any(0) & (weights > 0).any(0)
             totals = (weights * used).sum(1)
             scale = (used.sum() / totals).tolist()
@@ -184,13 +208,12 @@ class Paired:
 
     def run_means(self, pair: tuple[str, str], label: str) -> tuple[list[float], list[float]]:
         """Return the mean of each run of both sides, over the rows that the pair has."""
-        everything = torch.arange(len(self.first), device="cpu")
         sides = [self.runs[name] for name in pair]
-        values = [torch.stack([self._values(run, label, everything) for run in side]) for side in sides]
+        values = [torch.stack([self._values(run, label, self.rows) for run in side]) for side in sides]
         undefined = torch.cat(values).isnan().any(0)
         found = []
         for side, several in zip(sides, values, strict=True):
-            weights = torch.stack([self._own_weights(run, label, everything) for run in side]) * ~undefined
+            weights = torch.stack([self._own_weights(run, label, self.rows) for run in side]) * ~undefined
             found.append(((weights * several.nan_to_num()).sum(1) / weights.sum(1)).tolist())
         return found[0], found[1]
 

@@ -377,6 +377,15 @@ class Layout:
         """How many units there are."""
         return len(self.keys)
 
+    def only(self, chosen: Tensor) -> Layout:
+        """Leave out rows that are not chosen, bool [n], and units that have none left."""
+        kept = chosen[self.order]
+        if self.ends is None:
+            return Layout(self.order[kept], self.keys[kept], None)
+        ends = kept.cumsum(0)[self.ends - 1]
+        there = ends.diff(prepend=ends.new_zeros(1)) > 0
+        return Layout(self.order[kept], self.keys[there], ends[there])
+
     def pieces(self) -> Iterator[tuple[Tensor, Sums]]:
         """Cut into pieces: rows, int64 [r], and what adds them up."""
         first = 0

@@ -29,6 +29,14 @@ def check_names(names: Iterable[str], in_keys: bool = False) -> tuple[str, ...]:
     return given
 
 
+def check_groups(groups: Any) -> None:
+    """Refuse groups that are none."""
+    if groups is not None and not isinstance(groups, Groups):
+        raise TypeError(
+            f"groups must be Groups, got {describe(groups)}: trm.group_users(train), or trm.Groups.from_column(regions)"
+        )
+
+
 class Groups:
     """Which group each user belongs to; made by `group_users`, or of any column.
 
@@ -111,6 +119,34 @@ class Groups:
             return self.codes
         rows = theirs.rows_in(self.user_ids)
         return self.codes[rows.clamp(min=0)].where(rows >= 0, -1)
+
+    def of_rows(self, ids: Tensor | list[str]) -> Tensor:
+        """Return the codes of rows by their ids, int64 [n]; -1 for those that are not known here.
+
+        Args:
+            ids: int64 [n] or n words, as `Rows` has them; where groups have no `user_ids`, row numbers of users.
+
+        Raises:
+            TypeError: for ids of another kind.
+            ValueError: for ids that are no row numbers, where groups have no `user_ids`; where none is known.
+        """
+        if self.user_ids is None:
+            known = isinstance(ids, Tensor) and bool(((ids >= 0) & (ids < len(self))).all())
+            if not isinstance(ids, Tensor) or not known:
+                wrong = ids[(ids < 0) | (ids >= len(self))].tolist() if isinstance(ids, Tensor) else ids
+                raise ValueError(
+                    f"groups have {len(self)} users and no user_ids, rows have the id {wrong[0]!r}: user_ids= says "
+                    "whose groups they are"
+                )
+            return self.codes[ids]
+        known_ids = self.user_ids
+        if isinstance(ids, list) and known_ids.kind not in ("text", "whole numbers"):
+            known_ids = Vocabulary([*map(str, known_ids)])  # as evaluations write them
+        found = known_ids.rows_of("ids of rows", ids, "user_ids of groups")
+        if len(found) and not bool((found >= 0).any()):
+            first = ids[0].item() if isinstance(ids, Tensor) else ids[0]
+            raise ValueError(f"none of {len(found)} rows is of a user that groups know, such as {first!r}")
+        return self.codes[found.clamp(min=0)].where(found >= 0, -1)
 
 
 def group_users(train: Interactions, bins: Sequence[int] = (0, 1, 5, 20)) -> Groups:

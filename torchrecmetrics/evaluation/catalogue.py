@@ -19,7 +19,7 @@ from torchrecmetrics.analysis.curves import Curve, curve_of, plot_points
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words, nearest
 from torchrecmetrics.collection import Metrics, RecMetricCollection, check_options
-from torchrecmetrics.data.groups import Groups
+from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.by_group import GroupGap, GroupResults, WorstGroup
@@ -452,14 +452,6 @@ def evaluate(
             for batch in batches(scorer, ids, entries[ids], update, Budget(batch_size, memory_budget)):
                 bar.advance(batch, member)
     return Evaluation(collection, chosen, target.user_ids)
-
-
-def check_groups(groups: Any) -> None:
-    """Refuse groups that are none."""
-    if groups is not None and not isinstance(groups, Groups):
-        raise TypeError(
-            f"groups must be Groups, got {describe(groups)}: trm.group_users(train), or trm.Groups.from_column(regions)"
-        )
 
 
 def codes_of(

@@ -15,14 +15,13 @@ from torchrecmetrics.collection import Metrics, RecMetricCollection, check_optio
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import is_qrels, is_text, read_file
 from torchrecmetrics.data.frames import Roles, Table, check_names, columns_of, distinct, names_in
-from torchrecmetrics.data.groups import Groups
+from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.evaluation.catalogue import (
     Evaluation,
     Progress,
     ProgressBar,
-    check_groups,
     check_target,
     codes_of,
     past_of,
