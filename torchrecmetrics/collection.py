@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from operator import is_
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from torchrecmetrics import metrics as _metrics
 from torchrecmetrics.analysis.curves import Curve, Point, curve_of, plot_points
 from torchrecmetrics.analysis.rows import Rows
-from torchrecmetrics.beyond import metrics as _beyond
-from torchrecmetrics.checks import check_k, describe, nearest
+from torchrecmetrics.checks import describe, nearest
 from torchrecmetrics.data.groups import check_names
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.grouped import GroupValue
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.kept import RowKeys
 from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
+from torchrecmetrics.names import KeyFormat, Metrics, key_of, members_of, ours
+from torchrecmetrics.options import MetricOptions, check_spelling
 from torchrecmetrics.panel import BatchRows, Grouped, Panel
 from torchrecmetrics.plots import draw_steps
 from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Target
@@ -38,21 +34,6 @@ from torchrecmetrics.state import Summary, add_together, alone, compute_together
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-KeyFormat: TypeAlias = str | Callable[[str, int | None], str]
-"""A format string of {name} and {k}, or a function of both, that makes a key."""
-Metrics: TypeAlias = Sequence[str | RankingMetric] | Mapping[str, RankingMetric] | str | RankingMetric
-"""Names such as "NDCG" or "MAP@100" and instances, alone or in a list; or a dict of instances by key."""
-
-_CLASSES: dict[str, type[RankingMetric]] = {
-    cls._name: cls for room in (_metrics, _beyond) for cls in (getattr(room, name) for name in room.__all__)
-}
-_BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | {
-    **dict.fromkeys(("hit", "hits", "hitratio", "hitrate"), _metrics.HitRate),
-    "p": _metrics.Precision,
-    "r": _metrics.Recall,
-    "meanaverageprecision": _metrics.MAP,
-    "meanreciprocalrank": _metrics.MRR,
-}
 # one kernel call serves all members, and all of them average the same rows: these must agree
 _AGREED = (*RULES, "empty_target_action", "catalogue")
 _DEFAULTS = {"ties": "realistic", "overlap": "error"}
@@ -137,8 +118,8 @@ class RecMetricCollection(MetricCollection):
         if isinstance(metrics, (Mapping, MetricCollection)):
             keyed: list[tuple[Any, Any]] = list(metrics.items())
         else:
-            made = _members(metrics, k, options)
-            keyed = [(_key(metric, key_format), metric) for metric in made]
+            made = members_of(metrics, k, options)
+            keyed = [(key_of(metric, key_format), metric) for metric in made]
         for key, metric in keyed:
             self[key] = metric
             _check_agreement(key, metric, options)
@@ -228,7 +209,7 @@ class RecMetricCollection(MetricCollection):
             self[key] = metric  # type: ignore[assignment]  # anything else is refused there
 
     def __setitem__(self, key: str, module: Metric) -> None:  # type: ignore[override]
-        metric = _ours(key, module)
+        metric = ours(key, module)
         if not isinstance(key, str) or not key or "." in key:
             raise ValueError(
                 f"a key must be a string that is not empty and holds no '.' (ModuleDict refuses it), got {key!r}"
@@ -576,139 +557,6 @@ def _point(found: Found) -> Point:
         *(found.key, found.label, metric.name, metric.k, value, error, summary.size, metric.bounds, summary.num_users),
         found.group,
     )
-
-
-def _members(
-    metrics: Sequence[str | RankingMetric] | str | RankingMetric,
-    k: int | Iterable[int] | None,
-    options: MetricOptions,
-) -> list[RankingMetric]:
-    """Cross the names with the cut-offs; ascending k, members without one last."""
-    if isinstance(k, str):
-        raise TypeError(f"k must be whole numbers, got the string {k!r}")
-    cutoffs = [] if k is None else [k] if not isinstance(k, Iterable) or getattr(k, "ndim", 1) == 0 else list(k)
-    cutoffs = [check_k(cutoff) for cutoff in cutoffs]
-    members: list[RankingMetric] = []
-    if not isinstance(metrics, (Iterable, Metric)):
-        raise TypeError(f"metrics must be a name, a metric, a list of them or a dict of metrics, got {metrics!r}")
-    for metric in [metrics] if isinstance(metrics, (str, Metric)) else metrics:
-        if isinstance(metric, str):
-            members += _from_name(metric, cutoffs, options)
-        else:
-            members.append(_ours(metric, metric))
-    return sorted(members, key=lambda member: member.k or float("inf"))
-
-
-def _ours(key: object, metric: object) -> RankingMetric:
-    """Return a metric of this package, or refuse what is none."""
-    if not isinstance(metric, RankingMetric):
-        if isinstance(metric, type) and issubclass(metric, RankingMetric):
-            raise TypeError(
-                f"{metric.__name__} is a class: a collection holds instances, such as {metric.__name__}(10)"
-            )
-        what = f"the class {metric.__name__}" if isinstance(metric, type) else type(metric).__name__
-        cure = _instead_of_pyg(metric) or "put others beside it in a torchmetrics.MetricCollection"
-        raise TypeError(
-            f"{key}: a RecMetricCollection holds instances of torchrecmetrics' metrics (names in its constructor "
-            f"only), got {what}; {cure}"
-        )
-    return metric
-
-
-def _instead_of_pyg(metric: object) -> str | None:
-    """Say which metric takes the place of one of PyG's."""
-    name = type(metric).__name__
-    cls = _BY_NAME.get(name.removeprefix("LinkPred").lower()) if name.startswith("LinkPred") else None
-    if cls is None:
-        return None
-    option = ", normalize='min'" if cls is _metrics.MAP else ""
-    if cls is _metrics.Recall and getattr(metric, "weighted", False):
-        option = ", weighted=True"
-    return f"use {cls.__name__}({getattr(metric, 'k', 10)}{option})"
-
-
-def _instances_with(option: str) -> str:
-    """Say how metrics are made with an option that not all have; nothing where none of ours has it."""
-    taken = {name: inspect.signature(cls.__init__).parameters for name, cls in _CLASSES.items()}
-    return " or ".join(
-        f"trm.{name}({'10, ' if 'k' in parameters else ''}{option}=...)"
-        for name, parameters in taken.items()
-        if option in parameters and option not in ("self", "options")
-    )
-
-
-def check_options(what: str, options: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse options, given beside names of metrics, that not all metrics have.
-
-    Raises:
-        TypeError: for what others call the cut-off.
-        ValueError: for any other; says the nearest name, or whose option it is.
-    """
-    check_spelling(options)
-    for name in options:
-        if name not in OPTIONS:
-            made = _instances_with(name)
-            hint = f": what not all metrics have goes to an instance, {made}" if made else nearest(name, known)
-            raise ValueError(f"{what} has no option {name!r}{hint}")
-
-
-def is_name(text: str) -> bool:
-    """Whether a metric goes by this name."""
-    return text.lower() in _BY_NAME
-
-
-def _from_name(text: str, cutoffs: list[int], options: MetricOptions) -> list[RankingMetric]:
-    name, at, cutoff = text.partition("@")
-    cls = _BY_NAME.get(re.sub(r"[\s_-]", "", name).lower())
-    if cls is None:
-        close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
-        hint = f"; did you mean {_BY_NAME[close[0]]._name!r}?" if close else "."
-        if "," in text:
-            hint = "; several names are given as a list."
-        if "-" in name and _BY_NAME.get(name.split("-")[0].lower()):
-            hint = "; a metric with options is given as an instance, such as NDCG(10, gain='exponential')."
-        raise ValueError(f"unknown metric {text!r}{hint} Known: {', '.join(_CLASSES)}")
-    signature = cls._signature
-    assert signature is not None
-    if not signature.takes_k:
-        if at:
-            raise ValueError(f"{text!r}: {cls._name} has no cut-off")
-        return [_make(cls, None, options)]
-    if at:
-        if not cutoff.strip().isdecimal():
-            raise ValueError(
-                f"{text!r}: what follows '@' must be a whole number, such as {cls._name}@10; or pass {cls._name!r} and "
-                "k=10"
-            )
-        return [_make(cls, int(cutoff), options)]
-    if cutoffs:
-        return [_make(cls, k, options) for k in cutoffs]
-    if signature.needs_k:
-        raise ValueError(f"{text!r} needs a cut-off: pass k=[...] or write {cls._name}@10")
-    return [_make(cls, None, options)]
-
-
-def _make(cls: type[RankingMetric], k: int | None, options: MetricOptions) -> RankingMetric:
-    own = set(inspect.signature(cls.__init__).parameters) & set(options) if options else ()
-    if own:
-        raise ValueError(
-            f"{', '.join(sorted(own))}: an option of {cls._name} alone goes to an instance, {cls.__name__}(...)"
-        )
-    return cls(**options) if k is None else cls(k, **options)
-
-
-def _key(metric: RankingMetric, key_format: KeyFormat) -> str:
-    if callable(key_format):
-        key = key_format(metric.name, metric.k)
-        if not isinstance(key, str):
-            raise TypeError(f"key_format must return a string, got {key!r} for {metric.label}")
-        return key
-    if not isinstance(key_format, str):
-        raise TypeError(f"key_format must be a string or a function of name and k, got {key_format!r}")
-    try:
-        return metric.name if metric.k is None else key_format.format(name=metric.name, k=metric.k)
-    except (LookupError, ValueError) as error:
-        raise ValueError(f"key_format takes {{name}} and {{k}}, got {key_format!r}") from error
 
 
 def _check_agreement(key: str, metric: RankingMetric, options: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from torchrecmetrics import kernels
 from torchrecmetrics.analysis.curves import Curve, curve_of, plot_points
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words, nearest
-from torchrecmetrics.collection import Metrics, RecMetricCollection, check_options
+from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.data.vocabulary import Vocabulary
@@ -43,6 +43,7 @@ from torchrecmetrics.evaluation.scoring import (
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.metric import RankingMetric
+from torchrecmetrics.names import Metrics, check_options
 from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.plots import Drawn
 from torchrecmetrics.processes import together

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.checks import check_choice, describe
-from torchrecmetrics.collection import Metrics, RecMetricCollection, check_options
+from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import is_qrels, is_text, read_file
 from torchrecmetrics.data.frames import Roles, Table, check_names, columns_of, distinct, names_in
@@ -29,6 +29,7 @@ from torchrecmetrics.evaluation.catalogue import (
 from torchrecmetrics.evaluation.listed import Listed, Names, Side
 from torchrecmetrics.evaluation.scoring import History, Place, histories
 from torchrecmetrics.items import Catalogue
+from torchrecmetrics.names import Metrics, check_options
 from torchrecmetrics.options import OPTIONS, MetricOptions
 from torchrecmetrics.ranking import Overlap, Ranking
 

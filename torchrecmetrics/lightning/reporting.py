@@ -19,8 +19,9 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from torchrecmetrics.checks import check_choice
-from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection, is_name
+from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups, check_names
+from torchrecmetrics.names import KeyFormat, Metrics, is_name
 from torchrecmetrics.options import OPTIONS, MetricOptions
 
 Stage: TypeAlias = Literal["validate", "test"]

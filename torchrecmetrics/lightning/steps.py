@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.checks import VIOLATIONS, Faults, describe, in_words
-from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
+from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.data.jagged import Jagged, Spans
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, left_out, share_of
+from torchrecmetrics.names import KeyFormat, Metrics
 from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.forms import Form

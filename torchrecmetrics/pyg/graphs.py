@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from torchrecmetrics.checks import describe, nearest
-from torchrecmetrics.collection import Metrics, RecMetricCollection
+from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.catalogue import EvaluateOptions, Evaluation, check_target
 from torchrecmetrics.evaluation.catalogue import evaluate as evaluate_embeddings
 from torchrecmetrics.evaluation.scoring import Histories, evaluating
+from torchrecmetrics.names import Metrics
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -11,8 +11,9 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from torchrecmetrics.checks import Checks, Faults, check_choice, check_device, check_ids, describe
-from torchrecmetrics.collection import KeyFormat, Metrics, RecMetricCollection
+from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.metric import RankingMetric
+from torchrecmetrics.names import KeyFormat, Metrics
 from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.ranking import Duplicates, Ranking
 
