@@ -16,6 +16,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import HeteroData
 from torch_geometric.metrics import (
     LinkPredCoverage,
+    LinkPredDiversity,
     LinkPredHitRatio,
     LinkPredMAP,
     LinkPredMetricCollection,
@@ -471,7 +472,9 @@ def test_link_pred_speaks_of_its_arguments(changed, error, message):
         (LinkPredRecall(5, weighted=True), r"use Recall\(5, weighted=True\)"),
         (LinkPredHitRatio(20), r"use HitRate\(20\)"),
         (LinkPredMAP(20), r"use MAP\(20, normalize='min'\)"),
-        (LinkPredCoverage(20, num_dst_nodes=9), "put others beside it"),
+        (LinkPredCoverage(20, num_dst_nodes=9), r"use Coverage\(20, catalogue=trm.Catalogue\(\.\.\.\)\)"),
+        (LinkPredDiversity(20, category=torch.zeros(9)), r"use IntraListDiversity\(20, catalogue=trm.Catalogue\(\.\.\.\)\)"),
+        (type("LinkPredOther", (LinkPredRecall,), {})(20), "put others beside it"),
     ],
 )
 def test_metrics_of_pyg_are_refused_with_ours(theirs, cure, graph):

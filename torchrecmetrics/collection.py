@@ -237,7 +237,11 @@ class RecMetricCollection(MetricCollection):
         """The metrics, in the order of their keys; values of groups are parts of these."""
         if not self.groups:
             return list(self._modules.values())  # type: ignore[arg-type]
-        return [each for each in self._modules.values() if isinstance(each, RankingMetric)]
+        held: tuple[int, list[RankingMetric]] = self.__dict__.get("_members", (-1, []))
+        if held[0] != len(self._modules):  # no key is ever given to another one
+            own = [each for each in self._modules.values() if isinstance(each, RankingMetric)]
+            held = self.__dict__["_members"] = len(self._modules), own
+        return list(held[1])
 
     def keyed(self, keep_base: bool = False) -> dict[str, RankingMetric]:
         """Return the metrics by key; `keep_base`: without prefix and postfix."""
@@ -542,7 +546,7 @@ class RecMetricCollection(MetricCollection):
         return [each for each in self._modules.values() if isinstance(each, GroupValue)] if self.groups else []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key != "_panel"}
+        return {key: value for key, value in vars(self).items() if key not in ("_panel", "_members")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]

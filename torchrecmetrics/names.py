@@ -73,10 +73,13 @@ def ours(key: object, metric: object) -> RankingMetric:
 def _instead_of_pyg(metric: object) -> str | None:
     """Say which metric takes the place of one of PyG's."""
     name = type(metric).__name__
-    cls = _BY_NAME.get(name.removeprefix("LinkPred").lower()) if name.startswith("LinkPred") else None
+    theirs = name.removeprefix("LinkPred").lower()
+    cls = _BY_NAME.get({"diversity": "intralistdiversity"}.get(theirs, theirs)) if name.startswith("LinkPred") else None
     if cls is None:
         return None
     option = ", normalize='min'" if cls is _metrics.MAP else ""
+    if cls._name in _beyond.__all__:
+        option = ", catalogue=trm.Catalogue(...)"
     if cls is _metrics.Recall and getattr(metric, "weighted", False):
         option = ", weighted=True"
     return f"use {cls.__name__}({getattr(metric, 'k', 10)}{option})"
