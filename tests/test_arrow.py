@@ -444,6 +444,17 @@ def test_groups_that_are_none():
         arrow.merge([tally, tally[1:]], "HR", 3)
 
 
+def test_default_device_does_not_matter():
+    table = table_of(made()).append_column("g", pa.array(["a", "b"] * 30))
+    collection = RecMetricCollection(NAMES, k=K)
+    expected = arrow.tally(table, collection, groups="g")
+    with torch.device("meta"):
+        found = arrow.tally(table, collection, groups="g")
+        merged = arrow.merge(found, collection)
+    assert found.equals(expected)
+    assert numbers(merged) == near(arrow.merge(expected, collection))
+
+
 def test_no_rows():
     """A tally of zeros, which adds nothing; alone it is nan, with a warning."""
     columns = made()
@@ -529,6 +540,16 @@ BAD = {
     ),
     "null in a category": (
         bad("item_ids", [["a"], ["a", None]], pa.list_(pa.dictionary(pa.int8(), pa.string()))),
+        {"item_ids": ["a"]},
+        ValueError,
+        "missing value in the list of row 1",
+    ),
+    "a category that is null": (
+        ROWS.set_column(
+            0,
+            "item_ids",
+            pa.ListArray.from_arrays([0, 1, 2], pa.DictionaryArray.from_arrays([0, 1], pa.array(["a", None]))),
+        ),
         {"item_ids": ["a"]},
         ValueError,
         "missing value in the list of row 1",
