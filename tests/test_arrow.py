@@ -319,6 +319,14 @@ def test_ranks_of_the_whole_list():
     assert numbers(evaluated(table, "MRR", None, ranks="rank", complete=True)) == {"MRR": (1 + 1 / 12) / 2}
 
 
+def test_lists_that_history_cuts_short():
+    """Beside longer ones, too, where they are filled up."""
+    table = pa.table({"item_ids": [[1, 2, 3, 4], [4, 5, 6]], "target": [1, 6], "seen": [9, 5]})
+    with pytest.raises(ValueError, match=r"the list of row 1 holds 2 items after excluded and repeated ones have left"):
+        arrow.tally(table, "HR", 3, exclude="seen")
+    assert numbers(evaluated(table, "MRR", 3, exclude="seen", complete=True)) == {"MRR@3": 0.75}
+
+
 def test_repeats():
     """They are counted."""
     table = pa.table({"item_ids": [[4, 4, 5, 5, 6], [6, 5, 4, 3, 2]], "target": [5, 5]})
