@@ -60,10 +60,14 @@ class Column(NamedTuple):
                 f"{', '.join(known) or 'none'}"
             )
         if many is None:
-            starts, lengths, values = torch.arange(rows), torch.ones(rows, dtype=torch.int64), column
+            starts, lengths, values = (
+                torch.arange(rows, device="cpu"),
+                torch.ones(rows, dtype=torch.int64, device="cpu"),
+                column,
+            )
         elif many is pa.types.is_fixed_size_list:
-            lengths = torch.full((rows,), column.type.list_size)
-            starts, values = (column.offset + torch.arange(rows)) * column.type.list_size, column.values
+            lengths = torch.full((rows,), column.type.list_size, device="cpu")
+            starts, values = (column.offset + torch.arange(rows, device="cpu")) * column.type.list_size, column.values
         else:
             offsets = _numbers(column.offsets).long()
             starts, lengths, values = offsets[:-1], offsets.diff(), column.values
@@ -100,7 +104,7 @@ class Column(NamedTuple):
         if len(values) == len(self.lengths) * width and bool((self.lengths == width).all()):  # one behind the other
             return values.view(-1, width)[rows]
         starts, lengths = self.starts[rows], self.lengths[rows]
-        place = torch.arange(width)
+        place = torch.arange(width, device="cpu")
         at = (starts[:, None] + place).clamp_(max=len(values) - 1)
         return values.take(at).masked_fill_(place >= lengths[:, None], filler)
 
@@ -191,7 +195,7 @@ def _encoded(values: Any) -> tuple[Any, Tensor]:
 
 
 def groups_of(column: Any, name: str) -> tuple[list[str], Tensor]:
-    """Return the names of groups, and the number of each row's group, int64 [B]; -1 = none.
+    """Return the names of groups, and the number of each row's group, int64 [B]; that behind the last = none.
 
     Raises:
         TypeError: for a column of something else than text, whole numbers or truth values.
@@ -204,7 +208,7 @@ def groups_of(column: Any, name: str) -> tuple[list[str], Tensor]:
         column = column.dictionary_decode()
     names, codes = _encoded(column.cast(pa.string()))
     listed = names.to_pylist()
-    return [*check_names(listed, in_keys=True)] if listed else [], codes.where(codes < len(listed), -1)
+    return [*check_names(listed, in_keys=True)] if listed else [], codes
 
 
 def _row_numbers(column: Column) -> Tensor:
@@ -221,7 +225,7 @@ def _row_numbers(column: Column) -> Tensor:
 def _numbers(array: Any) -> Tensor:
     """Return an array of signed numbers as a tensor of the same memory, whatever is missing."""
     plain = pa.Array.from_buffers(array.type, len(array), [None, array.buffers()[1]], offset=array.offset)
-    return from_dlpack(plain) if len(plain) else torch.empty(0, dtype=_DTYPES[str(array.type)])
+    return from_dlpack(plain) if len(plain) else torch.empty(0, dtype=_DTYPES[str(array.type)], device="cpu")
 
 
 def _mask(array: Any) -> Tensor:

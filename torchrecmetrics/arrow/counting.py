@@ -55,8 +55,8 @@ class Counting:
         of_rows = len(collection.panel.metrics)
         self.groups: list[str] = []
         """Names of the groups that occurred."""
-        self.group_sums = torch.zeros(of_rows, 0, 5, dtype=torch.float64)
-        self.group_counts = torch.zeros(of_rows, 0, 4, dtype=torch.int64)
+        self.group_sums = torch.zeros(of_rows, 0, 5, dtype=torch.float64, device="cpu")
+        self.group_counts = torch.zeros(of_rows, 0, 4, dtype=torch.int64, device="cpu")
         """What metrics hold of each of them, [metrics of rows, groups, ...], in the order of the panel."""
         self.names = distinct(roles)
         if roles.lists is not None:
@@ -103,12 +103,12 @@ class Counting:
         groups, codes = ([], None) if roles.groups is None else groups_of(batch.column(roles.groups), roles.groups)
         self._meet(groups)
         if codes is not None:  # as they are numbered here
-            codes = torch.tensor([*map(self.groups.index, groups), -1])[codes]
+            codes = torch.tensor([*map(self.groups.index, groups), -1], device="cpu")[codes]
         part = _Part(self, read, values, codes, self.num_rows)
         sizes = torch.stack([column.lengths for column in read.values()]).sum(0)
         sizes, order = sizes.sort(stable=True)
         if rows * int(sizes[-1]) <= 2 * int(sizes.sum()):  # padding is little of it: leave them as they lie
-            sizes, order = sizes[-1:].expand(rows), torch.arange(rows)
+            sizes, order = sizes[-1:].expand(rows), torch.arange(rows, device="cpu")
         for some in sized_batches(order, sizes, self.depth or 1):
             self._count(part, some)
         self.num_rows += rows
@@ -199,18 +199,17 @@ class _Part(NamedTuple):
         )
         lengths = (lists >= 0).sum(1)
         if not counting.complete and leading.validate_args is not False:
-            check_shortened(ranking, lengths, counting.depth, torch.arange(len(rows)), "row {}".format)
+            check_shortened(ranking, lengths, counting.depth, torch.arange(len(rows), device="cpu"), "row {}".format)
         judged = ranking.num_relevant > 0
         deep = judged if counting.complete or counting.depth is None else judged & (lengths >= counting.depth)
         known = counting.item_ids
-        counts = [
-            (judged & (lengths == 0)).sum(),
-            torch.tensor(0) if known is None else (lists >= len(known)).sum(),
-            torch.tensor(0) if ranking.num_repeated is None else ranking.num_repeated.sum(),
-            judged.sum(),
-            deep.sum(),
-        ]
-        return ranking, Facts(*torch.stack(counts).tolist())
+        return ranking, Facts(
+            num_unserved=int((judged & (lengths == 0)).sum()),
+            num_unknown=0 if known is None else int((lists >= len(known)).sum()),
+            num_repeated=0 if ranking.num_repeated is None else int(ranking.num_repeated.sum()),
+            num_judged=int(judged.sum()),
+            num_deep=int(deep.sum()),
+        )
 
     def _padded(self, role: str, rows: Tensor, filler: float, least: int = 1) -> Tensor:
         """Return the lists of a column side by side."""

@@ -82,7 +82,9 @@ class Layout:
             partition: a name of the rows, or None.
         """
         sums = torch.cat([metric.state().sums for metric in self._sums.values()])
-        counts = torch.cat([torch.tensor(facts), *(metric.state().counts for metric in self._counts.values())])
+        counts = torch.cat(
+            [torch.tensor(facts, device="cpu"), *(metric.state().counts for metric in self._counts.values())]
+        )
         rows = [Tally(sums, counts), *groups.values()]
         values = [
             pa.array([None, *groups], pa.string()),
