@@ -37,9 +37,10 @@ def numbers(path: str | Path) -> dict[str, Any]:
         "decomposition": partial(trm.evaluate, ["HR", "NDCG"], users, items, **asked),
     }
     found: dict[str, Any] = {"groups": groups.sizes, "slices": {name: len(part) for name, part in slices.items()}}
-    found["models"] = {}
+    found["models"], rows = {}, {}
     for name, model in models.items():
-        whole = model(target=test, groups=groups)
+        whole = model(target=test, groups=groups, keep_rows=True)
+        rows[name] = trm.Rows({"NDCG@10": whole.rows.values["NDCG@10"]}, whole.rows.ids)
         found["models"][name] = {
             "NDCG@10": _rounded(whole["NDCG@10"].item()),
             "groups": {row.group: _rounded(row.value, row.low, row.high) for row in whole.groups.result_rows()[-5:]},
@@ -47,6 +48,11 @@ def numbers(path: str | Path) -> dict[str, Any]:
             "gap": _told(whole.gap("NDCG@10")),
             "slices": {part: _rounded(one["NDCG@10"].item()) for part, one in model(target=slices).items()},
         }
+    compared = trm.compare(rows, groups=groups).results
+    found["differences"] = {
+        one.group or "all": _rounded(one.difference, one.adjusted_low, one.adjusted_high, one.adjusted_p)
+        for one in compared
+    }
     return found
 
 

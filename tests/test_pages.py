@@ -236,6 +236,9 @@ def test_whom_as_found():
     assert [len(model["worst"]["possible"]) for model in models] == [5, 4]
     gaps = [model["gap"] for model in models]
     assert all(f"{gap['value']:.4f} [{gap['low']:.4f}, {gap['high']:.4f}]" in said for gap in gaps)
+    by_group, told = found["differences"], re.findall(r"(\S+) \[(\S+), (\S+)\]", said)
+    assert all(tuple(f"{n:.4f}" for n in by_group[name][:3]) in told for name in ("0-29", "30-59", "120-239"))
+    assert f"corrected p {by_group['120-239'][3]:.2f} " in said
     batch, end = found["ms"]["batch"], found["ms"]["end"]
     assert f"takes {batch['1']} ms with one group and {batch['1000']} ms with 1,000" in said
     assert f"{end['1000'] / 1000:.1f} s, once at the end" in said
