@@ -770,7 +770,7 @@ FLOORS = [  # what stands on one floor; the names are those of CONTRIBUTING.md's
     ("frameworks, command line", ["pyg/", "lightning/", "arrow/", "cli.py"]),
     ("evaluation of models and lists", ["evaluation/"]),
     ("collections", ["collection.py", "rows.py", "grouped.py"]),
-    ("metrics", ["metrics.py", "beyond/", "metric.py"]),
+    ("metrics and their names", ["names.py", "metrics.py", "beyond/", "metric.py"]),
     ("what a batch adds, options, state", ["panel.py", "options.py", "state.py"]),
     ("formulas", ["functional.py"]),
     ("where relevant items stand", ["ranking/"]),
