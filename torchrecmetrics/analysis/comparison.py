@@ -339,7 +339,7 @@ def compare(
     significance tests for information retrieval evaluation, CIKM 2007; Clark, The language-as-fixed-effect fallacy,
     Journal of Verbal Learning and Verbal Behavior 12, 1973.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import torchrecmetrics as trm
         >>> ids = torch.arange(400)
