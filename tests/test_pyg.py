@@ -473,7 +473,10 @@ def test_link_pred_speaks_of_its_arguments(changed, error, message):
         (LinkPredHitRatio(20), r"use HitRate\(20\)"),
         (LinkPredMAP(20), r"use MAP\(20, normalize='min'\)"),
         (LinkPredCoverage(20, num_dst_nodes=9), r"use Coverage\(20, catalogue=trm.Catalogue\(\.\.\.\)\)"),
-        (LinkPredDiversity(20, category=torch.zeros(9)), r"use IntraListDiversity\(20, catalogue=trm.Catalogue\(\.\.\.\)\)"),
+        (
+            LinkPredDiversity(20, category=torch.zeros(9)),
+            r"use IntraListDiversity\(20, catalogue=trm.Catalogue\(\.\.\.\)\)",
+        ),
         (type("LinkPredOther", (LinkPredRecall,), {})(20), "put others beside it"),
     ],
 )
