@@ -442,7 +442,7 @@ def test_never_waits_for_a_device(metric):
     scores = torch.zeros(4, 6, device="meta")
     history = (
         {"history": torch.zeros(4, 2, dtype=torch.int64, device="meta")}
-        if metric in ROWS and metric.reads_history
+        if getattr(metric, "reads_history", False)
         else {}
     )
     made.update(scores, torch.zeros(4, 2, dtype=torch.int64, device="meta"), **history)
@@ -514,14 +514,18 @@ def test_labels_and_directions():
         trm.TailShare(5, head=0.9, catalogue=CATALOGUE).label,
         trm.IntraListDiversity(5, of="embeddings", catalogue=CATALOGUE).label,
         trm.Calibration(5, divergence="js", discount="log2", catalogue=CATALOGUE).label,
+        trm.EqualOpportunity(5, of="categories", catalogue=CATALOGUE).label,
+        trm.StatisticalParity(5, head=0.7, catalogue=CATALOGUE).label,
     }
     assert labels == {
         "Novelty-normalize@5",
         "TailShare-head0_9@5",
         "IntraListDiversity-embeddings@5",
         "Calibration-js-log2@5",
+        "EqualOpportunity-categories@5",
+        "StatisticalParity-head0_7@5",
     }
     better = {metric.__name__: metric.higher_is_better for metric in ALL}
     assert [name for name, high in better.items() if high is None] == ["AveragePopularity", "PopularityLift", "Seen"]
-    low = ["Calibration", "ExposureGini", "Gini", "Missing", "Repeats"]
+    low = ["Calibration", "EqualOpportunity", "ExposureGini", "Gini", "Missing", "Repeats", "StatisticalParity"]
     assert [name for name, high in better.items() if high is False] == low

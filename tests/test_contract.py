@@ -22,6 +22,7 @@ METRICS = {
         *(trm.AUROC(), trm.AUROC(weight="relevant"), trm.HR(3, score_threshold=0.2)),
         *(kind(3, catalogue=CATALOGUE) for kind in (trm.Novelty, trm.IntraListDiversity, trm.Serendipity)),
         *(kind(3, catalogue=CATALOGUE) for kind in (trm.Coverage, trm.Gini, trm.Personalization, trm.ExposureGini)),
+        trm.EqualOpportunity(3, catalogue=CATALOGUE, of="categories"),
     )
 }
 
@@ -58,7 +59,7 @@ def metric(request, device):
 
 
 def test_class_flags(metric):
-    falls = isinstance(metric, (trm.Gini, trm.ExposureGini))
+    falls = isinstance(metric, (trm.Gini, trm.ExposureGini, trm.EqualOpportunity))
     assert (metric.higher_is_better, metric.is_differentiable, metric.full_state_update) == (not falls, False, False)
     assert type(metric).__doc__
     assert repr(metric) == f"{type(metric).__name__}({metric.label})"

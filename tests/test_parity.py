@@ -7,7 +7,9 @@ from statistics import fmean, pstdev
 
 import pytest
 import torch
+from distributed import counted_collectives
 
+import torchrecmetrics as trm
 from torchrecmetrics.beyond.parity import equal_opportunity, statistical_parity
 
 
@@ -64,3 +66,180 @@ def test_groups_left_out():
 def test_nothing_is_waited_for():
     counts = torch.empty(4, dtype=torch.int64, device="meta")
     assert statistical_parity(counts, counts).shape == ()
+
+
+# ----------------------------------------------------------------------------------------------------------- metrics
+
+ITEMS, USERS = 40, 60
+KINDS = (trm.StatisticalParity, trm.EqualOpportunity)
+
+
+def world(seed=0):
+    """Scores, relevant items, histories with an item twice, and a catalogue."""
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.rand(USERS, ITEMS, generator=generator).argsort(1)
+    history, target = order[:, :5].clone(), order[:, 5:12].clone()
+    history[torch.rand(USERS, 5, generator=generator) < 0.3] = -1
+    history = torch.cat([history, history[:, :1]], 1)
+    target[torch.rand(USERS, 7, generator=generator) < 0.4] = -1
+    popularity = (200 / torch.arange(2, ITEMS + 2)).long()
+    scores = torch.rand(USERS, ITEMS, generator=generator) + popularity / 100
+    codes = torch.randint(4, (ITEMS,), generator=generator)
+    return scores, target, history, trm.Catalogue(ITEMS, popularity=popularity, num_users=100, categories=codes)
+
+
+def groups_of(catalogue, of, leaves=()):
+    """Sets of items: the fewest with 80 % of the popularity and the others; or categories."""
+    if of == "categories":
+        codes = catalogue.categories.tolist()
+        return [{item for item in range(ITEMS) if codes[item] == code} - {*leaves} for code in range(4)]
+    popularity = catalogue.popularity.tolist()
+    head, total = set(), 0
+    for item in sorted(range(ITEMS), key=lambda item: (-popularity[item], item)):
+        if total < 0.8 * sum(popularity):
+            head.add(item)
+        total += popularity[item]
+    return [head - {*leaves}, {*range(ITEMS)} - head - {*leaves}]
+
+
+def expected(scores, target, history, groups, k=5, leaves=()):
+    """Elliot's two, of lists that are sorted in plain Python."""
+    train = {user: {*items} - {-1} for user, items in enumerate(history.tolist())}
+    relevant = {user: {*items} - {-1, *leaves} for user, items in enumerate(target.tolist())}
+    lists = {
+        user: sorted({*range(ITEMS)} - train[user] - {*leaves}, key=lambda item: (-row[item], item))
+        for user, row in enumerate(scores.tolist())
+    }
+    return elliots(lists, train, relevant, groups, k)[0]
+
+
+def found(kinds, parts, **options):
+    scores, target, history, catalogue = world()
+    of = options.pop("of")
+    collection = trm.RecMetricCollection([kind(5, catalogue=catalogue, of=of, **options) for kind in kinds])
+    for some in parts:
+        collection.update(scores[some], target[some], exclude=history[some], history=history[some])
+    return [value.item() for value in collection.compute().values()], collection
+
+
+@pytest.mark.parametrize("of", ["popularity", "categories"])
+@pytest.mark.parametrize("padding_idx", [None, 3])
+def test_metrics_are_elliots(of, padding_idx):
+    """Batches of any size; an item that stands twice in a history had it once; the padding item is none."""
+    scores, target, history, catalogue = world()
+    leaves = () if padding_idx is None else (padding_idx,)
+    # to Elliot padding is neither an item nor in any history
+    past = history if padding_idx is None else history.masked_fill(history == padding_idx, -1)
+    theirs = expected(scores, target, past, groups_of(catalogue, of, leaves), leaves=leaves)
+    for size in (7, 60):
+        ours, collection = found(KINDS, torch.arange(USERS).split(size), of=of, padding_idx=padding_idx)
+        assert ours == pytest.approx(theirs, rel=1e-12)
+        assert [member.num_users for member in collection.members] == [USERS, USERS]
+        assert all(member.standard_error().isnan() for member in collection.members)
+
+
+def test_which_rows_count():
+    """Rows that weigh nothing and rows without a list are left out; another weight counts as 1."""
+    scores, target, history, catalogue = world()
+    scores[4] = -torch.inf
+    target[4] = -1
+    weights = torch.ones(USERS)
+    weights[9], weights[10] = 0, 7
+    stays = [user for user in range(USERS) if user not in (4, 9)]
+    theirs = expected(scores[stays], target[stays], history[stays], groups_of(catalogue, "popularity"))
+    metrics = [kind(5, catalogue=catalogue) for kind in KINDS]
+    for metric in metrics:
+        metric.update(scores, target, exclude=history, history=history, weights=weights)
+    assert [metric.compute().item() for metric in metrics] == pytest.approx(theirs, rel=1e-12)
+    assert [metric.num_users for metric in metrics] == [58, 58]
+
+
+def test_whole_evaluations():
+    """`evaluate` reads the history of the catalogue's interactions."""
+    scores, target, history, _ = world()
+    pairs = {
+        name: [(user, item) for user, row in enumerate(ids.tolist()) for item in {*row} - {-1}]
+        for name, ids in (("train", history), ("test", target))
+    }
+    train, test = (
+        trm.Interactions.from_columns(*map(list, zip(*each, strict=True)), num_users=USERS, num_items=ITEMS)
+        for each in pairs.values()
+    )
+    catalogue = trm.Catalogue.from_interactions(train)
+    theirs = expected(scores, target, history, groups_of(catalogue, "popularity"))
+    evaluation = trm.evaluate(
+        ["StatisticalParity@5", "EqualOpportunity@5", "NDCG@5"],
+        lambda users: scores[users],
+        target=test,
+        exclude=train,
+        catalogue=catalogue,
+        all_users=True,
+    )
+    assert [value.item() for value in [*evaluation.values()][:2]] == pytest.approx(theirs, rel=1e-12)
+
+
+def shared(rank, world_size):
+    """What each process finds, and its collectives."""
+    parts = torch.arange(rank, USERS, world_size).split(9)
+    with counted_collectives() as collectives:
+        ours, _ = found(KINDS, parts, of="categories")
+    return ours, len(collectives)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_processes_add_up(processes, world_size):
+    ((alone, _),) = processes.run(shared, 1)
+    for ours, collectives in processes.run(shared, world_size):
+        assert ours == alone
+        assert collectives == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"of": "categories"}, {"padding_idx": 0}, {"head": 0.5}])
+def test_metrics_wait_for_nothing(options):
+    """They take scores and lists where no value can be read."""
+    *_, catalogue = world()
+    collection = trm.RecMetricCollection([kind(3, catalogue=catalogue, **options) for kind in KINDS]).to("meta")
+    scores = torch.empty(4, ITEMS, device="meta")
+    ids = torch.empty(4, 2, dtype=torch.int64, device="meta")
+    collection.update(scores, ids, exclude=ids, history=ids, weights=scores[:, 0])
+    if "padding_idx" not in options:
+        collection.update(trm.Ranking.from_topk(ids, ids, complete=True), history=ids)
+
+
+def test_relevant_items_beyond_the_catalogue():
+    """Are of no group."""
+    metric = trm.EqualOpportunity(2, of="categories", catalogue=trm.Catalogue(4, categories=torch.arange(4) // 2))
+    lists = torch.tensor([[0, 2], [1, 3]])
+    metric.update(trm.Ranking.from_topk(lists, torch.tensor([[0, 9, 1], [3, 2, 9]]), complete=True))
+    assert metric.compute().item() == 0  # 1 of 2 each
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_refused(kind):
+    shares = trm.Catalogue(4, categories=torch.full((4, 2), 0.5))
+    for catalogue, options, says in (
+        (trm.Catalogue(4), {}, "the catalogue has no popularity"),
+        (trm.Catalogue(4), {"of": "categories"}, "the catalogue has no categories"),
+        (shares, {"of": "categories"}, r"groups are categories of one code an item.*shares put an item into several"),
+        (shares, {"of": "genre"}, "of must be one of 'popularity', 'categories', got 'genre'"),
+        (trm.Catalogue(4, popularity=torch.ones(4)), {"head": 1.5}, "head must be a share between 0 and 1"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            kind(3, catalogue=catalogue, **options)
+
+
+def test_what_must_be_given():
+    scores, target, _, catalogue = world()
+    with pytest.raises(ValueError, match=r"the history of each row is read: update\(..., history=\)"):
+        trm.StatisticalParity(3, catalogue=catalogue).update(scores, target)
+    with pytest.raises((TypeError, ValueError), match="target"):
+        trm.EqualOpportunity(3, catalogue=catalogue).update(scores)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_do_not_keep_what_is_read(kind):
+    """Callbacks with sample_ids keep lists alone."""
+    samples = pytest.importorskip("torchrecmetrics.lightning.samples")
+    *_, catalogue = world()
+    with pytest.raises(ValueError, match=rf"{kind.__name__}@3 reads the history or ground truth of each row"):
+        samples.SampleRows(trm.RecMetricCollection([kind(3, catalogue=catalogue)]))

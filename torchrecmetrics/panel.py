@@ -76,6 +76,7 @@ class ListedRows(NamedTuple):
     items: Tensor  # int64 [B, D], best first, -1 = none
     counted: Tensor | None  # bool [B]; None = all rows count
     invalid: Tensor | None  # int64 [metrics or 1, kinds]; None = none
+    ranking: Ranking | None = None  # what else is known of the rows; None = they were kept without it
 
 
 M = TypeVar("M", bound=Reader)
@@ -155,7 +156,7 @@ class Panel(Generic[M]):
         violations = sum(invalid[1:], invalid[0])[None] if invalid else None
         listed = None
         if self.of_items:
-            listed = ListedRows(ranking.items, _both(counted, asked), violations)
+            listed = ListedRows(ranking.items, _both(counted, asked), violations, ranking)
         if short is not None and counted is not None and violations is not None:
             short = short if faults.rows is None else short > faults.rows
             violations = violations.repeat(len(self.members), 1)

@@ -160,7 +160,7 @@ def seen(ranking: Ranking, k: Cutoffs) -> Tensor:
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list.
     """
-    return _mean(ranking, k, _among(ranking.items, _history(ranking)))
+    return _mean(ranking, k, among(ranking.items, history_of(ranking)))
 
 
 def repeats(ranking: Ranking, k: Cutoffs) -> Tensor:
@@ -304,7 +304,7 @@ def _popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
 
 
 @derived
-def _history(ranking: Ranking) -> Tensor:
+def history_of(ranking: Ranking) -> Tensor:
     """Sort what the row's user had, with `_NO_ITEM` behind it, int64 [B, H]; an item may stand there twice."""
     history = ranking.history
     history = history.masked_fill(history < 0, _NO_ITEM)
@@ -319,9 +319,9 @@ _NO_ITEM = 2**62
 
 
 @derived
-def _had(ranking: Ranking) -> Tensor:
-    """Which entries of `_history` hold an item for the first time, bool [B, H]."""
-    history = _history(ranking)
+def first_had(ranking: Ranking) -> Tensor:
+    """Which entries of `history_of` hold an item for the first time, bool [B, H]."""
+    history = history_of(ranking)
     had = history < _NO_ITEM
     had[:, 1:] &= history[:, 1:] != history[:, :-1]
     return had
@@ -330,13 +330,13 @@ def _had(ranking: Ranking) -> Tensor:
 @derived
 def _usual_popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """Mean popularity of the history, float [B]; NaN if it is 0 or there is none."""
-    had = _had(ranking)
-    popularity = _at(catalogue.popularity, _history(ranking).where(had, 0))
+    had = first_had(ranking)
+    popularity = _at(catalogue.popularity, history_of(ranking).where(had, 0))
     mean = popularity.to(float_dtype(had.device)).masked_fill(~had, 0).sum(1) / had.sum(1)
     return mean.masked_fill(mean == 0, torch.nan)
 
 
-def _among(items: Tensor, ascending: Tensor) -> Tensor:
+def among(items: Tensor, ascending: Tensor) -> Tensor:
     """Which items are among ids of their row, ascending, bool [B, D]; anything for negative ones."""
     if not ascending.shape[1]:
         return torch.zeros_like(items, dtype=torch.bool)
@@ -353,7 +353,7 @@ def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     size = max(catalogue.num_items - padded, 1)
     place = counting(items.shape[1], float_dtype(items.device), items.device)
     usual = _of_items(ranking, catalogue.popularity_rank)
-    relevant = _among(items, ranking.relevant_items.sort(1).values)
+    relevant = among(items, ranking.relevant_items.sort(1).values)
     # (I + 1 - place) / I - (I + 1 - usual place) / I
     return ((usual - place) / size).clamp(min=0).masked_fill(~relevant, 0)
 
@@ -451,7 +451,7 @@ def _distributions(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Categories of history, p [b, C], and list, q [K, b, C], some rows at a time; NaN where there is none."""
     items, device = ranking.items, ranking.items.device
-    history, had = _history(ranking), _had(ranking)
+    history, had = history_of(ranking), first_had(ranking)
     history = history.where(had, -1)
     dtype = float_dtype(device)
     weights = (items >= 0).to(dtype)

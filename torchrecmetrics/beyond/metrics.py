@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
+from torch import Tensor
+
 from torchrecmetrics.beyond import functional
 from torchrecmetrics.beyond.functional import Discount, Divergence, Likeness
 from torchrecmetrics.beyond.histograms import HistogramMetric
+from torchrecmetrics.beyond.item_groups import ItemGroupMetric, ItemGroups, opportunity_of_groups, parity_of_groups
 from torchrecmetrics.beyond.lists import ListMetric
 from torchrecmetrics.options import Formula, MetricOptions
+from torchrecmetrics.ranking import Ranking
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -20,6 +25,7 @@ __all__ = [
     "CategoryShare",
     "Coverage",
     "Entropy",
+    "EqualOpportunity",
     "ExposureGini",
     "Gini",
     "IntraListDiversity",
@@ -30,6 +36,7 @@ __all__ = [
     "Repeats",
     "Seen",
     "Serendipity",
+    "StatisticalParity",
     "TailShare",
 ]
 
@@ -557,3 +564,95 @@ class ExposureGini(HistogramMetric):
 
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, **options)
+
+
+# ------------------------------------------------------------------------------------------------- of groups of items
+
+
+class StatisticalParity(ItemGroupMetric):
+    """Statistical parity at k: how far groups of items are apart in how often they are listed, std / mean of rates.
+
+    A group's rate is its entries in the first `k` places of all lists, over pairs of a row with a list and an item of
+    the group that is not in the row's history. Range 0 (all rates are equal) to sqrt(G - 1) (one of G groups has all);
+    less is better. NaN if no list holds an item, and for fewer than two groups.
+
+    Elliot's PopRSP is the same number, of its short head and long tail; with categories its RSP. Source: Zhu, Wang &
+    Caverlee, Measuring and mitigating item under-recommendation bias in personalized ranking systems, SIGIR 2020.
+
+    Args:
+        k: cut-off, >= 1.
+        of: "popularity": the head, which is the fewest items that hold `head` of all interactions, and the tail; or
+            "categories": codes of the catalogue.
+        head: share of all interactions, between 0 and 1.
+        options: `catalogue`, which must have the popularity or the codes, and keywords of every metric, see
+            `RankingMetric`, as for counts.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([9, 1, 1, 1]))
+        >>> metric = trm.StatisticalParity(1, catalogue=catalogue)  # the head is the items 0 and 1
+        >>> scores, history = torch.tensor([[0.9, 0.1, 0.2, 0.3], [0.4, 0.1, 0.8, 0.2]]), torch.tensor([[1], [-1]])
+        >>> metric.update(scores, history=history)
+        >>> metric.compute()  # 1 / 3 and 1 / 4: a deviation of 1 / 24, a mean of 7 / 24
+        tensor(0.1429, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(parity_of_groups)
+    reads_history: ClassVar[bool] = True
+
+    def __init__(
+        self, k: int, *, of: ItemGroups = "popularity", head: float = 0.8, **options: Unpack[MetricOptions]
+    ) -> None:
+        super().__init__(k, of=of, head=head, **options)
+
+    def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the lists, and what is in the history: it leaves what is possible."""
+        items, past = ranking.items[:, :k], functional.history_of(ranking)
+        return items, torch.ones_like(items), past, -functional.first_had(ranking).long()
+
+    def possible(self, counts: Tensor, rows: int, sizes: Tensor) -> Tensor:
+        """Return pairs of a row and an item, less those of the history."""
+        return rows * sizes + counts
+
+
+class EqualOpportunity(ItemGroupMetric):
+    """Equal opportunity at k: how far groups of items are apart in recall, std / mean of their recalls.
+
+    A group's recall is the relevant items of the group in the first `k` places of all lists, over relevant items of the
+    group, of rows with a list. Range 0 (all recalls are equal) to sqrt(G - 1) (one of G groups has all hits); less is
+    better. NaN if nothing is found, and for fewer than two groups with relevant items.
+
+    Elliot's PopREO is the same number, of its short head and long tail; with categories its REO. It counts no relevant
+    item that the user had in train: here `overlap` says what those are. Source: as `StatisticalParity`.
+
+    Args:
+        k: cut-off, >= 1.
+        of: as in `StatisticalParity`.
+        head: as there.
+        options: as there.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([9, 1, 1, 1]))
+        >>> metric = trm.EqualOpportunity(1, catalogue=catalogue)  # the head is the items 0 and 1
+        >>> scores = torch.tensor([[0.9, 0.1, 0.2, 0.3], [0.4, 0.1, 0.8, 0.2]])
+        >>> metric.update(scores, torch.tensor([[0, 3], [2, -1]]))
+        >>> metric.compute()  # recalls of 1 and 1 / 2
+        tensor(0.3333, dtype=torch.float64)
+    """
+
+    formula: ClassVar[Formula] = staticmethod(opportunity_of_groups)
+    reads_target: ClassVar[bool] = True
+
+    def __init__(
+        self, k: int, *, of: ItemGroups = "popularity", head: float = 0.8, **options: Unpack[MetricOptions]
+    ) -> None:
+        super().__init__(k, of=of, head=head, **options)
+
+    def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the lists, of which relevant items count, and the relevant items."""
+        items, relevant = ranking.items[:, :k], ranking.relevant_items
+        hits = functional.among(items, relevant.sort(1).values)
+        return items, hits.long(), relevant, torch.ones_like(relevant)

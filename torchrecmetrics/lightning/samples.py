@@ -128,6 +128,12 @@ class SampleRows:
         self._collection, self._panel = collection, collection.panel
         metrics = len(self._panel.metrics)
         heights = {"ids": 1, "values": metrics, "weights": metrics, "used": metrics, "notes": 3 * metrics, "given": 1}
+        for metric in self._panel.of_items:
+            if metric.needs.history or metric.needs.target:
+                raise ValueError(
+                    f"{metric.label} reads the history or ground truth of each row, which are not kept by sample: "
+                    "leave sample_ids out, or let evaluate or CatalogueEvaluationCallback compute it"
+                )
         self._places = self._panel.needs.lists if self._panel.of_items else 0
         if self._places:
             heights |= {"items": self._places, "counted": 1}

@@ -1,0 +1,145 @@
+"""`ItemGroupMetric`: whether groups of items are treated alike, from counts of all rows together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import counting
+from torchrecmetrics.beyond.parity import equal_opportunity, statistical_parity
+from torchrecmetrics.checks import VIOLATIONS, check_choice
+from torchrecmetrics.items import Catalogue
+from torchrecmetrics.metric import RankingMetric
+from torchrecmetrics.panel import ListedRows, Made
+from torchrecmetrics.ranking import Needs, Ranking
+from torchrecmetrics.state import Increments, Later, Summary, Tally
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+ItemGroups: TypeAlias = Literal["popularity", "categories"]
+"""What items are grouped by: head and tail of the popularity, or their category codes."""
+
+
+class GroupCounts(NamedTuple):
+    """What all lists hold of each group of items, int64 [G]."""
+
+    hits: Tensor
+    """Entries of the first k places that count."""
+    possible: Tensor
+    """How many there could be."""
+
+
+class ItemGroupMetric(RankingMetric):
+    """How far rates of groups of items are apart, which are counts over all rows together.
+
+    Its state is two counts for each group: batches and processes add up. Every row with an item in its list counts
+    once; rows of weight 0 are left out, other weights count as 1. `num_users` says how many rows there were. There is
+    no standard error: it is no mean over rows.
+    """
+
+    of_items: ClassVar[bool] = True
+    reads_history: ClassVar[bool] = False
+    reads_target: ClassVar[bool] = False
+    higher_is_better = False
+
+    @property
+    def needs(self) -> Needs:
+        """The items in the first `k` places, and what they are held against."""
+        size = self._catalogue.num_items
+        return Needs(self.k, target=self.reads_target, lists=self.k or 0, history=self.reads_history, num_items=size)
+
+    @property
+    def _catalogue(self) -> Catalogue:
+        assert self.catalogue is not None
+        return self.catalogue
+
+    @property
+    def _number(self) -> int:
+        """How many groups there are."""
+        return 2 if self.options["of"] == "popularity" else self._catalogue.num_categories
+
+    def _codes(self, device: torch.device) -> Tensor:
+        """Return the group of each item, int64 [I]."""
+        catalogue = self._catalogue.on(device)
+        if self.options["of"] == "popularity":
+            return catalogue.tail(self.options["head"]).long()
+        if catalogue.categories.dim() != 1:
+            raise ValueError(
+                f"{self._name}: groups are categories of one code an item, Catalogue(..., categories=codes), int64 "
+                f"[{catalogue.num_items}]; shares put an item into several"
+            )
+        return catalogue.categories.long()
+
+    def _begin(self, name: str) -> None:
+        self._told = 1 + len(VIOLATIONS)
+        self._keep_sums(f"{name}-{self._number}", 0, self._told + 2 * self._number)
+
+    def _try(self) -> None:
+        check_choice("of", self.options["of"], ("popularity", "categories"))
+        self._codes(self._catalogue.device)
+
+    def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return entries of lists and of what is possible: item ids, [B, n], and how much each counts, int64 [B, n]."""
+        raise NotImplementedError
+
+    def possible(self, counts: Tensor, rows: int, sizes: Tensor) -> Tensor:
+        """Return what is possible in each group, of its count over all rows, and its number of items."""
+        return counts
+
+    def increments(self, listed: ListedRows, made: Made) -> Increments:
+        """Return what lists add to the state: rows, violations, hits, what is possible."""
+        assert listed.ranking is not None
+        assert self.k is not None
+        assert self._told is not None
+        items, hits, others, possible = self.pairs(listed.ranking, self.k)
+        codes, size = self._codes(items.device), self._catalogue.num_items
+        rows = (items >= 0).any(1)
+        if listed.counted is not None:
+            rows = rows & listed.counted
+        where, how_much = [counting(1, torch.int64, items.device) - 1], [rows.sum()[None]]
+        for place, (ids, counts) in enumerate(((items, hits), (others, possible))):
+            inside = (ids >= 0) & (ids < size) & rows[:, None]
+            if self.padding_idx is not None:  # it is no item
+                inside = inside & (ids != self.padding_idx)
+            group = codes.index_select(0, ids.where(inside, 0).flatten())
+            where.append(group + self._told + place * self._number)
+            how_much.append((counts * inside).flatten())
+        if listed.invalid is not None:
+            where.append(counting(len(VIOLATIONS), torch.int64, items.device))
+            how_much.append(listed.invalid[0])
+        return Increments(None, (torch.cat(where), torch.cat(how_much)))
+
+    @classmethod
+    def summaries(cls, metrics: Sequence[Self], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
+        """Turn counts of groups into values; there are no standard errors."""
+        found: list[Summary] = []
+        unknown = Later(lambda: torch.full((1,), torch.nan, dtype=torch.float64))
+        for metric, tally, (rows, *invalid) in zip(metrics, tallies, counts, strict=True):
+            metric._check_input(invalid)
+            hits, possible = tally.counts[1 + len(invalid) :].view(2, -1)
+            codes = metric._codes(hits.device)
+            if metric.padding_idx is not None:
+                codes = torch.cat([codes[: metric.padding_idx], codes[metric.padding_idx + 1 :]])
+            sizes = torch.zeros_like(hits).index_add_(0, codes, torch.ones_like(codes))
+            counted = GroupCounts(hits, metric.possible(possible, rows, sizes))
+            value = metric.formula(counted, metric.k, **metric.arguments).to(tally.sums.dtype)
+            found.append(Summary(value, unknown, unknown, 0, rows, 0, 0, 0))
+        return found
+
+
+def parity_of_groups(
+    counts: GroupCounts, k: int, *, catalogue: Catalogue, of: ItemGroups = "popularity", head: float = 0.8
+) -> Tensor:
+    """Return the spread of exposure rates, scalar."""
+    return statistical_parity(*counts)
+
+
+def opportunity_of_groups(
+    counts: GroupCounts, k: int, *, catalogue: Catalogue, of: ItemGroups = "popularity", head: float = 0.8
+) -> Tensor:
+    """Return the spread of recalls, scalar."""
+    return equal_opportunity(*counts)
