@@ -376,6 +376,18 @@ def test_lists_alone():
         arrow.tally(table, "HR", 5, target=None)
 
 
+def test_groups_of_items_share_nothing():
+    """Two metrics of one k and as many groups have states of their own; they read the ground truth of every row."""
+    data = made()
+    catalogue = Catalogue(NUM, popularity=torch.arange(1, NUM + 1))
+    metrics = [trm.EqualOpportunity(5, head=head, catalogue=catalogue) for head in (0.5, 0.8)]
+    columns = {name: data[name] for name in ("item_ids", "target")}
+    found = numbers(evaluated(table_of(columns), metrics, None))
+    collection = one_process(columns, [metric.clone() for metric in metrics], None)
+    assert found == near(collection.compute(), 1e-12)
+    assert len({*found.values()}) == 2
+
+
 def test_catalogue_has_ids():
     """Which are then looked up; items that it does not know are refused by metrics that read it."""
     ids = Vocabulary([f"i{n}" for n in range(NUM)])

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.arrow.columns import Column
+from torchrecmetrics.beyond.histograms import HistogramMetric
 from torchrecmetrics.checks import describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.frames import check_names
@@ -67,8 +68,8 @@ class Layout:
 
     @staticmethod
     def _key(metric: RankingMetric, part: int) -> Any:
-        """Tell states apart: of metrics that count items, those of other lists and lengths."""
-        if not metric.of_items:
+        """Tell states apart: of metrics that count items, which share theirs, those of other lists and lengths."""
+        if not isinstance(metric, HistogramMetric):
             return id(metric)
         return metric.needs.lists, metric.needs.num_items, len(metric.state()[part])
 
