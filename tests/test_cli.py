@@ -132,6 +132,8 @@ def test_train_is_the_catalogue(folder, capsys):
     assert found == {"Coverage@1": 2 / 5, "AveragePopularity@2": 0.75, "Seen@1": 0.5}
     assert main([*words, "--train", "train.csv", "--json", "train.csv"]) == 2
     assert "would overwrite a file that is read" in capsys.readouterr().err
+    assert main([*EVALUATE[:5], "-m", "Calibration@2", "--train", "train.csv"]) == 2
+    assert "the metric reads categories of items, which the command does not take: eval" in capsys.readouterr().err
     (folder / "m.yaml").write_text("Novelty: {k: 2, normalize: true}\n")
     assert main([*EVALUATE[:5], "-c", "m.yaml", "--train", "train.csv"]) == 0
     assert "Novelty-normalize@2" in capsys.readouterr().out

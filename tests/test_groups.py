@@ -271,6 +271,21 @@ def test_codes_that_are_none():
             "user_ids holds 2 ids, codes 1",
         ),
         (lambda: trm.Groups.from_column("north"), TypeError, "a column holds one value a user, got str"),
+        (lambda: trm.Groups.from_column(pandas.DataFrame({"a": ["x"]})), TypeError, r"of a frame, frame\['region'\]"),
+        (lambda: trm.Groups.from_column(torch.zeros(2, 2)), TypeError, "a column holds one value a user"),
+        (lambda: trm.Groups.from_column([1.0, 0.25]), TypeError, "user 1 has 0.25: cut numbers into bands"),
+        (
+            lambda: trm.RecMetricCollection("HR", k=2, groups=trm.Groups(torch.tensor([0]), ["a"])),
+            TypeError,
+            "groups.names",
+        ),
+        (
+            lambda: trm.RecMetricCollection("HR", k=2, groups=["a"]).update(
+                torch.rand(1, 3), torch.tensor([1]), groups=trm.Groups(torch.tensor([0]), ["a"])
+            ),
+            TypeError,
+            r"groups=groups.of\(train\)\[user_ids\]",
+        ),
         (lambda: trm.group_users(made()[0], bins=[5, 1]), ValueError, "bins must ascend"),
         (lambda: trm.group_users(made()[0], bins=[]), ValueError, "bins must ascend"),
         (lambda: trm.group_users([1]), TypeError, "users are grouped by Interactions, got list"),
@@ -320,6 +335,24 @@ def test_evaluate_asks_for_groups_that_fit():
 
 
 # ----------------------------------------------------------------------------------------------------- users and items
+
+
+def test_groups_of_a_column():
+    """Words, whole numbers, nothing; in any order of users."""
+    groups = trm.Groups.from_column(pandas.Series([3.0, None, 1.0]), user_ids=["c", "b", "a"])
+    assert (groups.names, groups.codes.tolist()) == (("1", "3"), [1, -1, 0])
+    frame = {"user": ["a", "b", "c", "d"], "item": ["x"] * 4}
+    assert groups.of(trm.Interactions.from_frame(frame)).tolist() == [0, -1, 1, -1]
+
+
+def test_worst_and_gap_in_words():
+    train, test, users, items = made()
+    groups = trm.group_users(train, bins=[0, 3, 6])
+    found = trm.evaluate("HR", users, items, target=test, k=5, groups=groups)
+    worst, gap = found.worst("HR@5"), found.gap("HR@5")
+    assert str(worst).startswith(f"{worst.group}  {worst.value:.4f}; true value of the worst  [")
+    assert str(worst).endswith(f": {' or '.join(worst.possible)}")
+    assert str(gap).startswith(f"{gap.highest} - {gap.lowest}  {gap.value:.4f}; the true gap  [")
 
 
 def test_users_by_activity():

@@ -118,6 +118,39 @@ def test_copies_and_files():
     assert torch.equal(loaded.tail(0.5), catalogue.tail(0.5))
 
 
+def test_data_that_differ_have_other_fingerprints():
+    """What adds up to the same is not the same; the same data is, on any process and in any copy."""
+    popularity, categories = torch.tensor([3, 1, 2]), torch.tensor([0, 1, 0])
+    shares = torch.eye(2)[categories]
+    several = [
+        trm.Catalogue(3),
+        trm.Catalogue(4),
+        trm.Catalogue(3, popularity=popularity),
+        trm.Catalogue(3, popularity=popularity.flip(0)),
+        trm.Catalogue(3, popularity=popularity, num_users=9),
+        trm.Catalogue(3, categories=categories),
+        trm.Catalogue(3, categories=1 - categories),
+        trm.Catalogue(3, categories=shares),
+        trm.Catalogue(3, embeddings=shares),
+        trm.Catalogue(3, embeddings=shares.bfloat16()),
+    ]
+    assert len({each.fingerprint for each in several}) == len(several)
+    for each in several:
+        assert pickle.loads(pickle.dumps(each)).fingerprint == each.fingerprint
+    assert trm.Catalogue(3, popularity=popularity.int()).fingerprint == several[2].fingerprint
+    assert trm.Catalogue(3).fingerprint == "3items-" + several[0].fingerprint[7:]
+
+
+def test_categories_may_be_words():
+    """Numbered in their order; a dict has none."""
+    words = trm.Catalogue(3, categories=["noir", "drama", "noir"])
+    assert words.categories.tolist() == [1, 0, 1]
+    with pytest.raises(TypeError, match=r"in the order of the items, got a dict: \[categories\[one\] for one in train"):
+        trm.Catalogue(3, categories={"x": "noir"})
+    with pytest.raises(ValueError, match=r"categories must be \[3\]"):
+        trm.Catalogue(3, categories=["noir", "drama"])
+
+
 def test_gradients_stay_where_they_are():
     assert not Catalogue(2, embeddings=torch.nn.Parameter(torch.ones(2, 2))).embeddings.requires_grad
 

@@ -81,6 +81,24 @@ def test_steps_have_groups(pl, tmp_path, groups):
     assert callback.collections["val"].standard_errors()["HR@5/a"] > 0
 
 
+def test_groups_are_matched_by_id(tmp_path):
+    """The step's users are rows of the history; groups of a column come in its own order."""
+    pl = pytest.importorskip(PACKAGES[0])
+    data, names = samples(13), [f"u{user}" for user in range(USERS)]
+    history = trm.Interactions.from_columns(
+        users=torch.tensor([0]), items=torch.tensor([0]), num_users=USERS, num_items=ITEMS
+    ).with_ids(user_ids=names, item_ids=torch.arange(ITEMS))
+    order = torch.randperm(USERS, generator=torch.Generator().manual_seed(1))
+    groups = trm.Groups(CODES[order], ["a", "b"], user_ids=[names[user] for user in order])
+    callback = RecMetricsCallback(["HR", "NDCG"], k=[5], groups=groups, exclude=history, overlap="keep")
+    running = trainer(pl, tmp_path, callback)
+    running.validate(make_module(pl, step), loader(data), verbose=False)
+    collection = trm.RecMetricCollection(["HR", "NDCG"], k=[5], prefix="val/", groups=["a", "b"], overlap="keep")
+    scores, target = torch.stack([s for s, _, _ in data]), torch.stack([t for _, t, _ in data])
+    collection.update(scores, target, exclude=history.select(torch.arange(13)), groups=CODES[:13])
+    assert logged(running) == pytest.approx({key: v.item() for key, v in collection.compute().items()}, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("groups", "returned", "message"),
     [

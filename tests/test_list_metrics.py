@@ -218,6 +218,22 @@ def test_history_and_target_by_id():
     assert one.compute().item() == (1 + 1 + 0) / 3
 
 
+def test_jagged_history():
+    """Values with offsets, a nested tensor, each position's own past."""
+    values, offsets = torch.tensor([3, 0, 4, 2, 1]), torch.tensor([0, 2, 4, 5])
+    nested = torch.nested.nested_tensor_from_jagged(values, offsets)
+    for history in ((values, offsets), nested, trm.Jagged(values, offsets)):
+        metric = SeenItems(3)
+        metric.update(SCORES, history=history)
+        assert metric.compute().item() == (1 + 1 + 0) / 3
+    past = trm.prefix_history(torch.tensor([3, 4, 1]), torch.tensor([0, 3]))
+    metric = SeenItems(3)
+    metric.update(SCORES[:1].expand(3, -1), history=past)
+    assert metric.compute().item() == (0 + 1 + 1) / 3
+    with pytest.raises(ValueError, match=r"history has 2 rows"):
+        metric.update(SCORES, history=(values, offsets[[0, 1, 3]]))
+
+
 def test_items_that_the_catalogue_does_not_have():
     """They raise at once, or leave their row out and raise in the end; scores of another catalogue never pass."""
     lists, history = torch.tensor([[1, 6], [2, 3]]), torch.tensor([[1], [9]])
@@ -410,6 +426,7 @@ def test_all_users_have_lists():
     some = trm.evaluate(metrics, users, items, target=test, exclude=train)
     every = trm.evaluate(metrics, users, items, target=test, exclude=train, all_users=True)
     assert some["NDCG@3"] == every["NDCG@3"]
+    assert ("with a list" in str(some), "60 with a list" in str(every)) == (False, True)
     assert some.counts() == every.counts()
     lists = trm.recommend(users, items, 3, exclude=train).ids
     popularity = train.popularity.double()[lists.clamp(min=0)].where(lists >= 0, torch.nan).nanmean(1)

@@ -112,6 +112,8 @@ def _as_options(message: str) -> str:
     """Write the arguments that a message names as options of the command."""
     catalogue = re.compile(r"needs a catalogue: .*", re.DOTALL)
     message = catalogue.sub("needs to know the items: --train FILE, what the model learned from", message)
+    lacks = re.compile(r"the catalogue has no (\w+), which the metric reads: .*", re.DOTALL)
+    message = lacks.sub(r"the metric reads \1 of items, which the command does not take: evaluate_lists does", message)
     for argument, option in (("complete=True", "--complete"), ("duplicates='first'", "--first")):
         message = message.replace(argument, option)
     message = re.sub("of target (is|are) also in exclude", r"of TRUTH \1 also in the history", message)
@@ -172,7 +174,8 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="what the model learned from, its columns as in history: popularity, and what users had before, for "
-        "metrics beyond accuracy such as Coverage@10; items are those of TRAIN, TRUTH and LISTS",
+        "metrics beyond accuracy such as Coverage@10 (those that need categories or embeddings: in Python); items are "
+        "those of TRAIN, TRUTH and LISTS",
     )
     one.add_argument("--value", metavar="COLUMN", help="column of gains in TRUTH; default: all rows are alike")
     one.add_argument("--complete", action="store_true", help="the lists are all that is recommended, however short")

@@ -15,8 +15,8 @@ from torchmetrics import Metric, MetricCollection
 from torchrecmetrics.analysis.curves import Curve, Point, curve_of, plot_points
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.checks import describe, nearest
-from torchrecmetrics.data.groups import check_names
-from torchrecmetrics.data.interactions import Batch
+from torchrecmetrics.data.groups import Groups, check_names
+from torchrecmetrics.data.jagged import Spans
 from torchrecmetrics.grouped import GroupValue
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.kept import RowKeys
@@ -303,7 +303,7 @@ class RecMetricCollection(MetricCollection):
         ranks: Tensor | None = None,
         ranking: Ranking | None = None,
         depth: int | None = None,
-        history: Tensor | Batch | None = None,
+        history: Target | Spans | None = None,
         groups: Tensor | None = None,
         row_ids: Tensor | None = None,
         clusters: Tensor | None = None,
@@ -331,7 +331,7 @@ class RecMetricCollection(MetricCollection):
         ranks: Tensor | None = None,
         ranking: Ranking | None = None,
         depth: int | None = None,
-        history: Tensor | Batch | None = None,
+        history: Target | Spans | None = None,
         groups: Tensor | None = None,
         row_ids: Tensor | None = None,
         clusters: Tensor | None = None,
@@ -359,6 +359,10 @@ class RecMetricCollection(MetricCollection):
                     "row belongs, integers [B], -1 = to none"
                 )
             return self.panel.rows(ranking, weights)
+        if isinstance(groups, Groups):
+            raise TypeError(
+                "update takes the groups of the batch's rows, integers [B]: groups=groups.of(train)[user_ids]"
+            )
         if not self.groups:
             raise ValueError("groups were given: name them when the collection is made, groups=['cold', 'warm']")
         return self.panel.rows(ranking, weights, Grouped(groups, len(self.groups)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,8 +41,8 @@ class Catalogue:
         num_items: items are 0 .. num_items - 1.
         popularity: number [I], >= 0: how often each item occurs in the training data.
         num_users: of whom the popularity was counted, each once an item: then none is above it.
-        categories: integer [I], a code >= 0 for each item; or float [I, C], rows >= 0 that sum to 1: an item with
-            several genres has a share of each.
+        categories: integer [I], a code >= 0 for each item, or a list of I words; or float [I, C], rows >= 0 that sum
+            to 1: an item with several genres has a share of each.
         embeddings: float [I, d], finite; a row of zeros has no direction and is like no other.
         item_ids: a `Vocabulary`, or what makes one, of num_items ids; None = nobody said.
 
@@ -64,7 +66,7 @@ class Catalogue:
         *,
         popularity: Tensor | None = None,
         num_users: int | None = None,
-        categories: Tensor | None = None,
+        categories: Tensor | Sequence[str] | None = None,
         embeddings: Tensor | None = None,
         item_ids: Any = None,
     ) -> None:
@@ -84,7 +86,7 @@ class Catalogue:
 
     @classmethod
     def from_interactions(
-        cls, train: Interactions, *, categories: Tensor | None = None, embeddings: Tensor | None = None
+        cls, train: Interactions, *, categories: Tensor | Sequence[str] | None = None, embeddings: Tensor | None = None
     ) -> Self:
         """Read popularity, users and ids of items from training data, which it keeps as `interactions`.
 
@@ -122,12 +124,16 @@ class Catalogue:
 
     # ------------------------------------------------------------------------------------------------------ what it is
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """A few numbers that tell catalogues of different data apart, the same on every process."""
-        users = "" if self._num_users is None else f"-of{self._num_users}"
-        events = "" if self._popularity is None else f"-with{float(self._popularity.sum()):g}"
-        return f"{self.num_items}items{users}{events}".replace(".", "_").replace("+", "")
+        """A few words that tell catalogues of different data apart, the same on every process."""
+        digest = zlib.crc32(repr((self.num_items, self._num_users)).encode())
+        for held in (self._popularity, self._categories, self._embeddings):
+            digest = zlib.crc32(b"none" if held is None else repr((held.dtype, held.shape)).encode(), digest)
+            if held is not None and not held.is_meta:
+                for part in torch.split(held, 2**20):
+                    digest = zlib.crc32(part.cpu().contiguous().view(torch.uint8).numpy().tobytes(), digest)
+        return f"{self.num_items}items-{digest:08x}"
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -296,7 +302,13 @@ def _popularity(popularity: Tensor, num_items: int, num_users: int | None) -> Te
     return popularity
 
 
-def _categories(categories: Tensor, num_items: int) -> Tensor:
+def _categories(given: Any, num_items: int) -> Tensor:
+    if isinstance(given, Mapping):
+        raise TypeError(
+            "categories must be in the order of the items, got a dict: [categories[one] for one in train.item_ids]"
+        )
+    words = not isinstance(given, Tensor) and _holds_words(given)
+    categories: Tensor = Vocabulary.number(list(given), "categories", "item {}".format)[1] if words else given
     check_tensor("categories", categories)
     check_strided("categories", categories, "0")
     codes = categories.dtype in (*SIGNED, torch.uint8)
@@ -333,6 +345,15 @@ def _categories(categories: Tensor, num_items: int) -> Tensor:
             f"{sums[item].item():.8g}: {_AS_SHARES}; items of which nothing is known have a category of their own"
         )
     return categories
+
+
+def _holds_words(column: Any) -> bool:
+    return (
+        hasattr(column, "__iter__")
+        and hasattr(column, "__len__")
+        and bool(len(column))
+        and all(isinstance(one, str) for one in column)
+    )
 
 
 def _embeddings(embeddings: Tensor, num_items: int) -> Tensor:

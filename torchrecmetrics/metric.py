@@ -22,7 +22,7 @@ from torchrecmetrics.checks import (
     in_words,
     nearest,
 )
-from torchrecmetrics.data.interactions import Batch
+from torchrecmetrics.data.jagged import Spans
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.options import (
@@ -402,7 +402,7 @@ class RankingMetric(SummedMetric):
         ranks: Tensor | None = None,
         ranking: Ranking | None = None,
         depth: int | None = None,
-        history: Tensor | Batch | None = None,
+        history: Target | Spans | None = None,
     ) -> None:
         """Add a batch: `(scores, target)`, `(ranks)` or `(ranking)`.
 
@@ -440,7 +440,7 @@ class RankingMetric(SummedMetric):
         ranks: Tensor | None = None,
         ranking: Ranking | None = None,
         depth: int | None = None,
-        history: Tensor | Batch | None = None,
+        history: Target | Spans | None = None,
     ) -> Tensor:
         """Add a batch and return its value alone; takes what `update` takes and waits for the device."""
         form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)

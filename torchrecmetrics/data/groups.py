@@ -15,6 +15,10 @@ from torchrecmetrics.data.vocabulary import Vocabulary
 
 def check_names(names: Iterable[str], in_keys: bool = False) -> tuple[str, ...]:
     """Return names of groups, which must be distinct words; in keys of modules without '.'."""
+    if isinstance(names, Groups):
+        raise TypeError(
+            "groups are named here: groups=groups.names; and groups=groups.of(train)[user_ids] goes to each update"
+        )
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise TypeError(f"groups must be names, such as ['cold', 'warm'], got {names!r}")
     given = tuple(names)
@@ -41,7 +45,8 @@ class Groups:
     """Which group each user belongs to; made by `group_users`, or of any column.
 
     Args:
-        codes: integers [U], the number of each user's group among the names; -1 = in none, the overall value only.
+        codes: integers [U], the number of each user's group among the names, in the order of `user_ids`; -1 = in none,
+            the overall value only.
         names: of the groups, distinct.
         user_ids: a `Vocabulary` of the users, or what makes one, by which they are matched with those of a ground
             truth; None = rows are users, as there.
@@ -104,7 +109,10 @@ class Groups:
         return f"Groups({', '.join([*shown, *more, *([f'{alone} in none'] if alone else [])])})"
 
     def of(self, target: Interactions) -> Tensor:
-        """Return the codes of a ground truth's users, int64 [U]; -1 for those that are not known here.
+        """Return the codes of the users of interactions, int64 [U]; -1 for those that are not known here.
+
+        `update(..., groups=groups.of(train)[users])` for users in the row numbers of `train`: the order of `codes` is
+        that of the groups' own `user_ids`.
 
         Raises:
             ValueError: for another number of users, where they have no ids; where one of the two has ids alone.
@@ -230,9 +238,17 @@ def slice_targets(
 
 
 def _listed(column: Any) -> list[Any]:
-    if isinstance(column, (str, Mapping)) or not hasattr(column, "__iter__"):
-        raise TypeError(f"a column holds one value a user, got {describe(column)}")
-    return list(column.tolist() if hasattr(column, "tolist") else column)
+    flat = len(getattr(column, "shape", (0,))) == 1
+    if isinstance(column, (str, Mapping)) or not hasattr(column, "__iter__") or not flat:
+        raise TypeError(f"a column holds one value a user, got {describe(column)}: of a frame, frame['region']")
+    values = list(column.tolist() if hasattr(column, "tolist") else column)
+    for user, value in enumerate(values):
+        whole = isinstance(value, (str, int)) or (isinstance(value, float) and value.is_integer())
+        if not (whole or _is_nothing(value)):
+            raise TypeError(
+                f"groups are words or whole numbers, user {user} has {value!r}: cut numbers into bands first"
+            )
+    return [int(value) if isinstance(value, float) and value == value else value for value in values]
 
 
 def _is_nothing(value: Any) -> bool:

@@ -34,6 +34,10 @@ class WorstGroup(NamedTuple):
     num_single: int
     """Groups without a standard error, of one user most often."""
 
+    def __str__(self) -> str:
+        low, high = f"{self.low:.4f}", f"{self.high:.4f}"
+        return f"{self.group}  {self.value:.4f}; true value of the worst  [{low}, {high}]: {' or '.join(self.possible)}"
+
 
 class GroupGap(NamedTuple):
     """How far the best and the worst served groups are apart."""
@@ -48,6 +52,9 @@ class GroupGap(NamedTuple):
     """Of an interval of the true difference between whichever groups it is."""
     num_empty: int
     num_single: int
+
+    def __str__(self) -> str:
+        return f"{self.highest} - {self.lowest}  {self.value:.4f}; the true gap  [{self.low:.4f}, {self.high:.4f}]"
 
 
 class GroupResults(Exported):

@@ -109,6 +109,8 @@ class Evaluation(dict[str, Tensor], Exported):
         self.kernels: Kernels = kernels
         self._rows = _named(collection.rows, user_ids) if collection.keep_rows else None
         self._of_items = {key for key, member in collection.keyed().items() if member.of_items}
+        lists = [member.num_users for member in collection.members if member.of_lists or member.of_items]
+        self._num_lists = max(lists, default=first.num_users)
         self._better = {key: member.higher_is_better for key, member in collection.keyed().items()}
         self.num_users: int = first.num_users
         self.num_skipped: int = first.num_skipped
@@ -176,6 +178,7 @@ class Evaluation(dict[str, Tensor], Exported):
             (self.num_skipped, "without a relevant item"),
             (self.num_unreachable, "with an unreachable relevant item (no candidate)"),
             (self.num_tied, "with a tie at a relevant item"),
+            (self._num_lists if self._num_lists != self.num_users else 0, "with a list"),
             (self.num_unserved, "without a list"),
             (self.num_left_out, "more with a list but no ground truth"),
             (self.num_unknown, f"list {_entries(self.num_unknown)} whose item the ground truth does not know"),

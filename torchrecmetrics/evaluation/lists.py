@@ -254,6 +254,11 @@ def _interactions(name: str, given: Any, names: Names) -> Interactions:
 def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[str, list[Any]]:
     """Return {user: items} as columns."""
     for user, items in given.items():
+        if isinstance(items, Interactions):
+            raise TypeError(
+                f"{name} holds several ground truths, lists are looked up in one: "
+                "{name: evaluate_lists(..., target=part) for name, part in slices.items()}"
+            )
         if isinstance(items, Mapping):
             raise TypeError(
                 f"{name} holds a dict for {user!r}, and {{user: items}} no values: pass lists of items, or a column of "
@@ -357,7 +362,8 @@ def _check_in_catalogue(listed: Listed, catalogue: Catalogue, items: Side) -> No
         raise ValueError(
             f"{number} list {'entry' if number == 1 else 'entries'} of {listed.source.what} whose item the catalogue "
             f"does not have, such as {items.called(int(listed.items[beyond][0]))}: make the catalogue of all items "
-            "that can be recommended, Catalogue.from_interactions(train.recode(item_ids=...))"
+            "that can be recommended, Catalogue.from_interactions(train.recode(item_ids=every_id)), in whose order "
+            "categories and embeddings are"
         )
 
 

@@ -72,7 +72,8 @@ class RecMetricsCallback(Reporting):
             `sample_ids`, else the step's `user_ids`; with both, the rows of a user are a cluster. Without either, rows
             are numbered as they come, on one process.
         groups: groups of users with a value of their own, logged as `val/NDCG@10/cold`: `Groups`, looked up by the
-            step's `user_ids`; or names, whose numbers the step returns as `groups`, integers [B], -1 = none.
+            step's `user_ids`, which are rows of `exclude` where that is given (ids are matched), else of the groups; or
+            names, whose numbers the step returns as `groups`, integers [B], -1 = none.
         options: keyword options of the metrics, as in `RecMetricCollection`.
 
     After an epoch `collections` holds each loader's collection by name, for `standard_error()` and counts.
@@ -199,7 +200,12 @@ class RecMetricsCallback(Reporting):
             if collection.needs.history and collection.catalogue is not None:
                 past = collection.catalogue.interactions
             past = None if past is None else past.to(pl_module.device)
-            self._loaders.append(_Loader(name + postfix, prefix, postfix, collection, exclude, past, samples, share))
+            codes = None
+            if isinstance(self.groups, Groups):  # users are rows of the history, where there is one
+                codes = self.groups.codes if exclude is None else self.groups.of(exclude)
+            self._loaders.append(
+                _Loader(name + postfix, prefix, postfix, collection, exclude, past, codes, samples, share)
+            )
         keys = [key + postfix for name, postfix in names for key in self._keys(stage, [name])]
         self._announce(trainer, keys)
 
@@ -241,7 +247,7 @@ class RecMetricsCallback(Reporting):
             users = None
             if loader.collection.keep_rows and outputs.get("user_ids") is not None:
                 users = torch.as_tensor(outputs["user_ids"]).reshape(-1)
-            groups = self._codes(outputs, given, source, ranking)
+            groups = self._codes(loader, outputs, given, source, ranking)
             if loader.samples is None:
                 weights, doubt = loader.without_repeats(weights, batch_idx, ranking)
                 self._warn(doubt)
@@ -257,15 +263,15 @@ class RecMetricsCallback(Reporting):
             loader.error = loader.error or told
 
     def _codes(
-        self, outputs: Mapping[str, Any], given: Mapping[str, Any], source: str, ranking: Ranking
+        self, loader: _Loader, outputs: Mapping[str, Any], given: Mapping[str, Any], source: str, ranking: Ranking
     ) -> Tensor | None:
         if self.groups is None:
             return None
-        if isinstance(self.groups, Groups):
-            users, known = _user_ids(outputs, given, source, "groups="), len(self.groups)
+        if loader.codes is not None:
+            users, known = _user_ids(outputs, given, source, "groups="), len(loader.codes)
             if len(users) and not 0 <= int(users.min()) <= int(users.max()) < known:
                 raise ValueError(f"'user_ids' hold {int(users.min())}..{int(users.max())}, groups= has {known} users")
-            return self.groups.codes[users].to(ranking.ranks.device)
+            return loader.codes[users].to(ranking.ranks.device)
         codes: Tensor | None = outputs.get("groups")
         if codes is None:
             raise ValueError(f"{source} must return 'groups' too, for groups=, got {_keys_of(outputs)}")
@@ -312,6 +318,7 @@ class _Loader:
     collection: RecMetricCollection
     exclude: Interactions | None
     past: Interactions | None
+    codes: Tensor | None
     samples: SampleRows | None
     share: Share | None
     error: Exception | None = None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import check_device, check_ids, describe
+from torchrecmetrics.checks import Checks, check_device, check_ids, describe
 from torchrecmetrics.data.interactions import Batch
+from torchrecmetrics.data.jagged import Spans, as_jagged, as_spans
 from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Reach, Rules, Target
 
 
@@ -24,7 +25,7 @@ class Form(NamedTuple):
     ranks: Tensor | None = None
     ranking: Ranking | None = None
     depth: int | None = None
-    history: Tensor | Batch | None = None
+    history: Target | Spans | None = None
 
 
 def _warn_of_lists(ranks: Tensor, k: int) -> None:
@@ -46,10 +47,14 @@ def read(form: Form, needs: Needs, rules: Rules) -> Ranking:
     ranking = _ranked(form, needs, rules)
     if form.history is None or ranking.lists is None:
         return ranking
-    history = form.history.items if isinstance(form.history, Batch) else form.history
+    rows, device = len(ranking), ranking.ranks.device
+    history: Any = form.history.items if isinstance(form.history, Batch) else form.history
+    if (jagged := as_jagged("history", history)) is not None:
+        history = as_spans("history", jagged, Checks(True, device, rows))
+    if isinstance(history, Spans):
+        history = history.padded(-1)
     check_ids("history", history)
-    check_device("history", history, ranking.ranks.device)
-    rows = len(ranking)
+    check_device("history", history, device)
     if history.dim() not in (1, 2) or len(history) != rows:
         raise ValueError(f"history ids must be [{rows}] or [{rows}, H], got {list(history.shape)}")
     history = (history[:, None] if history.dim() == 1 else history).long()
