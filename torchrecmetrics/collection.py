@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -73,7 +73,7 @@ class RecMetricCollection(MetricCollection):
             cut-off go by their name alone (a function gets k = None).
         groups: names of groups of rows, such as ["cold", "warm"], each with a value of its own beside the one over all
             rows, under keys like `NDCG@10/cold`; `update` then takes `groups=`. Coverage and its like, which are no
-            means over rows, have none.
+            means over rows, have none. Such a collection is updated whole: no member alone, nor nested in others.
         keep_rows: keep what every row was worth, on the device (9 bytes a metric and row; beyond 256 MB on the host),
             for `rows` after `compute`: what comparisons of two models and intervals of clustered rows are made of.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
@@ -159,6 +159,8 @@ class RecMetricCollection(MetricCollection):
         if groups is not None and collection.groups != tuple(groups):
             if collection.groups:
                 raise ValueError(f"the collection has the groups {', '.join(collection.groups)}, not these: {groups}")
+            for key in collection._modules:
+                _check_parts(key, collection._modules, groups)
             collection.groups = tuple(groups)
             for member in collection.members:
                 if not member.of_items:
@@ -190,9 +192,11 @@ class RecMetricCollection(MetricCollection):
             raise ValueError(f"{key}: its rows are kept; call reset() first")
         if isinstance(self._modules.get(key), GroupValue):
             raise ValueError(f"{key} is a part of a metric: delete that")
+        whole = self._modules.get(key)
         super().__delitem__(key)
-        for part in [name for name in self._modules if name.startswith(f"{key}/")]:
-            del self._modules[part]
+        for name, part in [*self._modules.items()]:
+            if isinstance(part, GroupValue) and part.whole is whole:
+                del self._modules[name]
 
     def add_metrics(
         self,
@@ -225,6 +229,9 @@ class RecMetricCollection(MetricCollection):
             agreed = {name: getattr(members[0], name) for name in _AGREED}
             _check_agreement(key, metric, {**agreed, "catalogue": self.catalogue})
             Needs.union(member.needs for member in [*members, metric])
+        if metric.groups and metric.groups != self.groups:
+            raise ValueError(f"{key}: {metric.label} has the groups {', '.join(metric.groups)}, the collection others")
+        _check_parts(key, self._modules, () if metric.of_items else self.groups)
         if self.groups and not metric.of_items and metric.groups != self.groups:
             metric.split(self.groups)
         super().__setitem__(key, metric)
@@ -346,8 +353,9 @@ class RecMetricCollection(MetricCollection):
         self._keep(columns)
         for metric, summary in zip(metrics, summaries, strict=True):
             metric._forward_cache = summary.value
+        found = {id(metric): summary for metric, summary in zip(metrics, summaries, strict=True)}
         for part in self._parts():
-            part.__dict__["_forward_cache"] = summaries[metrics.index(part.whole)].values[part.group]
+            part.__dict__["_forward_cache"] = found[id(part.whole)].values[part.group]
         return {key: metric.__dict__["_forward_cache"] for key, metric in self.items(copy_state=False)}
 
     def read(self, ranking: Ranking, weights: Tensor | None = None, groups: Tensor | None = None) -> BatchRows:
@@ -565,6 +573,13 @@ def _point(found: Found) -> Point:
         *(found.key, found.label, metric.name, metric.k, value, error, summary.size, metric.bounds, summary.num_users),
         found.group,
     )
+
+
+def _check_parts(key: str, keys: Container[str], groups: Iterable[str]) -> None:
+    """Refuse a metric if values of its groups would have keys of others."""
+    for part in [f"{key}/{group}" for group in groups]:
+        if part in keys:
+            raise ValueError(f"{part!r} would be the key of two values, of a metric and of a group of {key!r}")
 
 
 def _check_agreement(key: str, metric: RankingMetric, options: Mapping[str, Any]) -> None:

@@ -37,7 +37,9 @@ class GroupValue(Metric):
     @property
     def whole(self) -> RankingMetric:
         """The metric whose part it is."""
-        whole: RankingMetric = self.__dict__["_whole"]
+        whole: RankingMetric | None = self.__dict__.get("_whole")
+        if whole is None:
+            raise RuntimeError(f"{self.name} is the value of a group, copied without its collection: copy that whole")
         return whole
 
     @property
@@ -76,6 +78,10 @@ class GroupValue(Metric):
     def num_users(self) -> int:
         """Rows that the last `compute` averaged over."""
         return self.last_summary().num_users
+
+    def merge_state(self, incoming_state: Any) -> None:
+        """Refuse a state: the collection merges those of whole metrics."""
+        raise TypeError(f"{self.label} has no state of its own: merge the collections")
 
     def reset(self) -> None:
         """Forget nothing: there is no state."""

@@ -452,6 +452,8 @@ class RankingMetric(SummedMetric):
 
     def tally(self, ranking: Ranking, weights: Tensor | None = None) -> Tally | Increments:
         """Compute what `ranking` adds to the state, without touching it; raises if the metric cannot use it."""
+        if self.groups:
+            raise ValueError(f"{self.label} has groups of rows: update its collection, with groups=")
         panel = Panel([self])
         (tally,) = panel.tallies(panel.rows(ranking, weights))
         return tally

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
+from functools import partial
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -103,6 +104,11 @@ class SummedMetric(Metric):
     _counts_name: str
     _told: int | None = None
     """How many of the counts, the first ones, `summaries` is told on the host; None = all."""
+
+    @property
+    def shares(self) -> Hashable | None:
+        """What metrics that are updated together have in common if their counts are the same; None = none are."""
+        return None
 
     def _keep_sums(self, name: str, sums: int, counts: int) -> None:
         """Begin with zeros, under names that say all that the value depends on.
@@ -377,10 +383,16 @@ def summarize(
         if available[id(ask)] and getattr(metric, when) and not metric._is_synced:
             together.setdefault((metric.dist_sync_fn, metric.process_group), []).append(index)
     for (gather, group), indices in together.items():
-        parts = zip(*(reduced[i] for i in indices), strict=True)  # all sums, then all counts
-        sums, counts = (_reduce_packed(part, gather or gather_all_tensors, group) for part in parts)
-        for i, tally in zip(indices, map(Tally, sums, counts), strict=True):
-            reduced[i] = tally
+        add = partial(_reduce_packed, gather=gather or gather_all_tensors, group=group)
+        several = [reduced[index] for index in indices]
+        stands_for, parted = _shared([tallies[index][0] for index in indices], several)
+        sums = add([tally.sums for tally in several] + ([] if parted is None else [parted]))
+        if parted is not None and float(sums[-1]) > 0:  # somewhere they have parted
+            stands_for = list(range(len(several)))
+        first = sorted(set(stands_for))
+        counts = dict(zip(first, add([several[place].counts for place in first]), strict=True))
+        for place, index in enumerate(indices):
+            reduced[index] = Tally(sums[place], counts[stands_for[place]])
     told = [
         tally.counts if metric._told is None else tally.counts[: metric._told]
         for (metric, _), tally in zip(tallies, reduced, strict=True)
@@ -400,13 +412,24 @@ def summarize(
     return [found[index] for index in range(len(tallies))]
 
 
+def _shared(metrics: Sequence[SummedMetric], tallies: Sequence[Tally]) -> tuple[list[int], Tensor | None]:
+    """Say whose counts stand for each metric's, if all processes share them: of those that hold the same, the first.
+
+    Also return what tells the others whether they are one tensor here, float [1], 0 = yes; None if there are none. What
+    is packed must be as long everywhere, so no process can decide that alone.
+    """
+    first: dict[Any, int] = {}
+    stands_for = [place if m.shares is None else first.setdefault(m.shares, place) for place, m in enumerate(metrics)]
+    if len(set(stands_for)) == len(metrics):
+        return stands_for, None
+    parted = any(tallies[place].counts is not tallies[other].counts for place, other in enumerate(stands_for))
+    return stands_for, tallies[0].sums.new_full((1,), float(parted))
+
+
 def _reduce_packed(vectors: Sequence[Tensor], gather: Callable[..., Any], group: Any | None) -> Sequence[Tensor]:
-    """Add up vectors of any lengths over the processes, as one; those that are one tensor stay one."""
-    distinct = list({id(vector): vector for vector in vectors}.values())
-    packed = _reduce(torch.cat(distinct), gather, group)
-    summed = torch.split(packed, [len(vector) for vector in distinct])
-    by_id = {id(vector): total for vector, total in zip(distinct, summed, strict=True)}
-    return [by_id[id(vector)] for vector in vectors]
+    """Add up vectors of any lengths over the processes, as one."""
+    packed = _reduce(torch.cat(list(vectors)), gather, group)
+    return torch.split(packed, [len(vector) for vector in vectors])
 
 
 def _reduce(vector: Tensor, gather: Callable[..., Any], group: Any | None) -> Tensor:

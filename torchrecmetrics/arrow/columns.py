@@ -50,7 +50,7 @@ class Column(NamedTuple):
             TypeError: for single values, where lists are wanted; names the columns that hold lists.
             ValueError: for a missing value in a list; says in which row.
         """
-        column = batch.column(name)
+        column = _typed(batch.column(name))
         many = next((is_lists for is_lists in _LISTS if is_lists(column.type)), None)
         rows = len(column)
         if many is None and lists:
@@ -201,6 +201,8 @@ def groups_of(column: Any, name: str) -> tuple[list[str], Tensor]:
         TypeError: for a column of something else than text, whole numbers or truth values.
         ValueError: for text that names no group.
     """
+    if pa.types.is_null(column.type):  # a partition where nobody is in a group
+        column = column.cast(pa.string())
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not any(is_kind(kind) for is_kind in (*_TEXT[:3], pa.types.is_integer, pa.types.is_boolean)):
         raise TypeError(f"column {name!r} must hold names of groups, text or whole numbers, got {kind}")
@@ -209,6 +211,14 @@ def groups_of(column: Any, name: str) -> tuple[list[str], Tensor]:
     names, codes = _encoded(column.cast(pa.string()))
     listed = names.to_pylist()
     return [*check_names(listed, in_keys=True)] if listed else [], codes
+
+
+def _typed(column: Any) -> Any:
+    """Return a column; engines give one without a single value no type, or its lists none: those hold numbers here."""
+    if pa.types.is_null(column.type):
+        return column.cast(pa.list_(pa.int64()))
+    nothing = any(is_lists(column.type) for is_lists in _LISTS) and pa.types.is_null(column.type.value_type)
+    return column.cast(pa.list_(pa.int64())) if nothing else column
 
 
 def _row_numbers(column: Column) -> Tensor:

@@ -244,7 +244,7 @@ def exposure_gini(histogram: Histogram, k: int) -> Tensor:
 
 def _gini(ascending: Tensor) -> Tensor:
     dtype, items = float_dtype(ascending.device), ascending.shape[0]
-    place = torch.arange(1 - items, items, 2, dtype=dtype, device=ascending.device)  # 2 j - I - 1
+    place = 2 * torch.arange(items, dtype=dtype, device=ascending.device) + (1 - items)  # 2 j - I - 1
     values = ascending.to(dtype)
     return ((place * values).sum() / (items * values.sum())).clamp(min=0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
@@ -86,6 +86,11 @@ class HistogramMetric(RankingMetric):
         assert self.k is not None
         assert self.catalogue is not None
         return self.k, self.catalogue.num_items
+
+    @property
+    def shares(self) -> Hashable:
+        """Places and items: metrics with the same count the same lists."""
+        return "histogram", *self._size, self.rules
 
     def _begin(self, name: str) -> None:
         k, num_items = self._size

@@ -232,7 +232,8 @@ def slice_targets(
     )
     ordered, items = counts.sort(descending=True, stable=True)
     before = (ordered.cumsum(0) - ordered) / counts.sum()
-    edges = torch.tensor([*shares], dtype=torch.float64, device=target.device)
+    # less what rounding may have added, as `Catalogue.tail` has it
+    edges = torch.tensor([*shares], dtype=torch.float64, device=target.device) * (1 - 2**-50)
     part = torch.empty_like(items).scatter(0, items, torch.bucketize(before, edges, right=True))
     return {name: target.take(part[target.items] == number) for number, name in enumerate(names)}
 
@@ -241,6 +242,8 @@ def _listed(column: Any) -> list[Any]:
     flat = len(getattr(column, "shape", (0,))) == 1
     if isinstance(column, (str, Mapping)) or not hasattr(column, "__iter__") or not flat:
         raise TypeError(f"a column holds one value a user, got {describe(column)}: of a frame, frame['region']")
+    if hasattr(column, "to_pylist"):  # of pyarrow
+        column = column.to_pylist()
     values = list(column.tolist() if hasattr(column, "tolist") else column)
     for user, value in enumerate(values):
         whole = isinstance(value, (str, int)) or (isinstance(value, float) and value.is_integer())
@@ -252,4 +255,6 @@ def _listed(column: Any) -> list[Any]:
 
 
 def _is_nothing(value: Any) -> bool:
-    return value is None or value != value or value == ""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas, which compare to nothing
+        return True
+    return bool(value != value or value == "")
