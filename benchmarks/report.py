@@ -326,7 +326,7 @@ def write_page(files: list[Path] | None = None, page: Path = PAGE) -> None:
 def section(files: list[Path] | None = None) -> str:
     """Return what stands between the page's marks: a table a machine, CPUs first."""
     if files is None:
-        files = [path for path in RESULTS.glob("*.json") if path.stem != "scaling"]
+        files = [path for path in RESULTS.glob("*.json") if path.stem not in ("scaling", "whom")]
     runs = [json.loads(path.read_text()) for path in sorted(files)]
     cpus = [kept for kept in runs if card_of(kept["machine"]) is None]
     cards = [kept for kept in runs if card_of(kept["machine"]) is not None]

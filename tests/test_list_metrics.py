@@ -459,6 +459,15 @@ def test_a_catalogue_is_the_targets():
         Price(2, catalogue=train)
 
 
+def test_products_are_kept_where_lists_are_read(monkeypatch):
+    """Kernels that count without keeping scores cannot name items: an explicit request is refused."""
+    _, test, users, items = made()
+    monkeypatch.setattr(trm.kernels, "choose", lambda kernels, device: "triton" if kernels == "triton" else "eager")
+    with pytest.raises(ValueError, match="kernels='triton' cannot be used: First@2 reads which items stand first"):
+        trm.evaluate([trm.HR(2, kernels="triton"), First(2, kernels="triton")], users, items, target=test)
+    assert trm.evaluate([trm.HR(2), First(2)], users, items, target=test).kernels == "eager"
+
+
 def test_lists_are_looked_up_in_the_catalogue():
     """By id, also items that the ground truth does not have; what the catalogue does not have is an error."""
     train = trm.Interactions.from_frame({"user": ["al", "bo", "eve", "al"], "item": ["x", "x", "y", "z"]})
