@@ -54,17 +54,17 @@ class Layout:
 
     def __init__(self, collection: RecMetricCollection) -> None:
         self.collection = collection
-        self.members = sorted(collection.members, key=lambda metric: metric.state_name)
-        self.names = [metric.state_name for metric in self.members]
-        self.of_rows = [metric for metric in self.members if not metric.of_items]
+        self.members: list[RankingMetric] = sorted(collection.members, key=lambda metric: metric.state_name)
+        self.names: list[str] = [metric.state_name for metric in self.members]
+        self.of_rows: list[RankingMetric] = [metric for metric in self.members if not metric.of_items]
         """Those that hold something of groups."""
         self._sums: dict[Any, RankingMetric] = {}
         self._counts: dict[Any, RankingMetric] = {}
         for metric in self.members:
             self._sums.setdefault(self._key(metric, 0), metric)
             self._counts.setdefault(self._key(metric, 1), metric)
-        self.num_sums = sum(len(metric.state().sums) for metric in self._sums.values())
-        self.num_counts = len(Facts._fields) + sum(len(metric.state().counts) for metric in self._counts.values())
+        self.num_sums: int = sum(len(metric.state().sums) for metric in self._sums.values())
+        self.num_counts: int = len(Facts._fields) + sum(len(metric.state().counts) for metric in self._counts.values())
 
     @staticmethod
     def _key(metric: RankingMetric, part: int) -> Any:

@@ -30,7 +30,9 @@ class Histogram:
     """
 
     def __init__(self, counts: Tensor, lengths: Tensor, exposure: Tensor | None = None) -> None:
-        self.counts, self.lengths, self.exposure = counts, lengths, exposure
+        self.counts: Tensor = counts
+        self.lengths: Tensor = lengths
+        self.exposure: Tensor | None = exposure
 
     @cached_property
     def total(self) -> Tensor:

@@ -44,7 +44,7 @@ class ItemGroupMetric(RankingMetric):
     of_items: ClassVar[bool] = True
     reads_history: ClassVar[bool] = False
     reads_target: ClassVar[bool] = False
-    higher_is_better = False
+    higher_is_better: bool | None = False
 
     @property
     def needs(self) -> Needs:

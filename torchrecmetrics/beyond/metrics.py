@@ -71,7 +71,7 @@ class AveragePopularity(ListMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.average_popularity)
     many_cutoffs = True
-    higher_is_better = None
+    higher_is_better: bool | None = None
 
     def __init__(self, k: int, *, normalize: bool = False, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, normalize=normalize, **options)
@@ -104,7 +104,7 @@ class PopularityLift(ListMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.popularity_lift)
     many_cutoffs = True
-    higher_is_better = None
+    higher_is_better: bool | None = None
     reads_history: ClassVar[bool] = True
 
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
@@ -308,7 +308,7 @@ class Calibration(ListMetric):
     formula: ClassVar[Formula] = staticmethod(functional.calibration)
     bounds: ClassVar[tuple[float, float]] = (0.0, math.log(100))
     many_cutoffs = True
-    higher_is_better = False
+    higher_is_better: bool | None = False
     reads_history: ClassVar[bool] = True
 
     def __init__(
@@ -347,7 +347,7 @@ class Seen(ListMetric):
     formula: ClassVar[Formula] = staticmethod(functional.seen)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
-    higher_is_better = None
+    higher_is_better: bool | None = None
     reads_history: ClassVar[bool] = True
 
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
@@ -378,7 +378,7 @@ class Repeats(ListMetric):
     formula: ClassVar[Formula] = staticmethod(functional.repeats)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
-    higher_is_better = False
+    higher_is_better: bool | None = False
 
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, **options)
@@ -408,7 +408,7 @@ class Missing(ListMetric):
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
     always_defined: bool = True
-    higher_is_better = False
+    higher_is_better: bool | None = False
 
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, **options)
@@ -471,7 +471,7 @@ class Gini(HistogramMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.gini)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    higher_is_better = False
+    higher_is_better: bool | None = False
 
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, **options)
@@ -560,7 +560,7 @@ class ExposureGini(HistogramMetric):
     formula: ClassVar[Formula] = staticmethod(functional.exposure_gini)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     reads_exposure: ClassVar[bool] = True
-    higher_is_better = False
+    higher_is_better: bool | None = False
 
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, **options)
