@@ -237,17 +237,21 @@ class RecMetricsCallback(Reporting):
             outputs = returned if self.outputs is None else self.outputs(returned, batch)
             source = step if self.outputs is None else "the function outputs="
             given = _read(outputs, source, pl_module.device)
-            if loader.exclude is not None:
-                history = loader.exclude.select(_user_ids(outputs, given, source)).items
-                given["exclude"] = (given.get("exclude", ()), history)
-            if (past := loader.past) is not None and "history" not in given and "ranks" not in given:
-                given["history"] = past.select(_user_ids(outputs, given, source, "metrics that read history"))
+            past = None if "history" in given or "ranks" in given else loader.past
+            readers = {"exclude=": loader.exclude, "metrics that read history": past, "groups=": loader.codes}
+            reader = next((name for name, needed in readers.items() if needed is not None), None)
+            # brought to the host once, for all of them: on a GPU it waits
+            rows = None if reader is None else _user_ids(outputs, given, source, reader)
+            if loader.exclude is not None and rows is not None:
+                given["exclude"] = (given.get("exclude", ()), loader.exclude.select(rows).items)
+            if past is not None and rows is not None:
+                given["history"] = past.select(rows)
             weights = given.pop("weights", None)
             ranking = loader.collection.rank(Form(**given))
             users = None
             if loader.collection.keep_rows and outputs.get("user_ids") is not None:
                 users = torch.as_tensor(outputs["user_ids"]).reshape(-1)
-            groups = self._codes(loader, outputs, given, source, ranking)
+            groups = self._codes(loader, outputs, rows, source, ranking)
             if loader.samples is None:
                 weights, doubt = loader.without_repeats(weights, batch_idx, ranking)
                 self._warn(doubt)
@@ -263,12 +267,12 @@ class RecMetricsCallback(Reporting):
             loader.error = loader.error or told
 
     def _codes(
-        self, loader: _Loader, outputs: Mapping[str, Any], given: Mapping[str, Any], source: str, ranking: Ranking
+        self, loader: _Loader, outputs: Mapping[str, Any], users: Tensor | None, source: str, ranking: Ranking
     ) -> Tensor | None:
         if self.groups is None:
             return None
-        if loader.codes is not None:
-            users, known = _user_ids(outputs, given, source, "groups="), len(loader.codes)
+        if loader.codes is not None and users is not None:
+            known = len(loader.codes)
             if len(users) and not 0 <= int(users.min()) <= int(users.max()) < known:
                 raise ValueError(f"'user_ids' hold {int(users.min())}..{int(users.max())}, groups= has {known} users")
             return loader.codes[users].to(ranking.ranks.device)
@@ -384,7 +388,7 @@ def _tensors(value: Any) -> list[Any]:
     return [value.ranks if isinstance(value, Ranking) else value.items if isinstance(value, Batch) else value]
 
 
-def _user_ids(outputs: Mapping[str, Any], given: Mapping[str, Any], source: str, reader: str = "exclude=") -> Tensor:
+def _user_ids(outputs: Mapping[str, Any], given: Mapping[str, Any], source: str, reader: str) -> Tensor:
     """Return the users of a batch, on the host."""
     ids = outputs.get("user_ids")
     if ids is None:
