@@ -19,7 +19,7 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 FP32, FP16, MIXED = (torch.float32,) * 2, (torch.float16,) * 2, (torch.float16, torch.float32)
 
 
-@pytest.mark.parametrize("way", ["comparing", "histograms", "atomics"])
+@pytest.mark.parametrize("way", ["comparing", "histograms", "atomics", "skipping"])
 @settings(max_examples=20, deadline=None)
 @given(problem=problems())
 def test_scores(way, problem):
@@ -28,7 +28,8 @@ def test_scores(way, problem):
     before = scores.clone()
     patch = pytest.MonkeyPatch()
     patch.setattr(kernels, "_DIRECT", 32 if way == "comparing" else 0)
-    patch.setattr(kernels, "_BINS", 1024 if way == "histograms" else 0)
+    patch.setattr(kernels, "_KEYS", 1024 if way == "histograms" else 0)
+    patch.setattr(kernels, "_LONG", 1 if way == "skipping" else 2**15)
     counts = kernels.count(scores, Question(thresholds, depth, floors, masks, removed(scores, out, 1)))
     patch.undo()
     check(counts, *problem)
@@ -52,6 +53,35 @@ def test_scores_of_several_tiles(dtype, width, generator):
     constant = torch.zeros_like(scores)
     found = kernels.count(constant, Question(constant[:, :width], 5))
     same(found, eager.by_comparing(constant, Question(constant[:, :width])), constant[:, :width])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [2, 100])
+def test_scores_that_are_skipped(dtype, width, generator, monkeypatch):
+    """Where lists are long, what is settled is left out; what is not is exact, and the highest score is known."""
+    monkeypatch.setattr(kernels, "_LONG", 1000)
+    monkeypatch.setattr(kernels, "_TILE", 64)
+    monkeypatch.setattr(kernels, "_PART", 16)
+    scores = torch.randn(3, 1500, generator=generator).to(dtype)
+    scores[1, -1], scores[2] = NAN, 1.0
+    thresholds = scores[:, torch.randint(1500, (width,), generator=generator)]
+    thresholds[0, 0], thresholds[0, -1], thresholds[1, 0] = scores[0].topk(5).values[4], NAN, scores[1, :9].max()
+    masks = [torch.rand(*shape, generator=generator) < 0.1 for shape in ((3, 1500), (1500,))]
+    out = scores[:, 50:60].nan_to_num(0).sort(1).values
+    counted, keys = [], kernels._keys
+    monkeypatch.setattr(kernels, "_keys", lambda score, *args: counted.append(score.shape[0]) or keys(score, *args))
+    for masked, taken in (([], None), (masks, None), ([], out)):
+        counted.clear()
+        exact = eager.by_comparing(scores, Question(thresholds, None, (), masked, taken))
+        found = kernels.count(scores, Question(thresholds, 20, (), masked, taken))
+        near = ~thresholds.isnan() & (exact.better < 20)
+        assert near.any()
+        assert not near.all()
+        assert torch.equal(found.better[near], exact.better[near])
+        assert torch.equal(found.equal[near], exact.equal[near])
+        assert (found.better[~near & ~thresholds.isnan()] >= 20).all()
+        assert torch.equal(found.highest.nan_to_num(99), exact.highest.nan_to_num(99))
+        assert counted.count(16) < 3 * 93, "some parts of the rows are skipped"
 
 
 def far_apart(*shape, steps, dtype):
@@ -169,6 +199,27 @@ def test_ragged_and_constant(columns, generator):
     assert (nothing.at_least == 200).all()
 
 
+@pytest.mark.parametrize("width", [2, 9])
+def test_thresholds_of_any_strides(width, generator):
+    """The operators read rows side by side, whatever they are given."""
+    users, items = whole_numbers(3, 20, 16, FP32, generator)
+    scores = users @ items.T
+    ids = torch.randint(20, (3, width), generator=generator)
+    thresholds = scores.gather(1, ids)
+    columns = thresholds.T.contiguous().T
+    for count, thing in ((kernels._count_products, (users, items, None)), (kernels._count_scores, (scores,))):
+        rest = ([], None) if thing[0] is scores else ()
+        for one, other in zip(count(*thing, columns, *rest), count(*thing, thresholds, *rest), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_too_many_thresholds():
+    """A grid has an end."""
+    users, items = torch.ones(1, 2), torch.ones(1, 2)
+    with pytest.raises(ValueError, match="at most 524280 of a row, got 524281; kernels='eager'"):
+        kernels.count_products(kernels.Products(users, items), Question(torch.ones(1, 524_281)))
+
+
 def test_early_exit_stops(monkeypatch, generator):
     """Only rows whose thresholds are not settled go on, and nothing is multiplied when none is left."""
     users, items = torch.ones(3, 2), torch.arange(100.0).flip(0)[:, None].repeat(1, 2)
@@ -195,8 +246,10 @@ def test_operators(generator):
     users, items = whole_numbers(3, 20, 5, FP32, generator)
     scores, ids, bias = users @ items.T, torch.randint(20, (3, 2), generator=generator), torch.zeros(20)
     edges = scores.gather(1, ids)
-    torch.library.opcheck(kernels._count_scores, (scores, edges, [torch.rand(20) < 0.5]))
-    torch.library.opcheck(kernels._count_scores, (scores.double(), edges.double().repeat(1, 20), []))
+    enough = torch.ones((), dtype=torch.int64)
+    torch.library.opcheck(kernels._count_scores, (scores, edges, [torch.rand(20) < 0.5], None))
+    torch.library.opcheck(kernels._count_scores, (scores, edges, [], enough))
+    torch.library.opcheck(kernels._count_scores, (scores.double(), edges.double().repeat(1, 20), [], None))
     torch.library.opcheck(kernels._pair_scores, (users, items, bias, ids))
     torch.library.opcheck(kernels._count_products, (users, items, None, edges))
     compiled = torch.compile(kernels.count_products, fullgraph=True, backend="eager")

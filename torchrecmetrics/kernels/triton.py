@@ -9,7 +9,8 @@ whole numbers below 2^24, so the order in which programs finish changes nothing.
 
 # no `from __future__ import annotations`: some versions of Triton's interpreter know tl.constexpr only as itself
 from functools import reduce
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -20,16 +21,26 @@ from torchrecmetrics.arrays import count_above
 from torchrecmetrics.kernels.contract import Counts, Products, Question
 from torchrecmetrics.kernels.edges import from_buckets, to_counts, with_floors, without_nan, working
 
-# Edges a row up to which every score is compared with all of them; beyond, it is searched for among them.
-_DIRECT = 32
+# Edges a row up to which every score is compared with all of them, where all scores count; beyond, it is searched for.
+_DIRECT = 8
 # Counters a thread holds for each comparison: edges times scores.
 _HELD = 32
-# Bins up to which a tile's histogram is made on the chip, at a cost that grows with them; beyond, by atomics.
-_BINS = 1024
-# Programs for each multiprocessor: enough that the last ones to finish do not matter.
-_PROGRAMS = 8
+# Keys up to which a tile's histogram is made on the chip, at a cost that grows with them; beyond, by atomics.
+_KEYS = 1024
+# Scores of a tile that may be skipped, and those of it that are looked at together where it is not.
+_TILE, _PART = 4096, 512
+# Items from which what is settled is left out, and after which shares of them it is asked what that is.
+_LONG = 2**15
+_SHARES = (64, 8)
+# Waves of programs: as many as run at once, so many times that the last ones to finish do not matter.
+_WAVES = 16
+# Programs that run at once on a multiprocessor, by their registers and shared memory: over scores, over products.
+_RESIDENT = 6
+_RESIDENT_PRODUCTS = 2
 # Edges a program counts against the same products: so many that multiplying again for the next ones costs little.
 _COLUMNS = 8
+# Groups of them that can be asked for at once: the second axis of a grid.
+_MOST_GROUPS = 65_535
 # Items after which it may pay to wait and see who is settled; not measured yet, as nothing here.
 _SMALLEST_CHUNK = 2**16
 # A product and the sum it goes to are one instruction, whatever a version of Triton does by default.
@@ -42,47 +53,36 @@ _TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: 
 
 
 @triton.jit
-def _tile(
-    scores,
-    step,
-    masks,
-    mask_step,
-    matrix,
-    matrix_step,
-    at,
-    stop,
-    highest,
-    MASKED: tl.constexpr,
-    MATRIX: tl.constexpr,
-    RAGGED: tl.constexpr,
-):
-    """Scores of the items `at`, -inf where there is no candidate; the highest so far, masked items included."""
-    # -inf lies below every edge: it counts nowhere
+def _larger(one, other):
+    """Return the larger of two; NaN if one is NaN, which tl.max would pass over."""
+    return tl.maximum(one, other, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _read(scores, at, step, size, KIND: tl.constexpr, RAGGED: tl.constexpr):
+    """Scores `at` some places; RAGGED: -inf beyond the last."""
     if RAGGED:
-        score = tl.load(scores + at * step, mask=at < stop, other=float("-inf")).to(highest.dtype)
+        return tl.load(scores + at * step, mask=at < size, other=float("-inf")).to(KIND)
     else:
-        score = tl.load(scores + at * step).to(highest.dtype)
-    highest = tl.maximum(highest, score, propagate_nan=tl.PropagateNan.ALL)
+        return tl.load(scores + at * step).to(KIND)
+
+
+@triton.jit
+def _candidates(score, masks, mask_step, matrix, matrix_step, at, size, MASKED: tl.constexpr, MATRIX: tl.constexpr):
+    """Return the scores, -inf where there is no candidate: it lies below every edge, and counts nowhere."""
     if MASKED:
-        score = tl.where(tl.load(masks + at * mask_step, mask=at < stop, other=1) != 0, float("-inf"), score)
+        score = tl.where(tl.load(masks + at * mask_step, mask=at < size, other=1) != 0, float("-inf"), score)
     if MATRIX:
-        score = tl.where(tl.load(matrix + at * matrix_step, mask=at < stop, other=1) != 0, float("-inf"), score)
-    return score, highest
+        score = tl.where(tl.load(matrix + at * matrix_step, mask=at < size, other=1) != 0, float("-inf"), score)
+    return score
 
 
 @triton.jit
-def _highest(highest):
-    """Highest of all lanes; NaN if one is NaN, which tl.max would pass over."""
-    some_nan = tl.max((highest != highest).to(tl.int32), 0) != 0
-    return tl.where(some_nan, float("nan"), tl.max(tl.where(highest == highest, highest, float("-inf")), 0))
-
-
-@triton.jit
-def _compare(score, edge, above, at_least):
-    """Add to the counts [edges, lanes]: as floats, a comparison and its sum are one instruction each."""
-    above += tl.where(score[None, :] > edge[:, None], 1.0, 0.0)
-    at_least += tl.where(score[None, :] >= edge[:, None], 1.0, 0.0)
-    return above, at_least
+def _compare(score, edge, above, at_least, EDGES: tl.constexpr):
+    """Add to the counts of each lane: as floats, a comparison and its sum are one instruction each."""
+    if EDGES > 1:
+        score = score[None, :]
+    return above + tl.where(score > edge, 1.0, 0.0), at_least + tl.where(score >= edge, 1.0, 0.0)
 
 
 @triton.jit(do_not_specialize=["items", "each", "ranges"])
@@ -104,6 +104,7 @@ def _by_comparing(
     ranges,
     MASKED: tl.constexpr,
     MATRIX: tl.constexpr,
+    FAR: tl.constexpr,
     EDGES: tl.constexpr,
     LANES: tl.constexpr,
 ):
@@ -111,30 +112,62 @@ def _by_comparing(
     program = tl.program_id(0)
     row = (program // ranges).to(tl.int64)
     start = (program % ranges).to(tl.int64) * each * LANES
-    stop = tl.minimum(start + each * LANES, items)
-    whole = start + (stop - start) // LANES * LANES
-    lanes = tl.arange(0, LANES).to(tl.int64)
-    slot = tl.arange(0, EDGES)
-    scores += row * row_step
+    size = tl.minimum(items - start, each * LANES).to(tl.int32)
+    whole = size // LANES * LANES
+    lanes = tl.arange(0, LANES).to(tl.int64) if FAR else tl.arange(0, LANES)
+    scores += row * row_step + start * step
+    if MASKED:
+        masks += start * mask_step
     if MATRIX:
-        matrix += row * matrix_row_step
-    edge = tl.load(edges + row * EDGES + slot)
+        matrix += row * matrix_row_step + start * matrix_step
+    if EDGES == 1:  # nothing has to change threads
+        own = row
+        edge = tl.load(edges + own)
+        above = tl.zeros([LANES], tl.float32)
+    else:
+        own = row * EDGES + tl.arange(0, EDGES)
+        edge = tl.load(edges + own)[:, None]
+        above = tl.zeros([EDGES, LANES], tl.float32)
+    at_least = above
     highest = tl.full([LANES], float("-inf"), edge.dtype)
-    above = tl.zeros([EDGES, LANES], tl.float32)
-    at_least = tl.zeros([EDGES, LANES], tl.float32)
-    for left in range(start, whole, LANES):
-        score, highest = _tile(
-            scores, step, masks, mask_step, matrix, matrix_step, left + lanes, stop, highest, MASKED, MATRIX, False
-        )
-        above, at_least = _compare(score, edge, above, at_least)
-    for left in range(whole, stop, LANES):
-        score, highest = _tile(
-            scores, step, masks, mask_step, matrix, matrix_step, left + lanes, stop, highest, MASKED, MATRIX, True
-        )
-        above, at_least = _compare(score, edge, above, at_least)
-    tl.atomic_add(above_out + row * EDGES + slot, tl.sum(above.to(tl.int32), 1).to(tl.int64))
-    tl.atomic_add(at_least_out + row * EDGES + slot, tl.sum(at_least.to(tl.int32), 1).to(tl.int64))
-    tl.store(highest_out + program, _highest(highest))
+    for left in range(0, whole, LANES):
+        score = _read(scores, left + lanes, step, size, edge.dtype, False)
+        highest = _larger(highest, score)
+        score = _candidates(score, masks, mask_step, matrix, matrix_step, left + lanes, size, MASKED, MATRIX)
+        above, at_least = _compare(score, edge, above, at_least, EDGES)
+    if whole < size:
+        score = _read(scores, whole + lanes, step, size, edge.dtype, True)
+        highest = _larger(highest, score)
+        score = _candidates(score, masks, mask_step, matrix, matrix_step, whole + lanes, size, MASKED, MATRIX)
+        above, at_least = _compare(score, edge, above, at_least, EDGES)
+    lane: tl.constexpr = 0 if EDGES == 1 else 1
+    tl.atomic_add(above_out + own, tl.sum(above.to(tl.int32), lane).to(tl.int64), sem="relaxed")
+    tl.atomic_add(at_least_out + own, tl.sum(at_least.to(tl.int32), lane).to(tl.int64), sem="relaxed")
+    tl.store(highest_out + program, tl.reduce(highest, 0, _larger))
+
+
+@triton.jit
+def _keys(score, edges, LEVELS: tl.constexpr):
+    """Twice the number of ascending edges that each score reaches, and 1 more where it equals the last of them.
+
+    0 and 1 are what lies below every edge, and never read: scores that are not counted go there.
+    """
+    reached = tl.zeros(score.shape, tl.int32)
+    for level in tl.static_range(LEVELS):
+        further = 2 ** (LEVELS - 1 - level)
+        reached += tl.where(score >= tl.load(edges + reached + (further - 1)), further, 0)
+    last = tl.load(edges + tl.maximum(reached - 1, 0))
+    return 2 * reached + tl.where(last == score, 1, 0)
+
+
+@triton.jit
+def _add(key, found, found_out, KEYS: tl.constexpr, ON_CHIP: tl.constexpr):
+    """Count the keys: on the chip, in `found`, or in memory."""
+    if ON_CHIP:
+        found += tl.histogram(key, KEYS)
+    else:
+        tl.atomic_add(found_out + key, tl.full(key.shape, 1, tl.int64), mask=key > 1, sem="relaxed")
+    return found
 
 
 @triton.jit(do_not_specialize=["items", "each", "ranges"])
@@ -148,145 +181,311 @@ def _by_buckets(
     matrix_row_step,
     matrix_step,
     edges,
-    reaching_out,
-    same_out,
+    found_out,
     highest_out,
     items,
     each,
     ranges,
     MASKED: tl.constexpr,
     MATRIX: tl.constexpr,
+    FAR: tl.constexpr,
     LEVELS: tl.constexpr,
     LANES: tl.constexpr,
     ON_CHIP: tl.constexpr,
 ):
-    """One row and `each` tiles of its items: how many scores reach just so many of its 2^LEVELS - 1 ascending edges."""
-    BINS: tl.constexpr = 2**LEVELS
+    """One row and `each` tiles of its items: how many scores have each key of its 2^LEVELS - 1 ascending edges."""
+    KEYS: tl.constexpr = 2 ** (LEVELS + 1)
     program = tl.program_id(0)
     row = (program // ranges).to(tl.int64)
     start = (program % ranges).to(tl.int64) * each * LANES
-    stop = tl.minimum(start + each * LANES, items)
-    lanes = tl.arange(0, LANES).to(tl.int64)
-    scores += row * row_step
+    size = tl.minimum(items - start, each * LANES).to(tl.int32)
+    whole = size // LANES * LANES
+    lanes = tl.arange(0, LANES).to(tl.int64) if FAR else tl.arange(0, LANES)
+    scores += row * row_step + start * step
+    if MASKED:
+        masks += start * mask_step
     if MATRIX:
-        matrix += row * matrix_row_step
-    edges += row * (BINS - 1)
-    reaching_out += row * BINS
-    same_out += row * BINS
+        matrix += row * matrix_row_step + start * matrix_step
+    edges += row * (2**LEVELS - 1)
+    found_out += row * KEYS
     highest = tl.full([LANES], float("-inf"), edges.dtype.element_ty)
-    reaching = tl.zeros([BINS if ON_CHIP else 1], tl.int32)
-    same = tl.zeros([BINS if ON_CHIP else 1], tl.int32)
-    for left in range(start, stop, LANES):
-        score, highest = _tile(
-            scores, step, masks, mask_step, matrix, matrix_step, left + lanes, stop, highest, MASKED, MATRIX, True
-        )
-        reached = tl.zeros([LANES], tl.int32)
-        for level in tl.static_range(LEVELS):
-            further = 2 ** (LEVELS - 1 - level)
-            reached += tl.where(score >= tl.load(edges + reached + (further - 1)), further, 0)
-        # bucket 0, what lies below every edge, is never read: scores that are not counted go there
-        last = tl.load(edges + tl.maximum(reached - 1, 0))
-        met = (reached > 0) & (last == score)
-        if ON_CHIP:
-            reaching += tl.histogram(reached, BINS)
-            same += tl.histogram(tl.where(met, reached, 0), BINS)
-        else:
-            one = tl.full([LANES], 1, tl.int64)
-            tl.atomic_add(reaching_out + reached, one, mask=reached > 0)
-            tl.atomic_add(same_out + reached, one, mask=met)
+    found = tl.zeros([KEYS if ON_CHIP else 1], tl.int32)
+    for left in range(0, whole, LANES):
+        score = _read(scores, left + lanes, step, size, highest.dtype, False)
+        highest = _larger(highest, score)
+        score = _candidates(score, masks, mask_step, matrix, matrix_step, left + lanes, size, MASKED, MATRIX)
+        found = _add(_keys(score, edges, LEVELS), found, found_out, KEYS, ON_CHIP)
+    if whole < size:
+        score = _read(scores, whole + lanes, step, size, highest.dtype, True)
+        highest = _larger(highest, score)
+        score = _candidates(score, masks, mask_step, matrix, matrix_step, whole + lanes, size, MASKED, MATRIX)
+        found = _add(_keys(score, edges, LEVELS), found, found_out, KEYS, ON_CHIP)
     if ON_CHIP:
-        bins = tl.arange(0, BINS)
-        tl.atomic_add(reaching_out + bins, reaching.to(tl.int64))
-        tl.atomic_add(same_out + bins, same.to(tl.int64))
-    tl.store(highest_out + program, _highest(highest))
+        tl.atomic_add(found_out + tl.arange(0, KEYS), found.to(tl.int64), sem="relaxed")
+    tl.store(highest_out + program, tl.reduce(highest, 0, _larger))
+
+
+@triton.jit
+def _part(
+    scores,
+    step,
+    masks,
+    mask_step,
+    matrix,
+    matrix_step,
+    edges,
+    low,
+    found_out,
+    at,
+    size,
+    MASKED: tl.constexpr,
+    MATRIX: tl.constexpr,
+    LEVELS: tl.constexpr,
+    RAGGED: tl.constexpr,
+):
+    """Highest of a few scores, which are counted if one may reach `low`."""
+    score = _read(scores, at, step, size, low.dtype, RAGGED)
+    highest = tl.reduce(score, 0, _larger)
+    if not (highest < low):
+        score = _candidates(score, masks, mask_step, matrix, matrix_step, at, size, MASKED, MATRIX)
+        _add(_keys(score, edges, LEVELS), 0, found_out, 1, False)
+    return highest
+
+
+@triton.jit(do_not_specialize=["items", "each", "ranges"])
+def _by_skipping(
+    scores,
+    row_step,
+    step,
+    masks,
+    mask_step,
+    matrix,
+    matrix_row_step,
+    matrix_step,
+    edges,
+    lowest,
+    found_out,
+    highest_out,
+    items,
+    each,
+    ranges,
+    MASKED: tl.constexpr,
+    MATRIX: tl.constexpr,
+    FAR: tl.constexpr,
+    LEVELS: tl.constexpr,
+    LANES: tl.constexpr,
+    PART: tl.constexpr,
+):
+    """`_by_buckets`, exact from the row's `lowest` edge on: tiles below it are read for their highest score alone.
+
+    Other tiles are read again, a part at a time, so that a thread never holds more than it did.
+    """
+    program = tl.program_id(0)
+    row = (program // ranges).to(tl.int64)
+    start = (program % ranges).to(tl.int64) * each * LANES
+    size = tl.minimum(items - start, each * LANES).to(tl.int32)
+    whole = size // LANES * LANES
+    lanes = tl.arange(0, LANES).to(tl.int64) if FAR else tl.arange(0, LANES)
+    few = tl.arange(0, PART).to(tl.int64) if FAR else tl.arange(0, PART)
+    scores += row * row_step + start * step
+    if MASKED:
+        masks += start * mask_step
+    if MATRIX:
+        matrix += row * matrix_row_step + start * matrix_step
+    edges += row * (2**LEVELS - 1)
+    found_out += row * 2 ** (LEVELS + 1)
+    low = tl.load(lowest + row)
+    highest = tl.full([], float("-inf"), low.dtype)
+    for left in range(0, whole, LANES):
+        tops = tl.reduce(_read(scores, left + lanes, step, size, low.dtype, False), 0, _larger)
+        highest = _larger(highest, tops)
+        if not (tops < low):
+            for part in range(left, left + LANES, PART):
+                _part(
+                    scores,
+                    step,
+                    masks,
+                    mask_step,
+                    matrix,
+                    matrix_step,
+                    edges,
+                    low,
+                    found_out,
+                    part + few,
+                    size,
+                    MASKED,
+                    MATRIX,
+                    LEVELS,
+                    False,
+                )
+    for part in range(whole, size, PART):
+        tops = _part(
+            scores,
+            step,
+            masks,
+            mask_step,
+            matrix,
+            matrix_step,
+            edges,
+            low,
+            found_out,
+            part + few,
+            size,
+            MASKED,
+            MATRIX,
+            LEVELS,
+            True,
+        )
+        highest = _larger(highest, tops)
+    tl.store(highest_out + program, highest)
 
 
 _INTERPRETED = not isinstance(_by_comparing, triton.runtime.JITFunction)
 
 
 def count(scores: Tensor, question: Question) -> Counts:
-    """Count over scores in memory, whatever their strides: one read, exact at every depth."""
+    """Count over scores in memory, whatever their strides: one read, exact to the question's depth."""
     edges = with_floors(question.thresholds, question.floors)
-    above, at_least, highest = _count_scores(scores, working(edges), list(question.masks))
+    enough = _enough(question) if scores.shape[1] >= _LONG else None
+    above, at_least, highest = _count_scores(scores, working(edges), list(question.masks), enough)
     asked = question.thresholds.shape[1]
     return to_counts(edges, asked, above[:, :asked], at_least, highest, question.removed)
+
+
+def _enough(question: Question) -> Tensor | None:
+    """Return how many better scores settle a threshold, [B, T] or one for all; None if all that are must be known.
+
+    A removed item may be among those counted so far, or still to come.
+    """
+    thresholds, depth, floors, _, removed = question
+    if depth is None or floors:
+        return None
+    enough = torch.full((), depth, dtype=torch.int64, device=thresholds.device)
+    return enough if removed is None else enough + count_above(removed, thresholds)
 
 
 @torch.library.custom_op(
     "torchrecmetrics::count_scores",
     mutates_args=(),
-    schema="(Tensor scores, Tensor edges, Tensor[] masks) -> (Tensor, Tensor, Tensor)",
+    schema="(Tensor scores, Tensor edges, Tensor[] masks, Tensor? enough) -> (Tensor, Tensor, Tensor)",
 )
-def _count_scores(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """How many candidates are > and >= each edge, int64 [B, E], and each row's highest score."""
+def _count_scores(
+    scores: Tensor, edges: Tensor, masks: list[Tensor], enough: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """How many candidates are > and >= each edge, int64 [B, E], and each row's highest score.
+
+    Of edges with `enough` better ones it is said that they have as many, and no more. None: all are counted.
+    """
+    width, dense = edges.shape[1], _Dense.of(scores, masks)
+    (kernel, options), *rest = _way(width, enough is not None)
+    if kernel is _by_comparing:
+        padded = _padded(edges, options["EDGES"])
+        above = padded.new_zeros(padded.shape, dtype=torch.int64)
+        at_least = torch.zeros_like(above)
+        highest = _launch(kernel, dense, (padded, above, at_least), options)
+        return above[:, :width].contiguous(), at_least[:, :width].contiguous(), highest
+    buckets = 2 ** options["LEVELS"]
+    ascending, order = without_nan(_padded(edges, buckets - 1), torch.inf).sort(dim=1)  # a search cannot pass NaN
+    found = edges.new_zeros((len(edges), buckets, 2), dtype=torch.int64)
+
+    def counts() -> tuple[Tensor, Tensor]:
+        above, at_least = from_buckets(ascending, order, found.sum(2), found[:, :, 1])
+        return above[:, :width].contiguous(), at_least[:, :width].contiguous()
+
+    items = scores.shape[1]
+    if enough is None:
+        highest = _launch(kernel, dense, (ascending, found), options)
+        return *counts(), highest
+    stops = sorted({items, *(-(-items // share) for share in _SHARES)})
+    highest = _launch(kernel, dense.part(0, stops[0]), (ascending, found), options)
+    ((kernel, options),) = rest
+    for start, stop in pairwise(stops):
+        # the lowest edge that is not settled says which scores can still matter
+        lowest = without_nan(edges, torch.inf).masked_fill(counts()[0] >= enough, torch.inf).amin(1)
+        more = _launch(kernel, dense.part(start, stop), (ascending, lowest, found), options)
+        highest = torch.maximum(highest, more)
+    return *counts(), highest
+
+
+@_count_scores.register_fake
+def _(scores: Tensor, edges: Tensor, masks: list[Tensor], enough: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    counted = edges.new_empty(edges.shape, dtype=torch.int64)
+    return counted, torch.empty_like(counted), edges.new_empty(len(edges))
+
+
+class _Dense(NamedTuple):
+    """Scores in memory, and who is no candidate."""
+
+    scores: Tensor
+    mask: Tensor | None  # uint8 [I]
+    matrix: Tensor | None  # uint8 [B, I]
+
+    @classmethod
+    def of(cls, scores: Tensor, masks: list[Tensor]) -> "_Dense":
+        """Put masks of a kind together."""
+        kinds = ([mask for mask in masks if mask.dim() == dim] for dim in (1, 2))
+        merged = (reduce(torch.logical_or, kind).view(torch.uint8) if kind else None for kind in kinds)
+        return cls(scores, *merged)
+
+    def part(self, start: int, stop: int) -> "_Dense":
+        """Return some of the items."""
+        mask, matrix = (None if part is None else part[..., start:stop] for part in self[1:])
+        return _Dense(self.scores[:, start:stop], mask, matrix)
+
+
+def _launch(kernel: Any, dense: _Dense, others: tuple[Tensor, ...], options: dict[str, int]) -> Tensor:
+    """Run a kernel that writes to some of the `others`; return each row's highest score."""
+    scores = dense.scores
+    mask, matrix = (scores if part is None else part for part in dense[1:])
     rows, items = scores.shape
-    width = edges.shape[1]
-    direct, lanes, options = _way(width)
-    if direct:
-        edges = torch.nn.functional.pad(edges, (0, options["EDGES"] - width), value=torch.nan)
-        first = edges.new_zeros(edges.shape, dtype=torch.int64)
-    else:
-        bins = 2 ** options["LEVELS"]
-        edges = torch.nn.functional.pad(edges, (0, bins - 1 - width), value=torch.nan)
-        edges, order = without_nan(edges, torch.inf).sort(dim=1)  # a binary search cannot pass NaN
-        first = edges.new_zeros((rows, bins), dtype=torch.int64)
-    second = torch.zeros_like(first)
-    each, ranges = _split(items, lanes, rows, scores.device)
-    partial = edges.new_empty((rows, ranges))
-    common = [mask for mask in masks if mask.dim() == 1]
-    own = [mask for mask in masks if mask.dim() == 2]
-    mask = reduce(torch.logical_or, common).view(torch.uint8) if common else scores
-    matrix = reduce(torch.logical_or, own).view(torch.uint8) if own else scores
+    lanes = options["LANES"]
+    each, ranges = _split(items, lanes, rows, _RESIDENT, scores.device)
+    partial = others[0].new_empty((rows, ranges))
     if rows:
         with torch.cuda.device_of(scores):
-            (_by_comparing if direct else _by_buckets)[(rows * ranges,)](
+            kernel[(rows * ranges,)](
                 scores,
                 *scores.stride(),
                 mask,
                 mask.stride(-1),
                 matrix,
                 *matrix.stride(),
-                edges,
-                first,
-                second,
+                *others,
                 partial,
                 items,
                 each,
                 ranges,
-                MASKED=bool(common),
-                MATRIX=bool(own),
-                LANES=lanes,
-                num_warps=4 if direct else 8,
+                MASKED=dense.mask is not None,
+                MATRIX=dense.matrix is not None,
+                FAR=each * lanes * max(part.stride(-1) for part in (scores, mask, matrix)) >= 2**31,
                 enable_fp_fusion=_FUSED,
                 **options,
             )
-    highest = partial.amax(1)
-    if direct:
-        return first[:, :width].contiguous(), second[:, :width].contiguous(), highest
-    above, at_least = from_buckets(edges, order, first, second)
-    return above[:, :width].contiguous(), at_least[:, :width].contiguous(), highest
+    return partial.amax(1)
 
 
-def _way(width: int) -> tuple[bool, int, dict[str, int]]:
-    """Choose for so many edges a row: whether to compare with all of them, scores at once, the kernel's constants."""
-    if width <= _DIRECT:
+def _padded(edges: Tensor, width: int) -> Tensor:
+    """So many edges a row, side by side in memory; those added are NaN, which no score reaches."""
+    return torch.nn.functional.pad(edges, (0, width - edges.shape[1]), value=torch.nan).contiguous()
+
+
+def _way(width: int, settles: bool) -> list[tuple[Any, dict[str, int]]]:
+    """Choose kernels for so many edges a row, with their constants; a second one where edges can be settled."""
+    if width <= 1 or (width <= _DIRECT and not settles):
         edges = _power_of_two(max(1, width))
-        return True, 128 * max(1, min(_HELD // edges, 16)), {"EDGES": edges}
+        return [(_by_comparing, {"EDGES": edges, "LANES": 128 * max(1, min(_HELD // edges, 16)), "num_warps": 4})]
     levels = width.bit_length()
-    return False, 1024, {"LEVELS": levels, "ON_CHIP": 2**levels <= _BINS}
-
-
-@_count_scores.register_fake
-def _(scores: Tensor, edges: Tensor, masks: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    counted = edges.new_empty(edges.shape, dtype=torch.int64)
-    return counted, torch.empty_like(counted), edges.new_empty(len(edges))
+    on_chip = 2 ** (levels + 1) <= _KEYS
+    whole = (_by_buckets, {"LEVELS": levels, "LANES": 1024, "ON_CHIP": on_chip, "num_warps": 8})
+    rest = (_by_skipping, {"LEVELS": levels, "LANES": _TILE, "PART": _PART, "num_warps": 4})
+    return [whole, rest] if settles else [whole]
 
 
 # ---------------------------------------------------------------------------------------------- scores never in memory
 
 
 @triton.jit
-def _part(matrix, at, step, first, OPERAND: tl.constexpr, D: tl.constexpr, K: tl.constexpr):
+def _entries(matrix, at, step, first, OPERAND: tl.constexpr, D: tl.constexpr, K: tl.constexpr):
     """Entries [first, first + K) of the rows that begin `at`, 0 beyond the last: [rows, K]."""
     k = first + tl.arange(0, K)
     here = matrix + at[:, None] + k.to(tl.int64)[None, :] * step
@@ -318,12 +517,12 @@ def _products(
     Whatever scores are compared with comes from here too: another chain of sums ends in other bits.
     """
     if D <= K:
-        score = tl.dot(held, tl.trans(_part(items, item_at, item_step, 0, OPERAND, D, K)), input_precision=PRECISION)
+        score = tl.dot(held, tl.trans(_entries(items, item_at, item_step, 0, OPERAND, D, K)), input_precision=PRECISION)
     else:
         score = tl.zeros([user_at.shape[0], item_at.shape[0]], tl.float32)
         for first in range(0, D, K):
-            some = _part(users, user_at, user_step, first, OPERAND, D, K)
-            others = _part(items, item_at, item_step, first, OPERAND, D, K)
+            some = _entries(users, user_at, user_step, first, OPERAND, D, K)
+            others = _entries(items, item_at, item_step, first, OPERAND, D, K)
             score = tl.dot(some, tl.trans(others), score, input_precision=PRECISION)
     if BIASED:
         score += tl.load(bias + item)[None, :]
@@ -331,11 +530,20 @@ def _products(
 
 
 @triton.jit
-def _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS: tl.constexpr):
+def _by_thread(hits, SHARE: tl.constexpr):
+    """Sum over a row of products: of what each of the SHARE threads that hold it has, or of all."""
+    if SHARE == 1:
+        return tl.sum(hits, 1)
+    else:  # two numbers each, and so on in turn all along the row
+        return tl.sum(tl.sum(tl.reshape(hits, [hits.shape[0], hits.shape[1] // (2 * SHARE), SHARE, 2]), 3), 1)
+
+
+@triton.jit
+def _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS: tl.constexpr, SHARE: tl.constexpr):
     """Add how many of each row's scores are > and >= its edges: `edge` if it is one, else read when needed."""
     if COLUMNS == 1:
-        above += tl.sum(tl.where(score > edge[:, None], 1.0, 0.0), 1)
-        at_least += tl.sum(tl.where(score >= edge[:, None], 1.0, 0.0), 1)
+        above += _by_thread(tl.where(score > edge[:, None], 1.0, 0.0), SHARE)
+        at_least += _by_thread(tl.where(score >= edge[:, None], 1.0, 0.0), SHARE)
     else:
         slot = tl.arange(0, COLUMNS)[None, :]
         for column in tl.static_range(COLUMNS):
@@ -375,6 +583,7 @@ def _by_products(
     N: tl.constexpr,
     K: tl.constexpr,
     COLUMNS: tl.constexpr,
+    SHARE: tl.constexpr,
 ):
     """M rows, `each` tiles of items and COLUMNS edges: programs that run together read the same items."""
     program = tl.program_id(0)
@@ -387,9 +596,12 @@ def _by_products(
     if first < last:
         edge_at = row * width
         user_at = row * user_row_step
-        held = _part(users, user_at, user_step, 0, OPERAND, D, K)
+        held = _entries(users, user_at, user_step, 0, OPERAND, D, K)
         edge = tl.load(edges + edge_at + first)
-        above = tl.zeros([M], tl.float32) if COLUMNS == 1 else tl.zeros([M, COLUMNS], tl.float32)
+        if COLUMNS > 1:
+            above = tl.zeros([M, COLUMNS], tl.float32)
+        else:
+            above = tl.zeros([M], tl.float32) if SHARE == 1 else tl.zeros([M, SHARE], tl.float32)
         at_least = above
         lanes = tl.arange(0, N).to(tl.int64)
         whole = start + (stop - start) // N * N
@@ -411,7 +623,7 @@ def _by_products(
                 D,
                 K,
             )
-            above, at_least = _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS)
+            above, at_least = _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS, SHARE)
         if whole < stop:
             item = whole + lanes
             known = tl.minimum(item, num_items - 1)
@@ -432,16 +644,19 @@ def _by_products(
                 K,
             )
             score = tl.where((item < stop)[None, :], score, float("-inf"))
-            above, at_least = _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS)
+            above, at_least = _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS, SHARE)
         if COLUMNS == 1:
             here = edge_at + first
             mine = place < num_rows
+            if SHARE > 1:
+                above = tl.sum(above, 1)
+                at_least = tl.sum(at_least, 1)
         else:
             column = first + tl.arange(0, COLUMNS)
             here = edge_at[:, None] + column[None, :]
             mine = (place < num_rows)[:, None] & (column < last)[None, :]
-        tl.atomic_add(above_out + here, above.to(tl.int64), mask=mine)
-        tl.atomic_add(at_least_out + here, at_least.to(tl.int64), mask=mine)
+        tl.atomic_add(above_out + here, above.to(tl.int64), mask=mine, sem="relaxed")
+        tl.atomic_add(at_least_out + here, at_least.to(tl.int64), mask=mine, sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["width", "pairs"])
@@ -470,7 +685,7 @@ def _diagonal(
     known = tl.minimum(pair, pairs - 1)
     item = tl.load(ids + known)
     user_at = known // width * user_row_step
-    held = _part(users, user_at, user_step, 0, OPERAND, D, K)
+    held = _entries(users, user_at, user_step, 0, OPERAND, D, K)
     score = _products(
         users,
         user_at,
@@ -492,15 +707,19 @@ def _diagonal(
 
 
 class _Cut(NamedTuple):
-    """How products are cut: rows, items and entries of a tile, what is multiplied how, warps, tiles on their way."""
+    """How products are cut."""
 
     rows: int
     items: int
     entries: int
+    """Of a tile, as are rows and items."""
     operand: torch.dtype
     precision: str
     warps: int
     stages: int
+    """Tiles on their way."""
+    share: int
+    """Threads that hold a row between them, two numbers each in turn: sums stay with them. 1 = held in another way."""
 
 
 def _cut(
@@ -532,7 +751,8 @@ def _cut(
             stages = 2  # addresses of a third tile would spill
     if columns == 0:
         rows, items, warps, stages = 64, 64, 8 if without_cores else 4, 2
-    return _Cut(rows, items, entries, operand, how, warps, stages)
+    share = 4 if capability[0] == 9 and not without_cores else 1
+    return _Cut(rows, items, entries, operand, how, warps, stages, share)
 
 
 def pair_scores(products: Products, ids: Tensor) -> Tensor:
@@ -596,15 +816,14 @@ def count_products_until(products: Products, question: Question, chunk: int | No
     Waits for the device after each chunk (None: a sixteenth of the items, or more): which rows are left is data.
     Floors, and depth None, need the whole list: with them nothing is left out.
     """
-    thresholds, depth, floors, _, removed = question
-    if depth is None or floors:
+    enough = _enough(question)
+    if enough is None:
         return count_products(products, question)
+    thresholds, removed = question.thresholds, question.removed
     users, items, bias = products
     chunk = chunk or max(_SMALLEST_CHUNK, len(items) // 16)
     above = thresholds.new_zeros(thresholds.shape, dtype=torch.int64)
     at_least = torch.zeros_like(above)
-    # a removed item may be among those counted so far, or still to come
-    enough = depth if removed is None else depth + count_above(removed, thresholds)
     asked = thresholds
     live = torch.arange(len(thresholds), device=thresholds.device)
     for left in range(0, len(items), chunk):
@@ -630,14 +849,19 @@ def _count_products(users: Tensor, items: Tensor, bias: Tensor | None, edges: Te
     columns = 1 if width == 1 else _COLUMNS
     cut = _cut_for(users, items, columns)
     # those asked for in front, and rows that ask for as many side by side: a block works for the most of its rows
-    ascending, slot = edges.sort(dim=1)
+    ascending, slot = edges.contiguous().sort(dim=1)
     asked = (~edges.isnan()).sum(1)
     order = asked.argsort(descending=True, stable=True)
     above = torch.zeros_like(slot)
     at_least = torch.zeros_like(slot)
     if edges.numel() and len(items):
         blocks, groups = -(-rows // cut.rows), -(-width // columns)
-        each, ranges = _split(len(items), cut.items, blocks * groups, users.device)
+        if groups > _MOST_GROUPS:
+            most = f"at most {_MOST_GROUPS * columns} of a row"
+            raise ValueError(
+                f"Triton's kernels count products at {most}, got {width}; kernels='eager' counts any number"
+            )
+        each, ranges = _split(len(items), cut.items, blocks * groups, _RESIDENT_PRODUCTS, users.device)
         with torch.cuda.device_of(users):
             _by_products[(blocks * ranges, groups)](
                 users,
@@ -663,6 +887,7 @@ def _count_products(users: Tensor, items: Tensor, bias: Tensor | None, edges: Te
                 N=cut.items,
                 K=cut.entries,
                 COLUMNS=columns,
+                SHARE=cut.share,
                 num_warps=cut.warps,
                 enable_fp_fusion=_FUSED,
                 num_stages=cut.stages,
@@ -716,11 +941,11 @@ def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def _split(items: int, tile: int, others: int, device: torch.device) -> tuple[int, int]:
+def _split(items: int, tile: int, others: int, resident: int, device: torch.device) -> tuple[int, int]:
     """Tiles of items a program and programs over them, so that with `others` beside them they fill the device."""
     wanted = 4
     if device.type == "cuda":
-        wanted = _PROGRAMS * torch.cuda.get_device_properties(device).multi_processor_count
+        wanted = _WAVES * resident * torch.cuda.get_device_properties(device).multi_processor_count
     tiles = -(-items // tile)
     each = -(-tiles // min(tiles, -(-wanted // max(1, others))))
     each = min(each, 2**23 // tile)  # counted in floats
