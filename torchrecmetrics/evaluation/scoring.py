@@ -339,13 +339,13 @@ class History:
                     what += f": pass {whole}"
                 raise TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")
 
-    def lengths(self, num_users: int) -> Tensor:
-        """Excluded items of each user, on the host."""
-        total = torch.zeros(num_users, dtype=torch.int64, device="cpu")
+    def lengths(self, others: Tensor) -> Tensor:
+        """Excluded items of each user and as many others, int64 [U] on the host; nothing new where none is excluded."""
+        total = others
         for part in self.parts:
-            if part.num_users != num_users:
-                raise ValueError(f"exclude has {part.num_users} users, expected {num_users}")
-            total += part.host_degree
+            if part.num_users != len(others):
+                raise ValueError(f"exclude has {part.num_users} users, expected {len(others)}")
+            total = total + part.host_degree
         return total
 
     def select(self, ids: Tensor) -> Exclude | None:
@@ -381,6 +381,8 @@ class History:
             padding_idx: an item that does not.
             cure: what takes such pairs out of the ground truth; None = a method of `Interactions`.
         """
+        if not self.parts and not self.masks:
+            return
         if cure is None:
             alone = len(self.parts) == 1 and not self.masks
             cure = "target.without(exclude)" if alone else "target.without(part), for each part of exclude,"
@@ -424,9 +426,9 @@ class Budget(NamedTuple):
 def batches(
     scorer: Scorer, ids: Tensor, sizes: Tensor, use: Callable[[Tensor, int], None], budget: Budget
 ) -> Iterator[Tensor]:
-    """Use up users, `ids` in ascending order of `sizes` (listed items), batch by batch; yield each batch when done.
+    """Use up users, `ids` in ascending order of their listed items, batch by batch; yield each batch when done.
 
-    `use` is told how many of them to score at once.
+    `sizes` are the listed items of every user there is. `use` is told how many of a batch to score at once.
     """
     at_once = len(ids) if budget.batch_size is None else check_k(budget.batch_size, "batch_size")
     together = at_once
@@ -441,7 +443,8 @@ def batches(
         low, high = 1, min(together, len(ids) - done)
         while low < high:
             middle = (low + high + 1) // 2
-            needed = min(middle, at_once) * scorer.row_bytes + middle * _ENTRY_BYTES * int(sizes[done + middle - 1])
+            longest_list = int(sizes[ids[done + middle - 1]])
+            needed = min(middle, at_once) * scorer.row_bytes + middle * _ENTRY_BYTES * longest_list
             low, high = (middle, high) if needed <= memory else (low, middle - 1)
         batch = ids[done : done + low]
         try:
