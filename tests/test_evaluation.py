@@ -884,6 +884,67 @@ def test_memory_of_scores(dtype, number):
     assert scoring.FunctionScorer(len, 50, scoring.Terms(), place).row_bytes == 50 * 4
 
 
+CPU = scoring.Place(torch.device("cpu"), False)
+
+
+def refused(users, items, ids=None, **terms):
+    """Whether embeddings cannot be counted as they are multiplied, because a score might not be finite."""
+    shape = len(users), len(items)
+    scorer = scoring.EmbeddingScorer(users, items, shape, scoring.Terms(**terms).read(len(items), CPU), CPU)
+    return isinstance(scorer.without_memory(torch.arange(len(users)) if ids is None else ids, True), str)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 21])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_norms_are_looked_at_in_pieces(rows, dtype, monkeypatch, generator):
+    """8 rows at a time: the largest norm is that of all at once, whichever piece holds it, NaN where one holds NaN."""
+    monkeypatch.setattr(scoring, "_NORM_NUMBERS", 8 * 3 + 2)
+    embeddings = torch.randn(2 * rows, 6, generator=generator).to(dtype)[::2, ::2]  # in no order of memory
+    norms = torch.linalg.vector_norm(embeddings, dim=1, dtype=torch.float64)
+    assert torch.equal(scoring.longest(embeddings, None), norms.max())
+    for row in {0, rows - 1, rows // 2}:
+        larger, broken, asked = embeddings.clone(), embeddings.clone(), torch.arange(rows) != row
+        larger[row] *= 64
+        assert torch.equal(scoring.longest(larger, None), norms[row] * 64)
+        assert torch.equal(scoring.longest(larger, asked), norms.where(asked, 0).max())
+        for number in (math.inf, -math.inf, math.nan):
+            broken[row, 2] = number
+            found = scoring.longest(broken, None)
+            assert found.isnan() if math.isnan(number) else found == math.inf
+            assert torch.equal(scoring.longest(broken, asked), norms.where(asked, 0).max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_that_may_be_infinite(dtype, monkeypatch):
+    """It is the product of norms that must be finite in float32: their squares may be beyond it, or one of them."""
+    monkeypatch.setattr(scoring, "_NORM_NUMBERS", 8)
+    users, items = torch.ones(9, 4, dtype=dtype), torch.ones(11, 4, dtype=dtype)
+    assert not refused(users * 2.0**70, items * 2.0**-70)
+    assert not refused(users * 2.0**70, items * 2.0**55)  # 2 2^70 x 2 2^55 = 2^127
+    assert refused(users * 2.0**70, items * 2.0**56)
+    assert refused(users * 2.0**-70, items * 2.0**127, similarity="cosine")  # a norm of 2^128
+    assert not refused(users * 2.0**70, items * 2.0**126, similarity="cosine")
+    for embeddings, other, swap in ((users, items, False), (items, users, True)):
+        for number in (math.inf, math.nan):
+            last = embeddings.clone()
+            last[-1, -1] = number
+            assert refused(other, last) if swap else refused(last, other)
+    items[-1], users[-1] = math.nan, math.inf
+    allowed = torch.arange(11) < 10
+    assert not refused(users, items, torch.tensor([7, 0, 3]), items_allowed=allowed)
+    assert refused(users, items, torch.tensor([7, 0, 8]), items_allowed=allowed)
+    assert refused(users, items, torch.tensor([7, 0, 3]), items_allowed=~allowed)
+
+
+def test_no_copy_of_embeddings_is_made():
+    """To see that scores are finite takes 8 MB at once, however many embeddings there are; float64 would be 51 MB."""
+    users, items = torch.ones(10, 64), torch.ones(100_000, 64, dtype=torch.float16)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as seen:
+        assert not refused(users, items)
+    assert 0 < max(event.cpu_memory_usage for event in seen.events()) <= 8 * 2**20
+
+
 def refuses_nobody(ranking, k):
     if not ranking.num_relevant.any():
         raise ValueError("nobody has a relevant item")

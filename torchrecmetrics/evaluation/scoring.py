@@ -31,6 +31,9 @@ _BUFFER_BYTES = 64 * 2**20
 _USERS_TOGETHER = 4096
 # bytes that one target or history entry of a row takes on its way through the kernel, generously
 _ENTRY_BYTES = 160
+# numbers of embeddings that are brought to float64 together: 8 MB, which are written to again and again; 128 MB off the
+# CPU, where each piece costs launches
+_NORM_NUMBERS = 2**20
 # products of fewer rows go through another path of the BLAS library, whose last bits differ
 _MIN_ROWS = 16
 
@@ -180,7 +183,7 @@ class EmbeddingScorer:
         return ScoreRows((len(ids), self.num_items), self.dtype, self.device, lambda: map(self._multiply, parts))
 
     def without_memory(self, ids: Tensor, check: bool) -> ProductScorer | str:
-        """Return a scorer whose scores are counted without being kept; or why there is none for these users.
+        """Return a scorer whose scores are counted without being kept; or why there is none for these users, each once.
 
         To check that the scores will be finite waits for the device, once.
         """
@@ -189,13 +192,12 @@ class EmbeddingScorer:
             return f"it multiplies float32, bfloat16 and float16, the embeddings are {', '.join(map(str, kinds))}"
         added = self._added()
         if check and len(ids):
-            # with a dtype, nothing is converted beforehand
-            norms = (torch.linalg.vector_norm(x, dim=1, dtype=torch.float64) for x in (self._users, self._items))
-            users, items = norms
-            users = users[ids.to(self.device)]
-            if self._terms.items_allowed is not None:
-                items = items.where(self._terms.items_allowed, 0)
-            bound = torch.maximum(users.max(), items.max()) if self._cosine else users.max() * items.max()
+            asked = None
+            if len(ids) < len(self._users):
+                asked = torch.zeros(len(self._users), dtype=torch.bool, device=self.device)
+                asked.index_fill_(0, ids.to(self.device), True)
+            users, items = longest(self._users, asked), longest(self._items, self._terms.items_allowed)
+            bound = torch.maximum(users, items) if self._cosine else users * items
             if added is not None:
                 bound = bound + added.where(added != -torch.inf, 0).abs().max()
             if not bound <= torch.finfo(torch.float32).max:
@@ -239,6 +241,23 @@ class EmbeddingScorer:
         if allowed is not None:
             out.masked_fill_(~allowed, -torch.inf)
         return out[: len(ids)]
+
+
+def longest(rows: Tensor, asked: Tensor | None) -> Tensor:
+    """Return the largest norm of rows [n, d], or of those that are asked for (bool [n]); 0-d, NaN where one holds NaN.
+
+    In float64, whose range the squares of float32 need, and which a norm would make a copy of all rows in: a piece at a
+    time. It waits for nothing.
+    """
+    numbers = _NORM_NUMBERS if rows.device.type == "cpu" else 16 * _NORM_NUMBERS
+    at_once = max(1, numbers // max(1, rows.shape[1]))
+    found = []
+    for first in range(0, len(rows), at_once):
+        norms = torch.linalg.vector_norm(rows[first : first + at_once], dim=1, dtype=torch.float64)
+        if asked is not None:
+            norms = norms.where(asked[first : first + at_once], 0)
+        found.append(norms.max())
+    return torch.stack(found).max()
 
 
 class ProductScorer:
