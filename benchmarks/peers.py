@@ -23,6 +23,7 @@ from torch import Tensor
 import torchrecmetrics as trm
 from benchmarks.problem import CUTOFFS, Array, Problem, Run, Values
 from torchrecmetrics import kernels
+from torchrecmetrics.evaluation.scoring import EmbeddingScorer, Place, Terms
 from torchrecmetrics.kernels import KernelChoice
 
 
@@ -70,6 +71,57 @@ def ours_from_embeddings(problem: Problem, kernels: KernelChoice = "auto") -> Ru
                 kernels=kernels,
             )
         )
+
+    return run
+
+
+def ours_until_scores(target: trm.Interactions, cutoffs: Sequence[int]) -> Run:
+    """`evaluate`, until it asks for the first scores."""
+
+    class Asked(Exception):
+        pass
+
+    def score(ids: Tensor) -> Tensor:
+        raise Asked
+
+    def run() -> None:
+        try:
+            trm.evaluate(("NDCG", "HR", "MRR"), score, target=target, k=cutoffs)
+        except Asked:
+            return
+        raise AssertionError("nobody asked for scores")
+
+    return run
+
+
+def stable_argsort(numbers: Tensor) -> Run:
+    """Order all users by comparing their lengths."""
+
+    def run() -> None:
+        numbers.argsort(stable=True)
+
+    return run
+
+
+def ours_finite(embeddings: Tensor) -> Run:
+    """Tell whether the products of some embeddings and a few will be finite, as `evaluate` asks of kernels."""
+    rows, d = embeddings.shape
+    few = torch.ones(8, d, dtype=embeddings.dtype)
+    place = Place.of(None, embeddings)
+    scorer, ids = EmbeddingScorer(few, embeddings, (len(few), rows), Terms(), place), torch.arange(len(few))
+
+    def run() -> None:
+        if isinstance(scorer.without_memory(ids, True), str):
+            raise ValueError("these are finite")
+
+    return run
+
+
+def whole_norms(embeddings: Tensor) -> Run:
+    """Find the largest norm of all, in float64 at once."""
+
+    def run() -> None:
+        torch.linalg.vector_norm(embeddings, dim=1, dtype=torch.float64).max()
 
     return run
 

@@ -401,6 +401,38 @@ def c12(tiny: bool, data: Path) -> Iterator[Case]:
     yield Case("C12", "personalization", text, rows, entrants, dict, [Goal("ours", 0.01, "PyG")])
 
 
+def h1(tiny: bool, data: Path) -> Iterator[Case]:
+    """Prepare an evaluation: all that is done on the host before the first scores are asked for."""
+    rows, size = (500, 300) if tiny else (1_000_000, 2_000)
+    for name, longest, limit in (("T = 1", 1, 10), ("T = 1 to 100", 100, 25)):
+        torch.manual_seed(0)
+        lengths = torch.randint(1, longest + 1, (rows,))
+        offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        place = torch.arange(int(offsets[-1])) - torch.repeat_interleave(offsets[:-1], lengths)
+        target = Interactions(offsets, place.mul_(size // longest), size)
+        entrants = [
+            contender("ours", partial(peers.ours_until_scores, target, (10, 20, 100))),
+            contender("stable argsort", partial(peers.stable_argsort, lengths)),
+        ]
+        relevant = "1 relevant" if longest == 1 else f"1 to {longest} relevant"
+        text = f"{rows:,} users, {relevant}, before the first scores; NDCG, HR, MRR x k = 10, 20, 100"
+        yield Case("H1", name, text, rows, entrants, dict, [Goal("ours", limit)])
+
+
+def h2(tiny: bool, data: Path) -> Iterator[Case]:
+    """Look at embeddings whose products are counted as they are made: whether all will be finite."""
+    for rows, d, dtype in ((1_000_000, 64, torch.float32), (10_000_000, 128, torch.float16)):
+        rows = rows // 1_000 if tiny else rows
+        embeddings = torch.ones(rows, d, dtype=dtype)
+        entrants = [contender("ours", partial(peers.ours_finite, embeddings), max_rounds=3)]
+        if dtype == torch.float32:  # the other ones would take 10 GB
+            entrants.append(contender("norms in float64", partial(peers.whole_norms, embeddings), max_rounds=3))
+        kind = str(dtype).removeprefix("torch.")
+        text = f"embeddings {kind} [{rows}, {d}], {embeddings.nbytes / 1e6:,.0f} MB; are all products finite?"
+        yield Case("H2", f"finite {kind}", text, rows, entrants, dict, [Goal("ours", 32, memory=True)])
+        del embeddings, entrants
+
+
 def _two_of(rows: int, size: int) -> Tensor:
     """Return two different numbers below `size` in every row, int64 [rows, 2]."""
     first, step = torch.randint(size, (rows,)), torch.randint(1, size, (rows,))
@@ -420,4 +452,6 @@ ROWS: dict[str, Row] = {
     "C10": c10,
     "C11": c11,
     "C12": c12,
+    "H1": h1,
+    "H2": h2,
 }

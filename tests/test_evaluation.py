@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from values import near, numbers
 
 import torchrecmetrics as trm
-from torchrecmetrics import Interactions
+from torchrecmetrics import Interactions, arrays
 from torchrecmetrics.evaluation import scoring
 
 NAMES = ["HR", "NDCG", "Recall", "MAP", "MRR", "RPrecision", "AUROC"]
@@ -290,6 +291,99 @@ def test_batches_follow_the_budget():
     assert sum(seen) == 51
 
 
+def test_sizes_are_of_users():
+    """Not of places in the batch: users come in another order, and some do not come."""
+    sizes, seen = torch.tensor([1000] * 4 + [4, 1, 3, 2]), []
+
+    class Scorer:
+        device, row_bytes, reuses_memory = torch.device("cpu"), 0, False
+
+    def use(batch, at_once):
+        seen.append(batch.tolist())
+
+    list(scoring.batches(Scorer(), torch.tensor([5, 7, 6, 4]), sizes, use, scoring.Budget(memory=9 * 160)))
+    assert seen == [[5, 7, 6], [4]]
+
+
+RANGES = {
+    "alike": (7, 7),
+    "short": (0, 100),
+    "16 bits": (0, 2**16 - 1),
+    "17 bits": (0, 2**16),
+    "long": (0, 2**40),
+    "long alone": (2**16, 2**16 + 3),
+}
+
+
+@pytest.mark.parametrize(("low", "high"), RANGES.values(), ids=RANGES)
+@pytest.mark.parametrize("number", [0, 1, 500])
+def test_users_are_ordered_by_length(low, high, number, generator):
+    """As Python's stable sort does, however long lists are and however many users have equally long ones."""
+    some = torch.tensor([low, high, (low + high) // 2, min(low + 1, high)])
+    sizes = some[torch.randint(4, (number,), generator=generator)]
+    ids = torch.randperm(number, generator=generator)
+    wanted = [ids[place].item() for place in sorted(range(number), key=sizes.tolist().__getitem__)]
+    found = arrays.in_order(ids, sizes)
+    assert found.dtype == torch.int64
+    assert found.tolist() == wanted
+
+
+@pytest.mark.parametrize("all_users", [False, True])
+@pytest.mark.parametrize("alike", [False, True])
+@pytest.mark.parametrize("chosen", [False, True])
+@pytest.mark.parametrize("history", [False, True])
+def test_users_in_order_of_their_lists(all_users, alike, chosen, history):
+    """Short lists first, users with equal ones as they were asked for; without ground truth only where all are."""
+    _, _, train, test = world()
+    test = Interactions.from_dense(torch.eye(USERS, ITEMS) > 0) if alike else test
+    train = train.without(test) if history else None
+    ids = torch.randperm(USERS, generator=torch.Generator().manual_seed(1))[:30] if chosen else None
+    asked = []
+
+    def score(users):
+        asked.extend(users.tolist())
+        return torch.zeros(len(users), ITEMS)
+
+    options = {"catalogue": trm.Catalogue(ITEMS)} if all_users else {}
+    trm.evaluate(
+        ["HR", "Coverage"] if all_users else "HR",
+        score,
+        target=test,
+        exclude=train,
+        k=3,
+        user_ids=ids,
+        all_users=all_users,
+        batch_size=7,
+        **options,
+    )
+    lengths = (test.degree + (train.degree if history else 0)).tolist()
+    users = [user for user in (range(USERS) if ids is None else ids.tolist()) if all_users or test.degree[user]]
+    assert asked == sorted(users, key=lengths.__getitem__)
+
+
+@pytest.mark.parametrize("make", [torch.tensor, np.array], ids=["torch", "numpy"])
+def test_ids_are_not_held(make):
+    """The caller may use the memory of `user_ids` for something else as soon as the first user is scored."""
+    users, items, _, _ = world()
+    test = Interactions.from_dense(torch.eye(USERS, ITEMS) > 0)  # lists are equally long: ids stay in their order
+    ids = make([3, 1, 6])
+
+    def score(asked):
+        ids[:] = 0
+        return (users @ items.T)[asked]
+
+    assert trm.evaluate("HR", score, target=test, k=3, user_ids=ids, keep_rows=True).rows.ids.tolist() == [3, 1, 6]
+    ids = make([3, 1, 6])
+    assert trm.recommend(score, k=3, num_items=ITEMS, user_ids=ids).users.tolist() == [3, 1, 6]
+
+
+def test_nothing_is_looked_for_in_no_history(monkeypatch):
+    """Where nothing is excluded, no number is made for each edge of the ground truth."""
+    users, items, _, test = world()
+    monkeypatch.setattr(Interactions, "keys", property(lambda self: pytest.fail("asked for")))
+    trm.evaluate("HR", users, items, target=test, k=3)
+
+
 def test_scores_are_made_for_a_few_users_at_once():
     """On the CPU a small buffer is filled again and again, for many users whose lists are read together."""
     used = []
@@ -512,6 +606,11 @@ BAD = [
     ),
     (lambda: trm.evaluate("HR", torch.nn.Embedding(3, 2), V, **BOTH), TypeError, "got Embedding: pass its .weight"),
     (lambda: trm.evaluate("HR", U, V, user_ids=[1, 1], **BOTH), ValueError, "user_ids hold a user twice"),
+    (
+        lambda: trm.evaluate("HR", U, V, target=TEST, exclude=TEST.popularity > 0, k=5),
+        ValueError,
+        r"also in exclude, such as .*\. target\.without\(part\), for each part of exclude, takes them out",
+    ),
     (lambda: trm.evaluate("HR", U, V, user_ids=["a"], **BOTH), TypeError, "row numbers .*, not strings"),
     (
         lambda: trm.evaluate("HR", U, V, items_allowed=[True], **BOTH),
@@ -706,7 +805,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 @pytest.mark.skipif(not GOWALLA.exists(), reason="the Gowalla data set is not here")
 def test_gowalla_equals_numpy_and_pyg():
     """500 users of Gowalla, fixed embeddings: each as sorted with numpy, the mean as PyG's own collection has it."""
-    np, link = pytest.importorskip("numpy"), pytest.importorskip("torch_geometric.metrics")
+    link = pytest.importorskip("torch_geometric.metrics")
     cutoffs = (5, 10, 20, 50)
     train, test = Interactions.from_text(GOWALLA / "train.txt", GOWALLA / "test.txt")
     generator = torch.Generator().manual_seed(0)
@@ -783,6 +882,67 @@ def test_memory_of_scores(dtype, number):
     users, items = torch.ones(3, 2, dtype=dtype), torch.ones(50, 2, dtype=dtype)
     assert scoring.EmbeddingScorer(users, items, (3, 50), scoring.Terms(), place).row_bytes == 50 * number
     assert scoring.FunctionScorer(len, 50, scoring.Terms(), place).row_bytes == 50 * 4
+
+
+CPU = scoring.Place(torch.device("cpu"), False)
+
+
+def refused(users, items, ids=None, **terms):
+    """Whether embeddings cannot be counted as they are multiplied, because a score might not be finite."""
+    shape = len(users), len(items)
+    scorer = scoring.EmbeddingScorer(users, items, shape, scoring.Terms(**terms).read(len(items), CPU), CPU)
+    return isinstance(scorer.without_memory(torch.arange(len(users)) if ids is None else ids, True), str)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 21])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_norms_are_looked_at_in_pieces(rows, dtype, monkeypatch, generator):
+    """8 rows at a time: the largest norm is that of all at once, whichever piece holds it, NaN where one holds NaN."""
+    monkeypatch.setattr(scoring, "_NORM_NUMBERS", 8 * 3 + 2)
+    embeddings = torch.randn(2 * rows, 6, generator=generator).to(dtype)[::2, ::2]  # in no order of memory
+    norms = torch.linalg.vector_norm(embeddings, dim=1, dtype=torch.float64)
+    assert torch.equal(scoring.longest(embeddings, None), norms.max())
+    for row in {0, rows - 1, rows // 2}:
+        larger, broken, asked = embeddings.clone(), embeddings.clone(), torch.arange(rows) != row
+        larger[row] *= 64
+        assert torch.equal(scoring.longest(larger, None), norms[row] * 64)
+        assert torch.equal(scoring.longest(larger, asked), norms.where(asked, 0).max())
+        for number in (math.inf, -math.inf, math.nan):
+            broken[row, 2] = number
+            found = scoring.longest(broken, None)
+            assert found.isnan() if math.isnan(number) else found == math.inf
+            assert torch.equal(scoring.longest(broken, asked), norms.where(asked, 0).max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_that_may_be_infinite(dtype, monkeypatch):
+    """It is the product of norms that must be finite in float32: their squares may be beyond it, or one of them."""
+    monkeypatch.setattr(scoring, "_NORM_NUMBERS", 8)
+    users, items = torch.ones(9, 4, dtype=dtype), torch.ones(11, 4, dtype=dtype)
+    assert not refused(users * 2.0**70, items * 2.0**-70)
+    assert not refused(users * 2.0**70, items * 2.0**55)  # 2 2^70 x 2 2^55 = 2^127
+    assert refused(users * 2.0**70, items * 2.0**56)
+    assert refused(users * 2.0**-70, items * 2.0**127, similarity="cosine")  # a norm of 2^128
+    assert not refused(users * 2.0**70, items * 2.0**126, similarity="cosine")
+    for embeddings, other, swap in ((users, items, False), (items, users, True)):
+        for number in (math.inf, math.nan):
+            last = embeddings.clone()
+            last[-1, -1] = number
+            assert refused(other, last) if swap else refused(last, other)
+    items[-1], users[-1] = math.nan, math.inf
+    allowed = torch.arange(11) < 10
+    assert not refused(users, items, torch.tensor([7, 0, 3]), items_allowed=allowed)
+    assert refused(users, items, torch.tensor([7, 0, 8]), items_allowed=allowed)
+    assert refused(users, items, torch.tensor([7, 0, 3]), items_allowed=~allowed)
+
+
+def test_no_copy_of_embeddings_is_made():
+    """To see that scores are finite takes 8 MB at once, however many embeddings there are; float64 would be 51 MB."""
+    users, items = torch.ones(10, 64), torch.ones(100_000, 64, dtype=torch.float16)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as seen:
+        assert not refused(users, items)
+    assert 0 < max(event.cpu_memory_usage for event in seen.events()) <= 8 * 2**20
 
 
 def refuses_nobody(ranking, k):

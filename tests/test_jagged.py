@@ -540,3 +540,15 @@ def test_prefix_history_of_what_is_not_jagged():
 def test_no_sequences():
     assert len(trm.prefix_history(VALUES[:0], OFFSETS[:1])) == 0
     assert jagged.side_by_side(VALUES[:0], OFFSETS[:0], OFFSETS[:0], 0, -1).shape == (0, 1)
+
+
+@pytest.mark.parametrize("width", [0, 1, 4])
+def test_rows_side_by_side_are_copies(width):
+    """What is written into them, and what they are made of, stay apart."""
+    values, ends = torch.arange(10, 16), torch.tensor([0, 2, 2, 6])
+    before = values.clone(), ends.clone()
+    made = jagged.side_by_side(values, ends[:-1], ends[1:], width, -1)
+    assert made.tolist() == [row[: max(width, 1)] for row in ([10, 11, -1, -1], [-1] * 4, [12, 13, 14, 15])]
+    made.fill_(7)
+    assert torch.equal(values, before[0])
+    assert torch.equal(ends, before[1])

@@ -83,6 +83,19 @@ def ascending(values: Tensor) -> Tensor:
     return values.sort(dim=1).values
 
 
+def in_order(ids: Tensor, sizes: Tensor) -> Tensor:
+    """Return ids [n] in ascending order of their sizes, int64 [n] from 0, equal ones as they stand; on the host."""
+    low, high = map(int, sizes.aminmax()) if len(sizes) else (0, 0)
+    if low == high:
+        return ids
+    if high >= 2**16:
+        return ids.index_select(0, sizes.argsort(stable=True))
+    import numpy as np
+
+    # numpy counts numbers of 16 bits where it compares longer ones: a quarter of the time
+    return ids.index_select(0, torch.from_numpy(sizes.numpy().astype(np.uint16).argsort(kind="stable")))
+
+
 def search(ascending: Tensor, values: Tensor, right: bool = False) -> Tensor:
     """Where each value would be inserted into its sorted row; `searchsorted` warns of layouts it has to copy."""
     return torch.searchsorted(ascending.contiguous(), values.contiguous(), right=right)

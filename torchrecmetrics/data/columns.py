@@ -199,9 +199,10 @@ def check_size(name: str, value: Any) -> int:
 
 def check_range(name: str, ids: Tensor, first: int, size: int, hint: str) -> None:
     """Refuse ids outside first .. first + size - 1."""
-    if len(ids) and (int(ids.min()) < first or int(ids.max()) >= first + size):
-        if not hint and first == 0 and int(ids.min()) == 1 and int(ids.max()) == size:
+    if not len(ids):
+        return
+    low, high = map(int, ids.aminmax())
+    if low < first or high >= first + size:
+        if not hint and first == 0 and low == 1 and high == size:
             hint = ": ids seem to start at 1; subtract 1"
-        raise ValueError(
-            f"{name} hold ids {int(ids.min())}..{int(ids.max())}, expected {first}..{first + size - 1}{hint}"
-        )
+        raise ValueError(f"{name} hold ids {low}..{high}, expected {first}..{first + size - 1}{hint}")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import counting, keep
+from torchrecmetrics.arrays import counting
 from torchrecmetrics.checks import (
     Checks,
     check_device,
@@ -89,10 +89,12 @@ class Spans:
 def side_by_side(values: Tensor, start: Tensor, stop: Tensor, width: int, fill: float) -> Tensor:
     """Return stretches of an array side by side, [B, T] with T >= 1, `fill` behind the end of each."""
     at = start[:, None] + (counting(max(width, 1), torch.int64, values.device) - 1)
-    listed = at < stop[:, None]
     if not len(values):
-        return values.new_full(listed.shape, fill)
-    return keep(values[at.clamp(0, len(values) - 1)], listed, fill)
+        return values.new_full(at.shape, fill)
+    behind = at >= stop[:, None]
+    # in its own memory, and without values[at], which is half as fast
+    found = values.index_select(0, at.clamp_(0, len(values) - 1).flatten())
+    return found.view(at.shape).masked_fill_(behind, fill)
 
 
 def as_jagged(name: str, given: Any, padding: str = "-1") -> Jagged | None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torchrecmetrics import kernels
 from torchrecmetrics.analysis.curves import Curve, curve_of, plot_points
 from torchrecmetrics.analysis.rows import Rows
+from torchrecmetrics.arrays import in_order
 from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words, nearest
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups, check_groups
@@ -403,7 +404,7 @@ def evaluate(
     target = place.bring("target", target)
     history = History(_numbered_as(target, exclude), target.num_items, place)
     ids = _ids(user_ids, target.num_users)
-    if user_ids is not None and len(torch.unique(ids)) < len(ids):
+    if user_ids is not None and int(torch.bincount(ids, minlength=1).max()) > 1:
         raise ValueError("user_ids hold a user twice")
     codes = codes_of(collection, groups, target)
     needs, member = collection.needs, collection.leading
@@ -418,12 +419,18 @@ def evaluate(
             history.check_overlap(target, ids, member.padding_idx)
 
         degree = target.host_degree
-        entries = history.lengths(target.num_users) + degree
+        entries = history.lengths(degree)
         if past is not None:
-            entries += past.host_degree
-        scored = degree[ids] > (-1 if all_users else 0)
-        empty, ids = ids[~scored], ids[scored]
-        ids = ids[entries[ids].argsort(stable=True)]
+            entries = entries + past.host_degree
+        relevant, sizes = degree, entries  # of `ids`
+        if user_ids is not None:
+            relevant, sizes = degree.index_select(0, ids), entries.index_select(0, ids)
+        empty = ids[:0]
+        if not all_users and int(relevant.count_nonzero()) < len(ids):
+            scored = relevant.nonzero()[:, 0]
+            empty = ids.index_select(0, (relevant == 0).nonzero()[:, 0])
+            ids, sizes = ids.index_select(0, scored), sizes.index_select(0, scored)
+        ids = in_order(ids, sizes)
         if member.device != place.device:
             collection.to(place.device)
         if len(empty) and (rank == 0 or member.empty_target_action == "error"):
@@ -453,7 +460,7 @@ def evaluate(
             collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
 
         with evaluating(users), ProgressBar(progress, len(ids), rank == 0) as bar:
-            for batch in batches(scorer, ids, entries[ids], update, Budget(batch_size, memory_budget)):
+            for batch in batches(scorer, ids, entries, update, Budget(batch_size, memory_budget)):
                 bar.advance(batch, member)
     return Evaluation(collection, chosen, target.user_ids)
 
@@ -602,8 +609,8 @@ def recommend(
     history = History(exclude, num_items, place)
     _warn_of_item_0(history.parts, history.masks, items_allowed, f"items_allowed=torch.arange({num_items}) > 0")
     ids = _ids(user_ids, num_users)
-    lengths = history.lengths(num_users)[ids]
-    order = lengths.argsort(stable=True)
+    lengths = history.lengths(torch.zeros(num_users, dtype=torch.int64, device="cpu"))
+    order = in_order(torch.arange(len(ids), device="cpu"), lengths.index_select(0, ids))
     listed = torch.full((len(ids), k), -1, device=place.device)
     values: Tensor | None = None
     done = 0
@@ -626,7 +633,7 @@ def recommend(
             values[rows, : found.shape[1]] = top.where(found >= 0, -torch.inf)
 
     with evaluating(users), ProgressBar(progress, len(ids)) as bar:
-        for batch in batches(scorer, ids[order], lengths[order], keep, Budget(batch_size, memory_budget)):
+        for batch in batches(scorer, ids[order], lengths, keep, Budget(batch_size, memory_budget)):
             done += len(batch)
             bar.advance(batch, None)
     if values is None:
@@ -666,7 +673,7 @@ def _ids(user_ids: Any, num_users: int | None) -> Tensor:
     if int(ids.min()) < 0 or (num_users is not None and int(ids.max()) >= num_users):
         last = "" if num_users is None else num_users - 1
         raise ValueError(f"user_ids hold {int(ids.min())}..{int(ids.max())}, expected 0..{last}")
-    return ids.long()
+    return ids.to(torch.int64, copy=True)  # who gave them may write into theirs meanwhile
 
 
 class ProgressBar:

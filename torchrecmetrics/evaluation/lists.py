@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from torchrecmetrics.arrays import in_order
 from torchrecmetrics.checks import check_choice, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.events import Events
@@ -160,9 +161,9 @@ def evaluate_lists(
     users = Side("user", truth.user_ids, truth.num_users, written)
     items = Side("item", truth.item_ids, truth.num_items, written)
     history = History(tuple(parts), truth.num_items, Place.of(None, None, truth))
-    excluded = history.lengths(truth.num_users)
+    excluded = history.lengths(torch.zeros(truth.num_users, dtype=torch.int64, device="cpu"))
     if past is not None:
-        excluded += past.host_degree
+        excluded = excluded + past.host_degree
     if leaves:
         truth = truth.take(~history.holds(truth))
         if not len(truth):
@@ -182,7 +183,7 @@ def evaluate_lists(
         ranking = Ranking.without_relevant(len(nobody), truth.device, needs.score_threshold, graded)
         collection.update(ranking, groups=codes(nobody), row_ids=nobody if collection.keep_rows else None)
     sizes = lengths + degree + excluded
-    ids = ids[sizes[ids].argsort(stable=True)]
+    ids = in_order(ids, sizes[ids])
 
     def whose(user: int) -> str:
         return f"user {users.called(user)}"

@@ -31,6 +31,9 @@ _BUFFER_BYTES = 64 * 2**20
 _USERS_TOGETHER = 4096
 # bytes that one target or history entry of a row takes on its way through the kernel, generously
 _ENTRY_BYTES = 160
+# numbers of embeddings that are brought to float64 together: 8 MB, which are written to again and again; 128 MB off the
+# CPU, where each piece costs launches
+_NORM_NUMBERS = 2**20
 # products of fewer rows go through another path of the BLAS library, whose last bits differ
 _MIN_ROWS = 16
 
@@ -180,7 +183,7 @@ class EmbeddingScorer:
         return ScoreRows((len(ids), self.num_items), self.dtype, self.device, lambda: map(self._multiply, parts))
 
     def without_memory(self, ids: Tensor, check: bool) -> ProductScorer | str:
-        """Return a scorer whose scores are counted without being kept; or why there is none for these users.
+        """Return a scorer whose scores are counted without being kept; or why there is none for these users, each once.
 
         To check that the scores will be finite waits for the device, once.
         """
@@ -189,13 +192,12 @@ class EmbeddingScorer:
             return f"it multiplies float32, bfloat16 and float16, the embeddings are {', '.join(map(str, kinds))}"
         added = self._added()
         if check and len(ids):
-            # with a dtype, nothing is converted beforehand
-            norms = (torch.linalg.vector_norm(x, dim=1, dtype=torch.float64) for x in (self._users, self._items))
-            users, items = norms
-            users = users[ids.to(self.device)]
-            if self._terms.items_allowed is not None:
-                items = items.where(self._terms.items_allowed, 0)
-            bound = torch.maximum(users.max(), items.max()) if self._cosine else users.max() * items.max()
+            asked = None
+            if len(ids) < len(self._users):
+                asked = torch.zeros(len(self._users), dtype=torch.bool, device=self.device)
+                asked.index_fill_(0, ids.to(self.device), True)
+            users, items = longest(self._users, asked), longest(self._items, self._terms.items_allowed)
+            bound = torch.maximum(users, items) if self._cosine else users * items
             if added is not None:
                 bound = bound + added.where(added != -torch.inf, 0).abs().max()
             if not bound <= torch.finfo(torch.float32).max:
@@ -239,6 +241,23 @@ class EmbeddingScorer:
         if allowed is not None:
             out.masked_fill_(~allowed, -torch.inf)
         return out[: len(ids)]
+
+
+def longest(rows: Tensor, asked: Tensor | None) -> Tensor:
+    """Return the largest norm of rows [n, d], or of those that are asked for (bool [n]); 0-d, NaN where one holds NaN.
+
+    In float64, whose range the squares of float32 need, and which a norm would make a copy of all rows in: a piece at a
+    time. It waits for nothing.
+    """
+    numbers = _NORM_NUMBERS if rows.device.type == "cpu" else 16 * _NORM_NUMBERS
+    at_once = max(1, numbers // max(1, rows.shape[1]))
+    found = []
+    for first in range(0, len(rows), at_once):
+        norms = torch.linalg.vector_norm(rows[first : first + at_once], dim=1, dtype=torch.float64)
+        if asked is not None:
+            norms = norms.where(asked[first : first + at_once], 0)
+        found.append(norms.max())
+    return torch.stack(found).max()
 
 
 class ProductScorer:
@@ -339,13 +358,13 @@ class History:
                     what += f": pass {whole}"
                 raise TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")
 
-    def lengths(self, num_users: int) -> Tensor:
-        """Excluded items of each user, on the host."""
-        total = torch.zeros(num_users, dtype=torch.int64, device="cpu")
+    def lengths(self, others: Tensor) -> Tensor:
+        """Excluded items of each user and as many others, int64 [U] on the host; nothing new where none is excluded."""
+        total = others
         for part in self.parts:
-            if part.num_users != num_users:
-                raise ValueError(f"exclude has {part.num_users} users, expected {num_users}")
-            total += part.host_degree
+            if part.num_users != len(others):
+                raise ValueError(f"exclude has {part.num_users} users, expected {len(others)}")
+            total = total + part.host_degree
         return total
 
     def select(self, ids: Tensor) -> Exclude | None:
@@ -381,6 +400,8 @@ class History:
             padding_idx: an item that does not.
             cure: what takes such pairs out of the ground truth; None = a method of `Interactions`.
         """
+        if not self.parts and not self.masks:
+            return
         if cure is None:
             alone = len(self.parts) == 1 and not self.masks
             cure = "target.without(exclude)" if alone else "target.without(part), for each part of exclude,"
@@ -424,9 +445,9 @@ class Budget(NamedTuple):
 def batches(
     scorer: Scorer, ids: Tensor, sizes: Tensor, use: Callable[[Tensor, int], None], budget: Budget
 ) -> Iterator[Tensor]:
-    """Use up users, `ids` in ascending order of `sizes` (listed items), batch by batch; yield each batch when done.
+    """Use up users, `ids` in ascending order of their listed items, batch by batch; yield each batch when done.
 
-    `use` is told how many of them to score at once.
+    `sizes` are the listed items of every user there is. `use` is told how many of a batch to score at once.
     """
     at_once = len(ids) if budget.batch_size is None else check_k(budget.batch_size, "batch_size")
     together = at_once
@@ -441,7 +462,8 @@ def batches(
         low, high = 1, min(together, len(ids) - done)
         while low < high:
             middle = (low + high + 1) // 2
-            needed = min(middle, at_once) * scorer.row_bytes + middle * _ENTRY_BYTES * int(sizes[done + middle - 1])
+            longest_list = int(sizes[ids[done + middle - 1]])
+            needed = min(middle, at_once) * scorer.row_bytes + middle * _ENTRY_BYTES * longest_list
             low, high = (middle, high) if needed <= memory else (low, middle - 1)
         batch = ids[done : done + low]
         try:
