@@ -13,12 +13,13 @@ from torchrecmetrics.beyond.parity import equal_opportunity, statistical_parity
 from torchrecmetrics.checks import VIOLATIONS, check_choice
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.metric import RankingMetric
+from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.panel import ListedRows, Made
 from torchrecmetrics.ranking import Needs, Ranking
 from torchrecmetrics.state import Increments, Later, Summary, Tally
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 ItemGroups: TypeAlias = Literal["popularity", "categories"]
 """What items are grouped by: head and tail of the popularity, or their category codes."""
@@ -45,6 +46,11 @@ class ItemGroupMetric(RankingMetric):
     reads_history: ClassVar[bool] = False
     reads_target: ClassVar[bool] = False
     higher_is_better: bool | None = False
+
+    def __init__(
+        self, k: int, *, of: ItemGroups = "popularity", head: float = 0.8, **options: Unpack[MetricOptions]
+    ) -> None:
+        super().__init__(k, of=of, head=head, **options)
 
     @property
     def needs(self) -> Needs:
