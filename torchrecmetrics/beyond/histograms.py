@@ -14,7 +14,7 @@ from torchrecmetrics.checks import VIOLATIONS
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.panel import ListedRows, Made
 from torchrecmetrics.ranking import Needs
-from torchrecmetrics.state import Increments, Later, Summary, Tally
+from torchrecmetrics.state import Increments, Summary, Tally
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -154,7 +154,6 @@ class HistogramMetric(RankingMetric):
         """Turn counts of items into values; there are no standard errors."""
         found: list[Summary] = []
         shared: dict[int, Histogram] = {}
-        unknown = Later(lambda: torch.full((1,), torch.nan, dtype=torch.float64))
         for metric, tally, told in zip(metrics, tallies, counts, strict=True):
             k, _ = metric._size
             metric._check_input(told[k + 1 :])
@@ -165,7 +164,7 @@ class HistogramMetric(RankingMetric):
             if metric.reads_exposure:
                 histogram.exposure = metric._candidates(tally.sums)
             value = metric.formula(histogram, k, **metric.arguments).to(tally.sums.dtype)
-            found.append(Summary(value, unknown, unknown, 0, sum(told[: k + 1]), 0, 0, 0))
+            found.append(Summary.without_error(value, sum(told[: k + 1])))
         return found
 
 

@@ -16,7 +16,7 @@ from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.panel import ListedRows, Made
 from torchrecmetrics.ranking import Needs, Ranking
-from torchrecmetrics.state import Increments, Later, Summary, Tally
+from torchrecmetrics.state import Increments, Summary, Tally
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -123,7 +123,6 @@ class ItemGroupMetric(RankingMetric):
     def summaries(cls, metrics: Sequence[Self], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
         """Turn counts of groups into values; there are no standard errors."""
         found: list[Summary] = []
-        unknown = Later(lambda: torch.full((1,), torch.nan, dtype=torch.float64))
         for metric, tally, (rows, *invalid) in zip(metrics, tallies, counts, strict=True):
             metric._check_input(invalid)
             hits, possible = tally.counts[1 + len(invalid) :].view(2, -1)
@@ -133,7 +132,7 @@ class ItemGroupMetric(RankingMetric):
             sizes = torch.zeros_like(hits).index_add_(0, codes, torch.ones_like(codes))
             counted = GroupCounts(hits, metric.possible(possible, rows, sizes))
             value = metric.formula(counted, metric.k, **metric.arguments).to(tally.sums.dtype)
-            found.append(Summary(value, unknown, unknown, 0, rows, 0, 0, 0))
+            found.append(Summary.without_error(value, rows))
         return found
 
 
