@@ -62,6 +62,11 @@ def keep(values: Tensor, mask: Tensor, otherwise: float) -> Tensor:
     return torch.where(mask, values, scalar(otherwise, values.dtype, values.device))
 
 
+def without(values: Tensor, place: int | None) -> Tensor:
+    """Leave the entry of a place out of [n]; None, or one behind the last, is none of them."""
+    return values if place is None else torch.cat([values[:place], values[place + 1 :]])
+
+
 def tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tensor]]:
     """Cut [B, I] into pieces of at most 2^21 / wide elements (2^24 / wide off the CPU): some rows, or a part of one."""
     budget = max(1, 2 ** (21 if matrix.device.type == "cpu" else 24) // wide)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import counting
+from torchrecmetrics.arrays import counting, without
 from torchrecmetrics.beyond.parity import equal_opportunity, statistical_parity
 from torchrecmetrics.checks import VIOLATIONS, check_choice
 from torchrecmetrics.items import Catalogue
@@ -126,9 +126,7 @@ class ItemGroupMetric(RankingMetric):
         for metric, tally, (rows, *invalid) in zip(metrics, tallies, counts, strict=True):
             metric._check_input(invalid)
             hits, possible = tally.counts[1 + len(invalid) :].view(2, -1)
-            codes = metric._codes(hits.device)
-            if metric.padding_idx is not None:
-                codes = torch.cat([codes[: metric.padding_idx], codes[metric.padding_idx + 1 :]])
+            codes = without(metric._codes(hits.device), metric.padding_idx)  # which is no item
             sizes = torch.zeros_like(hits).index_add_(0, codes, torch.ones_like(codes))
             counted = GroupCounts(hits, metric.possible(possible, rows, sizes))
             value = metric.formula(counted, metric.k, **metric.arguments).to(tally.sums.dtype)
