@@ -478,11 +478,16 @@ def _check_catalogue(catalogue: Catalogue | None, target: Interactions) -> None:
         return
     if catalogue.num_items != target.num_items:
         raise ValueError(f"the catalogue has {catalogue.num_items} items, target has {target.num_items}")
-    if catalogue.item_ids is not None and catalogue.item_ids != target.item_ids:
-        has = "none" if target.item_ids is None else "others"
+    check_item_ids(catalogue, target, "target")
+
+
+def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None:
+    """Refuse a catalogue whose items have other rows than those of interactions."""
+    if catalogue.item_ids is not None and catalogue.item_ids != other.item_ids:
+        has = "none" if other.item_ids is None else "others"
         raise ValueError(
-            f"the catalogue has item_ids, target has {has}: row 5 could mean two items. Splits of one Log have the "
-            "same; Catalogue.from_interactions(train.recode(item_ids=target.item_ids)) brings train to target's"
+            f"the catalogue has item_ids, {name} has {has}: row 5 could mean two items. Splits of one Log have the "
+            f"same; Catalogue.from_interactions(train.recode(item_ids={name}.item_ids)) brings train to {name}'s"
         )
 
 
