@@ -19,7 +19,6 @@ from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.evaluation.catalogue import (
-    Evaluation,
     Progress,
     ProgressBar,
     check_target,
@@ -27,6 +26,7 @@ from torchrecmetrics.evaluation.catalogue import (
     past_of,
 )
 from torchrecmetrics.evaluation.listed import Listed, Names, Side
+from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import History, Place, histories
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.names import Metrics, check_options
