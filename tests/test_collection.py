@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import distributed
 import pytest
@@ -11,7 +12,7 @@ from torchmetrics import MeanMetric, MetricCollection, MetricTracker
 from values import numbers
 
 import torchrecmetrics as trm
-from torchrecmetrics import kernels
+from torchrecmetrics import kernels, names
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "F1", "MAP", "RPrecision", "AUROC"]
 
@@ -199,6 +200,13 @@ def test_key_formats():
     assert list(trm.RecMetricCollection("HR@3").keys()) == ["HR@3"]
     assert list(trm.RecMetricCollection(trm.HR(4)).keys()) == ["HR@4"]
     assert list(trm.RecMetricCollection("HR", k=torch.tensor(3)).keys()) == ["HR@3"]
+
+
+def test_names_are_told():
+    """Those of the docstring are all that are accepted."""
+    told = re.search(r"metrics: names \((.*?)\), which are\s+crossed", trm.RecMetricCollection.__doc__, re.S).group(1)
+    told = told.replace("beyond accuracy", "").replace("case ignored", "")
+    assert sorted({name.lower() for name in re.findall(r"\w+", told)}) == sorted(names._BY_NAME)
 
 
 @pytest.mark.parametrize("name", ["HR", "hr", "Hit", "HitRatio", "hitrate", "HitRate", "hit_rate", "Hit-Ratio"])

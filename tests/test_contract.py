@@ -98,7 +98,10 @@ def test_caller_cannot_change_the_result(metric, device):
     assert metric.compute().item() == first
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), lambda m: m.clone()])
+COPIES = [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), lambda m: m.clone()]
+
+
+@pytest.mark.parametrize("duplicate", COPIES)
 def test_copies(metric, duplicate, device):
     """A copy has the state and lives on its own."""
     metric.update(**batch(1, device=device))
@@ -106,6 +109,16 @@ def test_copies(metric, duplicate, device):
     other.update(**batch(2, device=device))
     assert other.compute().item() == pytest.approx(expected(metric, 1, 2)[0], abs=1e-12)
     assert metric.compute().item() == pytest.approx(expected(metric, 1)[0], abs=1e-12)
+
+
+@pytest.mark.parametrize("duplicate", COPIES)
+def test_copies_know_what_was_found(metric, duplicate, device):
+    """The value and its error, also of metrics that are no mean over rows and have none."""
+    metric.update(**batch(1, device=device))
+    value = metric.compute()
+    other = duplicate(metric)
+    assert torch.equal(other.compute(), value)
+    assert torch.equal(other.standard_error().nan_to_num(-1), metric.standard_error().nan_to_num(-1))
 
 
 def test_state_dict(metric, device):

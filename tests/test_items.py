@@ -72,6 +72,8 @@ def test_head_is_exact_at_its_border():
     """0.07 * 100 is 7.000000000000001, and 7 of 100 hold 7 %."""
     catalogue = Catalogue(100, popularity=torch.ones(100))
     assert catalogue.tail(0.07).sum() == 93
+    fifth = 2**24 + 3  # of which four are no float32
+    assert Catalogue(2, popularity=torch.tensor([4 * fifth, fifth])).tail(0.8).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("head", [0, 1, 1.2, True, "most", None])

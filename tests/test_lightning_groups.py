@@ -99,6 +99,49 @@ def test_groups_are_matched_by_id(tmp_path):
     assert logged(running) == pytest.approx({key: v.item() for key, v in collection.compute().items()}, abs=1e-6)
 
 
+@pytest.mark.parametrize("rows_of", ["exclude", "groups"])
+def test_history_is_matched_by_id(tmp_path, rows_of):
+    """The catalogue's train has its users in its own order; the step's are rows of `exclude`, else of the groups."""
+    pl = pytest.importorskip(PACKAGES[0])
+    data, names = samples(13), [f"u{user}" for user in range(USERS)]
+    test, _, train = (part.with_ids(user_ids=names, item_ids=torch.arange(ITEMS)) for part in catalogue())
+    order = torch.randperm(USERS, generator=torch.Generator().manual_seed(1))
+    known = trm.Catalogue.from_interactions(train.recode(user_ids=[names[user] for user in order]))
+    options = {"k": [5], "catalogue": known, "overlap": "keep"}
+    options |= {"exclude": test} if rows_of == "exclude" else {"groups": trm.Groups(CODES, ["a", "b"], user_ids=names)}
+    running = trainer(pl, tmp_path, RecMetricsCallback(["Seen", "PopularityLift"], **options))
+    running.validate(make_module(pl, step), loader(data), verbose=False)
+
+    scores, target = torch.stack([s for s, _, _ in data]), torch.stack([t for _, t, _ in data])
+    users = torch.arange(13).repeat_interleave(2)
+    truth = trm.Interactions.from_columns(users=users, items=target.flatten(), num_users=USERS, num_items=ITEMS)
+    truth = truth.with_ids(user_ids=names, item_ids=torch.arange(ITEMS))
+    found = trm.evaluate(["Seen", "PopularityLift"], lambda ids: scores[ids], target=truth, **options)
+    assert found["Seen@5"] > 0
+    assert logged(running) == pytest.approx({f"val/{key}": value.item() for key, value in found.items()}, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("of_train", "of_exclude", "message"),
+    [
+        ({}, {"user_ids": range(USERS)}, "exclude has user_ids, the catalogue's train has none: row 5 could mean two"),
+        ({"item_ids": range(ITEMS)}, {}, "the catalogue's train has item_ids, exclude has none: row 5 could mean two"),
+        (
+            {"item_ids": range(ITEMS)},
+            {"item_ids": range(1, ITEMS + 1)},
+            r"the catalogue has item_ids, exclude has others: .*recode\(item_ids=exclude.item_ids\)",
+        ),
+    ],
+)
+def test_history_that_cannot_be_matched(tmp_path, of_train, of_exclude, message):
+    pl = pytest.importorskip(PACKAGES[0])
+    train, exclude, _ = catalogue()
+    known = trm.Catalogue.from_interactions(train.with_ids(**of_train))
+    callback = RecMetricsCallback("Seen", k=[5], catalogue=known, exclude=exclude.with_ids(**of_exclude))
+    with pytest.raises(ValueError, match=message):
+        trainer(pl, tmp_path, callback).validate(make_module(pl, step), loader(samples(9)), verbose=False)
+
+
 @pytest.mark.parametrize(
     ("groups", "returned", "message"),
     [

@@ -19,6 +19,10 @@ def metrics() -> None:
     trm.NDCG(10, gain="cubic")  # type: ignore[arg-type]
     trm.Precision()  # type: ignore[call-arg]
     trm.AUROC(validate_args="defered")  # type: ignore[arg-type]
+    trm.Seen()  # type: ignore[call-arg]
+    trm.Coverage(10, tis="optimistic")  # type: ignore[call-arg]
+    trm.StatisticalParity(10, of="genres")  # type: ignore[arg-type]
+    assert_type(trm.Gini(10), trm.Gini)
 
 
 def collections(scores: Tensor, target: Tensor) -> None:

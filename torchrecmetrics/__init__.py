@@ -15,9 +15,10 @@ from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.jagged import Jagged, prefix_history
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.catalogue import Evaluation, evaluate, recommend
+from torchrecmetrics.evaluation.catalogue import evaluate, recommend
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.recommendations import Recommendations
+from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.metrics import *  # noqa: F403

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -60,6 +60,11 @@ def counting(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 def keep(values: Tensor, mask: Tensor, otherwise: float) -> Tensor:
     """Keep values where a mask is true; `Tensor.where` fills a tensor with the number each time."""
     return torch.where(mask, values, scalar(otherwise, values.dtype, values.device))
+
+
+def without(values: Tensor, place: int | None) -> Tensor:
+    """Leave the entry of a place out of [n]; None, or one behind the last, is none of them."""
+    return values if place is None else torch.cat([values[:place], values[place + 1 :]])
 
 
 def tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tensor]]:
@@ -138,6 +143,23 @@ def run_starts(values: Tensor) -> Tensor:
     begins = torch.ones_like(values, dtype=torch.bool)
     begins[1:] = values[1:] != values[:-1]
     return torch.arange(len(values), device=values.device).where(begins, 0).cummax(0).values
+
+
+def slices(values: Tensor, shares: Sequence[float]) -> Tensor:
+    """Return which slice of the sum each entry of [n] is in, the largest first, int64 [n].
+
+    0 = the fewest that hold the first share, 1 = those that make it the second, ...; of equal ones those in front come
+    first.
+    """
+    values = values.to(float_dtype(values.device))
+    total = values.sum()
+    ordered, places = values.sort(descending=True, stable=True)
+    before = running_sums(ordered[None])[0] - ordered
+    number = torch.zeros_like(places)
+    for share in shares:
+        # less what rounding may have added: 0.07 * 100 is 7.000000000000001
+        number += before >= share * (1 - 2**-50) * total
+    return torch.empty_like(number).scatter(0, places, number)
 
 
 def float_dtype(device: torch.device) -> torch.dtype:

@@ -24,8 +24,8 @@ from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.log import Log, LogSplit
 from torchrecmetrics.data.saving import write_text
 from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.catalogue import Evaluation
 from torchrecmetrics.evaluation.lists import evaluate_lists
+from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.metric import RankingMetric
 

@@ -61,11 +61,12 @@ class RecMetricCollection(MetricCollection):
 
     Args:
         metrics: names ("HR", "NDCG", "MRR", "Precision", "Recall", "RPrecision", "MAP", "F1", "AUROC"; beyond accuracy
-            "AveragePopularity", "Calibration", "CategoryShare", "Coverage", "Entropy", "ExposureGini", "Gini",
-            "IntraListDiversity", "Missing", "Novelty", "Personalization", "PopularityLift", "Repeats", "Seen",
-            "Serendipity", "TailShare"; case ignored; Hit, Hits, HitRatio, HitRate = HR, P = Precision, R = Recall),
-            which are crossed with `k` unless they carry a cut-off ("MAP@100") or need none (AUROC, RPrecision), and
-            instances of this package's metrics; or a dict of instances with their keys.
+            "AveragePopularity", "Calibration", "CategoryShare", "Coverage", "Entropy", "EqualOpportunity",
+            "ExposureGini", "Gini", "IntraListDiversity", "Missing", "Novelty", "Personalization", "PopularityLift",
+            "Repeats", "Seen", "Serendipity", "StatisticalParity", "TailShare"; case ignored; Hit, Hits, HitRatio,
+            HitRate = HR, P = Precision, R = Recall, MeanAveragePrecision = MAP, MeanReciprocalRank = MRR), which are
+            crossed with `k` unless they carry a cut-off ("MAP@100") or need none (AUROC, RPrecision), and instances of
+            this package's metrics; or a dict of instances with their keys.
         k: cut-off or cut-offs for the names.
         prefix: put in front of every key.
         postfix: put behind every key.
@@ -257,21 +258,25 @@ class RecMetricCollection(MetricCollection):
     @property
     def labels(self) -> dict[str, RankingMetric]:
         """All keys of `compute`, and whose value stands under each: that of a metric, and behind it of its groups."""
-        every = {}
+        return {key: metric for key, _, metric, _ in self._entries()}
+
+    def _entries(self) -> Iterator[tuple[str, str, RankingMetric, int | None]]:
+        """Key, key without prefix and postfix, metric, and number of the group; behind each metric its groups."""
         for (key, metric), label in zip(self.keyed().items(), self.keyed(keep_base=True), strict=True):
-            every[key] = metric
-            every |= {self._set_name(f"{label}/{group}"): metric for group in metric.groups}
-        return every
+            yield key, label, metric, None
+            for number, group in enumerate(metric.groups):
+                part = f"{label}/{group}"
+                yield self._set_name(part), part, metric, number
 
     def found(self) -> list[Found]:
         """Return what the last `compute` found: of each metric, and behind it of its groups."""
         every = []
-        for (key, metric), label in zip(self.keyed().items(), self.keyed(keep_base=True), strict=True):
+        for key, label, metric, number in self._entries():
             summary = metric.last_summary()
-            every.append(Found(key, label, metric, None, summary))
-            for number, group in enumerate(metric.groups):
-                part = f"{label}/{group}"
-                every.append(Found(self._set_name(part), part, metric, group, summary.of_group(number)))
+            if number is None:
+                every.append(Found(key, label, metric, None, summary))
+            else:
+                every.append(Found(key, label, metric, metric.groups[number], summary.of_group(number)))
         return every
 
     @property

@@ -346,9 +346,15 @@ def _dcg(ranking: Ranking) -> Tensor:
 
 
 @constant
+def log2_discounts(places: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """1 / log2(1 + place) of the places 1, 2, 3, ...: what metrics of lists count them, too."""
+    return torch.log2(1 + counting(places, dtype, device)).reciprocal()
+
+
+@constant
 def _ideal_dcg(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Add up the discounts of the places 1, 2, 3, ..., T: [T + 1]."""
-    return _sums(torch.log2(1 + counting(width, dtype, device)).reciprocal()[None])[0]
+    return _sums(log2_discounts(width, dtype, device)[None])[0]
 
 
 @derived

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import float_dtype, running_sums
+from torchrecmetrics.arrays import float_dtype, slices
 from torchrecmetrics.checks import check_strided, check_tensor, describe
 from torchrecmetrics.data.columns import SIGNED, check_size
 from torchrecmetrics.data.interactions import Interactions
@@ -261,11 +261,7 @@ class Catalogue:
         if isinstance(head, bool) or not isinstance(head, (int, float)) or not 0 < head < 1:
             raise ValueError(f"head must be a share between 0 and 1, such as 0.8, got {head!r}")
         if head not in self._tails:
-            popularity, items = self.popularity.to(float_dtype(self.device)).sort(descending=True, stable=True)
-            before = running_sums(popularity[None])[0] - popularity
-            # less what rounding may have added: 0.07 * 100 is 7.000000000000001
-            tail = before >= head * (1 - 2**-50) * self.total_popularity
-            self._tails[head] = torch.empty_like(tail).scatter(0, items, tail)
+            self._tails[head] = slices(self.popularity, [head]) > 0
         return self._tails[head]
 
     @cached_property

@@ -58,7 +58,7 @@ class Reader(Protocol):
 
 
 Made: TypeAlias = dict[Any, tuple[Tensor, Tensor]]
-"""Increments of a batch, by what they depend on: metrics that ask the same share them."""
+"""What metrics make of a batch, by what it depends on: those that ask the same share it."""
 
 
 class Grouped(NamedTuple):

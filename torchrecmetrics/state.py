@@ -71,6 +71,12 @@ class Summary(NamedTuple):
     notes: Sequence[Sequence[int]] = ()
     """The four numbers of each group, as above."""
 
+    @classmethod
+    def without_error(cls, value: Tensor, num_users: int) -> Summary:
+        """Return what was found where it is no mean over rows, and so has no standard error."""
+        unknown = Later(_nan)
+        return cls(value, unknown, unknown, 0, num_users, 0, 0, 0)
+
     def of_group(self, group: int) -> Summary:
         """Return what was found for a group."""
         used, skipped, unreachable, tied = self.notes[group]
@@ -86,6 +92,10 @@ class Summary(NamedTuple):
     def size(self) -> float:
         """How many rows of equal weight would say as much: (sum w)^2 / sum w^2; their number without weights."""
         return float(self.sizes()[self.place])
+
+
+def _nan() -> Tensor:
+    return torch.full((1,), torch.nan, dtype=torch.float64)
 
 
 class SummedMetric(Metric):

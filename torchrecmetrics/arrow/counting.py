@@ -15,7 +15,7 @@ from torchrecmetrics.checks import describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.frames import check_names, distinct
 from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.lists import check_shortened, sized_batches
+from torchrecmetrics.evaluation.lists import check_reach, check_shortened, sized_batches
 from torchrecmetrics.panel import BatchRows, Grouped
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.topk import Duplicates
@@ -255,10 +255,4 @@ def _check_told(collection: RecMetricCollection, complete: bool, target: str | N
             raise ValueError(f"{label} reads which items are relevant: target= names their column")
         if metric.needs.history:
             raise ValueError(f"{label} reads what users had before, and data has no column of it: evaluate_lists")
-        if metric.needs.num_ranked and metric.needs.depth is None:
-            raise ValueError(f"{label} compares all items, also those that no list holds: pass scores, or embeddings")
-        if metric.needs.depth is None and not complete:
-            raise ValueError(
-                f"{label} looks at the whole ranking, of which lists are the beginning: if they are all that is "
-                "recommended, complete=True"
-            )
+        check_reach(label, metric.needs, complete)

@@ -15,7 +15,7 @@ from torchrecmetrics.arrow.states import Layout, read
 from torchrecmetrics.checks import check_choice, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.catalogue import Evaluation
+from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.names import Metrics, check_options
 from torchrecmetrics.options import OPTIONS, MetricOptions
 from torchrecmetrics.ranking.topk import Duplicates

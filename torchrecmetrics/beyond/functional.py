@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import constant, counting, float_dtype, running_sums, search
+from torchrecmetrics.arrays import counting, float_dtype, running_sums, search
 from torchrecmetrics.checks import check_choice, check_cutoffs
-from torchrecmetrics.functional import Cutoffs
+from torchrecmetrics.functional import Cutoffs, log2_discounts
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.ranking import Ranking, derived
 
@@ -456,7 +456,7 @@ def _distributions(
     dtype = float_dtype(device)
     weights = (items >= 0).to(dtype)
     if discount:
-        weights = weights * _log2_discounts(items.shape[1], dtype, device)
+        weights = weights * log2_discounts(items.shape[1], dtype, device)
     length = _sum(ranking, tuple(k), weights)[..., None]
     width, depth = items.shape[1] + history.shape[1], items.shape[1]
     shares = catalogue.categories.dim() == 2
@@ -482,11 +482,6 @@ def _slots(codes: Tensor, categories: int) -> tuple[Tensor, int]:
         return codes, categories
     ascending, order = codes.sort(1)
     return torch.empty_like(order).scatter(1, order, _starts(ascending)), codes.shape[1]
-
-
-@constant
-def _log2_discounts(places: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.log2(1 + counting(places, dtype, device)).reciprocal()
 
 
 def _apart(p: Tensor, q: Tensor, divergence: Divergence) -> Tensor:

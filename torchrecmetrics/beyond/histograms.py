@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import constant, counting, float_dtype
+from torchrecmetrics.arrays import constant, counting, float_dtype, without
 from torchrecmetrics.checks import VIOLATIONS
+from torchrecmetrics.functional import log2_discounts
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.panel import ListedRows, Made
 from torchrecmetrics.ranking import Needs
-from torchrecmetrics.state import Increments, Later, Summary, Tally
+from torchrecmetrics.state import Increments, Summary, Tally
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -113,20 +114,27 @@ class HistogramMetric(RankingMetric):
         """Return what lists add to the state: lengths, violations, items; and exposure."""
         k, num_items = self._size
         assert self._told is not None
-        counts, sums = ("counts", k, num_items, id(listed.invalid)), ("sums", k, num_items)
+        lists, counts, sums = ("lists", k), ("counts", k, num_items, id(listed.invalid)), ("sums", k, num_items)
+        if lists not in made:
+            made[lists] = self._lists(listed, k)
+        lengths, counted = made[lists]
         if counts not in made:
-            made[counts] = self._counts(listed, k, self._told)
+            made[counts] = self._counts(listed, k, self._told, lengths, counted)
         if self.reads_exposure and sums not in made:
-            made[sums] = self._exposure(listed, k)
+            made[sums] = self._exposure(listed, k, counted)
         return Increments(made[sums] if self.reads_exposure else None, made[counts])
 
     @staticmethod
-    def _counts(listed: ListedRows, k: int, told: int) -> tuple[Tensor, Tensor]:
+    def _lists(listed: ListedRows, k: int) -> tuple[Tensor, Tensor]:
+        """How many items each list holds, int64 [B], and which of its places count, bool [B, k]."""
+        held = listed.items[:, :k] >= 0
+        return held.sum(1), held if listed.counted is None else held & listed.counted[:, None]
+
+    @staticmethod
+    def _counts(listed: ListedRows, k: int, told: int, lengths: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
         items = listed.items[:, :k]
-        held = items >= 0
-        counted = held if listed.counted is None else held & listed.counted[:, None]
         once = torch.ones_like(items[:, 0]) if listed.counted is None else listed.counted.long()
-        where = [held.sum(1), (items.clamp(min=0) + told).flatten()]
+        where = [lengths, (items.clamp(min=0) + told).flatten()]
         how_much = [once, counted.long().flatten()]
         if listed.invalid is not None:
             where.append(counting(len(VIOLATIONS), torch.int64, items.device) + k)
@@ -134,38 +142,28 @@ class HistogramMetric(RankingMetric):
         return torch.cat(where), torch.cat(how_much)
 
     @staticmethod
-    def _exposure(listed: ListedRows, k: int) -> tuple[Tensor, Tensor]:
+    def _exposure(listed: ListedRows, k: int, counted: Tensor) -> tuple[Tensor, Tensor]:
         items = listed.items[:, :k]
-        held = items >= 0
-        counted = held if listed.counted is None else held & listed.counted[:, None]
-        dtype = float_dtype(items.device)
-        weights = torch.log2(1 + counting(items.shape[1], dtype, items.device)).reciprocal()
+        weights = log2_discounts(items.shape[1], float_dtype(items.device), items.device)
         return items.clamp(min=0).flatten(), (counted * weights).flatten()
-
-    def _candidates(self, values: Tensor) -> Tensor:
-        """Leave the padding item out, which is no item."""
-        padding = self.padding_idx
-        if padding is None or padding >= len(values):
-            return values
-        return torch.cat([values[:padding], values[padding + 1 :]])
 
     @classmethod
     def summaries(cls, metrics: Sequence[Self], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
         """Turn counts of items into values; there are no standard errors."""
         found: list[Summary] = []
         shared: dict[int, Histogram] = {}
-        unknown = Later(lambda: torch.full((1,), torch.nan, dtype=torch.float64))
         for metric, tally, told in zip(metrics, tallies, counts, strict=True):
             k, _ = metric._size
             metric._check_input(told[k + 1 :])
             histogram = shared.get(id(tally.counts))
             if histogram is None:
-                histogram = Histogram(metric._candidates(tally.counts[len(told) :]), tally.counts[: k + 1])
+                items = without(tally.counts[len(told) :], metric.padding_idx)  # which is no item
+                histogram = Histogram(items, tally.counts[: k + 1])
                 shared[id(tally.counts)] = histogram
             if metric.reads_exposure:
-                histogram.exposure = metric._candidates(tally.sums)
+                histogram.exposure = without(tally.sums, metric.padding_idx)
             value = metric.formula(histogram, k, **metric.arguments).to(tally.sums.dtype)
-            found.append(Summary(value, unknown, unknown, 0, sum(told[: k + 1]), 0, 0, 0))
+            found.append(Summary.without_error(value, sum(told[: k + 1])))
         return found
 
 

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import counting
+from torchrecmetrics.arrays import counting, without
 from torchrecmetrics.beyond.parity import equal_opportunity, statistical_parity
 from torchrecmetrics.checks import VIOLATIONS, check_choice
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.metric import RankingMetric
+from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.panel import ListedRows, Made
 from torchrecmetrics.ranking import Needs, Ranking
-from torchrecmetrics.state import Increments, Later, Summary, Tally
+from torchrecmetrics.state import Increments, Summary, Tally
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 ItemGroups: TypeAlias = Literal["popularity", "categories"]
 """What items are grouped by: head and tail of the popularity, or their category codes."""
@@ -45,6 +46,11 @@ class ItemGroupMetric(RankingMetric):
     reads_history: ClassVar[bool] = False
     reads_target: ClassVar[bool] = False
     higher_is_better: bool | None = False
+
+    def __init__(
+        self, k: int, *, of: ItemGroups = "popularity", head: float = 0.8, **options: Unpack[MetricOptions]
+    ) -> None:
+        super().__init__(k, of=of, head=head, **options)
 
     @property
     def needs(self) -> Needs:
@@ -117,17 +123,14 @@ class ItemGroupMetric(RankingMetric):
     def summaries(cls, metrics: Sequence[Self], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
         """Turn counts of groups into values; there are no standard errors."""
         found: list[Summary] = []
-        unknown = Later(lambda: torch.full((1,), torch.nan, dtype=torch.float64))
         for metric, tally, (rows, *invalid) in zip(metrics, tallies, counts, strict=True):
             metric._check_input(invalid)
             hits, possible = tally.counts[1 + len(invalid) :].view(2, -1)
-            codes = metric._codes(hits.device)
-            if metric.padding_idx is not None:
-                codes = torch.cat([codes[: metric.padding_idx], codes[metric.padding_idx + 1 :]])
+            codes = without(metric._codes(hits.device), metric.padding_idx)  # which is no item
             sizes = torch.zeros_like(hits).index_add_(0, codes, torch.ones_like(codes))
             counted = GroupCounts(hits, metric.possible(possible, rows, sizes))
             value = metric.formula(counted, metric.k, **metric.arguments).to(tally.sums.dtype)
-            found.append(Summary(value, unknown, unknown, 0, rows, 0, 0, 0))
+            found.append(Summary.without_error(value, rows))
         return found
 
 

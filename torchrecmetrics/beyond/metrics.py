@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrecmetrics.beyond import functional
 from torchrecmetrics.beyond.functional import Discount, Divergence, Likeness
 from torchrecmetrics.beyond.histograms import HistogramMetric
-from torchrecmetrics.beyond.item_groups import ItemGroupMetric, ItemGroups, opportunity_of_groups, parity_of_groups
+from torchrecmetrics.beyond.item_groups import ItemGroupMetric, opportunity_of_groups, parity_of_groups
 from torchrecmetrics.beyond.lists import ListMetric
 from torchrecmetrics.options import Formula, MetricOptions
 from torchrecmetrics.ranking import Ranking
@@ -41,6 +41,13 @@ __all__ = [
 ]
 
 # ------------------------------------------------------------------------------------------------- of the list of a row
+
+
+class _ListAtK(ListMetric):
+    """A metric of lists without options of its own."""
+
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, **options)
 
 
 class AveragePopularity(ListMetric):
@@ -77,7 +84,7 @@ class AveragePopularity(ListMetric):
         super().__init__(k, normalize=normalize, **options)
 
 
-class PopularityLift(ListMetric):
+class PopularityLift(_ListAtK):
     """Popularity lift at k: mean over rows of the list's mean popularity over that of the row's history, less 1.
 
     From -1 on; 0 where the list is as popular as what the user had, 0.5 where it is half as popular again. An empty
@@ -106,9 +113,6 @@ class PopularityLift(ListMetric):
     many_cutoffs = True
     higher_is_better: bool | None = None
     reads_history: ClassVar[bool] = True
-
-    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
-        super().__init__(k, **options)
 
 
 class Novelty(ListMetric):
@@ -213,7 +217,7 @@ class IntraListDiversity(ListMetric):
         super().__init__(k, of=of, **options)
 
 
-class CategoryShare(ListMetric):
+class CategoryShare(_ListAtK):
     """Category share at k: mean over rows of the number of distinct categories in the list / its length.
 
     Above 0; to 1 where an item has one category, beyond where it has shares of several: any share counts. Fewer than
@@ -240,11 +244,8 @@ class CategoryShare(ListMetric):
     formula: ClassVar[Formula] = staticmethod(functional.category_share)
     many_cutoffs = True
 
-    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
-        super().__init__(k, **options)
 
-
-class Serendipity(ListMetric):
+class Serendipity(_ListAtK):
     """Serendipity at k: mean over rows and places of max(p - p', 0) where the item is relevant, else 0.
 
     p = (I + 1 - place) / I is how likely its place makes the item; p' is the same of its place in the order of
@@ -273,9 +274,6 @@ class Serendipity(ListMetric):
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
     reads_target: ClassVar[bool] = True
-
-    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
-        super().__init__(k, **options)
 
 
 class Calibration(ListMetric):
@@ -322,7 +320,7 @@ class Calibration(ListMetric):
         super().__init__(k, divergence=divergence, discount=discount, **options)
 
 
-class Seen(ListMetric):
+class Seen(_ListAtK):
     """Seen at k: mean over rows of the share of the list that stands in the row's history.
 
     Range 0 to 1; 0 where the history is empty. Fewer than `k` items: of those there are; none: the row is left out.
@@ -350,11 +348,8 @@ class Seen(ListMetric):
     higher_is_better: bool | None = None
     reads_history: ClassVar[bool] = True
 
-    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
-        super().__init__(k, **options)
 
-
-class Repeats(ListMetric):
+class Repeats(_ListAtK):
     """Repeats at k: mean over rows of the share of the first `k` entries handed in that hold an item once more.
 
     Range 0 to 1; 0 for lists made from scores. It reads lists as they were handed in, repeats and all, which
@@ -380,11 +375,8 @@ class Repeats(ListMetric):
     many_cutoffs = True
     higher_is_better: bool | None = False
 
-    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
-        super().__init__(k, **options)
 
-
-class Missing(ListMetric):
+class Missing(_ListAtK):
     """Missing at k: mean over rows of 1 - l / k, the share of the first `k` places that hold no item.
 
     Range 0 to 1; an empty list counts 1.
@@ -410,14 +402,18 @@ class Missing(ListMetric):
     always_defined: bool = True
     higher_is_better: bool | None = False
 
-    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
-        super().__init__(k, **options)
-
 
 # ----------------------------------------------------------------------------------------------------- of all the lists
 
 
-class Coverage(HistogramMetric):
+class _HistogramAtK(HistogramMetric):
+    """A metric of all lists without options of its own."""
+
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
+        super().__init__(k, **options)
+
+
+class Coverage(_HistogramAtK):
     """Coverage at k: share of all items that stand in the first `k` places of at least one list.
 
     Range above 0 to 1; NaN if no list holds an item.
@@ -442,11 +438,8 @@ class Coverage(HistogramMetric):
     formula: ClassVar[Formula] = staticmethod(functional.coverage)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
-    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
-        super().__init__(k, **options)
 
-
-class Gini(HistogramMetric):
+class Gini(_HistogramAtK):
     """Gini coefficient at k of the numbers of lists in which items stand: sum of (2 j - I - 1) c_(j) / (I S).
 
     c_(j) is the j-th smallest of these numbers, S their sum. Range 0 (all items stand in as many lists) to (I - 1) / I
@@ -473,11 +466,8 @@ class Gini(HistogramMetric):
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     higher_is_better: bool | None = False
 
-    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
-        super().__init__(k, **options)
 
-
-class Entropy(HistogramMetric):
+class Entropy(_HistogramAtK):
     """Entropy at k of the items' shares of all entries, in bits: -sum of p log2 p.
 
     Range 0 (one item alone is recommended) to log2 I (all are equally often); NaN if no list holds an item.
@@ -502,11 +492,8 @@ class Entropy(HistogramMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.entropy)
 
-    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
-        super().__init__(k, **options)
 
-
-class Personalization(HistogramMetric):
+class Personalization(_HistogramAtK):
     """Personalization at k: 1 - the items that two lists share, over those that they could, over all pairs of lists.
 
     Both are sums over pairs: lists of a and b items could share min(a, b). Range 0 (all lists are alike) to 1 (no two
@@ -532,11 +519,8 @@ class Personalization(HistogramMetric):
     formula: ClassVar[Formula] = staticmethod(functional.personalization)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
-    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
-        super().__init__(k, **options)
 
-
-class ExposureGini(HistogramMetric):
+class ExposureGini(_HistogramAtK):
     """Gini coefficient at k of the items' exposure: each entry counts 1 / log2(1 + place) in place of 1.
 
     Range 0 to (I - 1) / I; less is better. NaN if no list holds an item.
@@ -561,9 +545,6 @@ class ExposureGini(HistogramMetric):
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     reads_exposure: ClassVar[bool] = True
     higher_is_better: bool | None = False
-
-    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
-        super().__init__(k, **options)
 
 
 # ------------------------------------------------------------------------------------------------- of groups of items
@@ -600,11 +581,6 @@ class StatisticalParity(ItemGroupMetric):
 
     formula: ClassVar[Formula] = staticmethod(parity_of_groups)
     reads_history: ClassVar[bool] = True
-
-    def __init__(
-        self, k: int, *, of: ItemGroups = "popularity", head: float = 0.8, **options: Unpack[MetricOptions]
-    ) -> None:
-        super().__init__(k, of=of, head=head, **options)
 
     def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the lists, and what is in the history: it leaves what is possible."""
@@ -645,11 +621,6 @@ class EqualOpportunity(ItemGroupMetric):
 
     formula: ClassVar[Formula] = staticmethod(opportunity_of_groups)
     reads_target: ClassVar[bool] = True
-
-    def __init__(
-        self, k: int, *, of: ItemGroups = "popularity", head: float = 0.8, **options: Unpack[MetricOptions]
-    ) -> None:
-        super().__init__(k, of=of, head=head, **options)
 
     def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the lists, of which relevant items count, and the relevant items."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrecmetrics.arrays import slices
 from torchrecmetrics.checks import check_ids, check_k, check_tensor, describe
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.vocabulary import Vocabulary
@@ -230,11 +231,7 @@ def slice_targets(
     names = {1: ["head", "tail"], 2: ["head", "mid", "tail"]}.get(
         len(shares), [str(n + 1) for n in range(len(shares) + 1)]
     )
-    ordered, items = counts.sort(descending=True, stable=True)
-    before = (ordered.cumsum(0) - ordered) / counts.sum()
-    # less what rounding may have added, as `Catalogue.tail` has it
-    edges = torch.tensor([*shares], dtype=torch.float64, device=target.device) * (1 - 2**-50)
-    part = torch.empty_like(items).scatter(0, items, torch.bucketize(before, edges, right=True))
+    part = slices(counts, shares)
     return {name: target.take(part[target.items] == number) for number, name in enumerate(names)}
 
 

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.analysis.curves import Curve, curve_of, plot_points
-from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.arrays import in_order
-from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words, nearest
+from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Batch, Interactions
-from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.by_group import GroupGap, GroupResults, WorstGroup
-from torchrecmetrics.evaluation.exports import Exported, ResultRow
 from torchrecmetrics.evaluation.recommendations import Recommendations
+from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import (
     Budget,
     EmbeddingScorer,
@@ -42,16 +35,13 @@ from torchrecmetrics.evaluation.scoring import (
     scorer_of,
 )
 from torchrecmetrics.items import Catalogue
-from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.names import Metrics, check_options
 from torchrecmetrics.options import MetricOptions
-from torchrecmetrics.plots import Drawn
 from torchrecmetrics.processes import together
 from torchrecmetrics.ranking import Ranking
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from typing_extensions import Unpack
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -74,182 +64,6 @@ class EvaluateOptions(MetricOptions, total=False):
     keep_rows: bool
     all_users: bool
     groups: Groups | None
-
-
-class Evaluation(dict[str, Tensor], Exported):
-    """What `evaluate` or `evaluate_lists` found: {label: value}, and a table of it as `str()`.
-
-    With `groups` it also holds the value of each group, under labels like `NDCG@10/cold`. `kernels` says what counted,
-    "eager" or "triton"; `num_users`, `num_skipped`, `num_unreachable` and `num_tied` are those of the first metric of
-    accuracy, if there is one (AUROC alone may average fewer users than the others). Of lists there are also
-    `num_unserved` (users of the ground truth without a list, who score 0), `num_left_out` (users of lists without
-    ground truth), `num_unknown` (entries of lists, as often as they occur, whose item neither the ground truth nor the
-    catalogue knows) and `num_repeated` (entries that repeat an item, with `duplicates="first"`).
-
-    `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and `to_latex` give it in other forms.
-    """
-
-    def __init__(
-        self,
-        collection: RecMetricCollection,
-        kernels: Kernels,
-        user_ids: Vocabulary | None = None,
-        *,
-        num_unserved: int = 0,
-        num_left_out: int = 0,
-        num_unknown: int = 0,
-        num_repeated: int = 0,
-    ) -> None:
-        super().__init__(collection.compute())
-        first = collection.leading.last_summary()
-        self._points = collection.points
-        self.num_unserved: int = num_unserved
-        self.num_left_out: int = num_left_out
-        self.num_unknown: int = num_unknown
-        self.num_repeated: int = num_repeated
-        self.kernels: Kernels = kernels
-        self._rows = _named(collection.rows, user_ids) if collection.keep_rows else None
-        self._of_items = {key for key, member in collection.keyed().items() if member.of_items}
-        lists = [member.num_users for member in collection.members if member.of_lists or member.of_items]
-        self._num_lists = max(lists, default=first.num_users)
-        self._better = {key: member.higher_is_better for key, member in collection.keyed().items()}
-        self.num_users: int = first.num_users
-        self.num_skipped: int = first.num_skipped
-        self.num_unreachable: int = first.num_unreachable
-        self.num_tied: int = first.num_tied
-
-    @cached_property
-    def standard_errors(self) -> dict[str, Tensor]:
-        """Standard errors by label; nan where a value is no mean over users."""
-        return {point.key: torch.tensor(point.standard_error, dtype=torch.float64) for point in self._points}
-
-    @cached_property
-    def confidence_intervals(self) -> dict[str, tuple[float, float]]:
-        """95 % intervals by label, as `RankingMetric.confidence_interval` gives them."""
-        return {point.key: point.interval() for point in self._points}
-
-    @cached_property
-    def groups(self) -> GroupResults:
-        """Values of groups of users: a table, in frames too; the worst of them, the gap between them, a plot.
-
-        Raises:
-            ValueError: if it was evaluated without groups.
-        """
-        return GroupResults(self._points, self.result_rows(), self._better)
-
-    def worst(self, label: str, level: float = 0.95) -> WorstGroup:
-        """Return the group that a metric serves worst.
-
-        The group that looks worst is the unluckiest of several: its own interval lies too low. That given here is of
-        the true value of whichever group is truly worst, and holds at least as surely as `level` says.
-
-        Args:
-            label: of a metric that is a mean over users, such as "NDCG@10".
-            level: of confidence, between 0 and 1.
-
-        Raises:
-            ValueError: without groups; for an unknown label, a metric of which neither more nor less is better.
-        """
-        return self.groups.worst(label, level)
-
-    def gap(self, label: str, level: float = 0.95) -> GroupGap:
-        """Return how far the groups with the largest and the smallest value are apart; otherwise as `worst`."""
-        return self.groups.gap(label, level)
-
-    def __missing__(self, key: str) -> Tensor:
-        raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self))}")
-
-    def __str__(self) -> str:
-        width = max(map(len, self))
-        lines = [f"{key:{width}}  {value:.4f}" for key, value in self.items()]
-        intervals = [self.confidence_intervals[key] for key in self]
-        told, sure = [], any(not math.isnan(low) for low, _ in intervals)
-        for place, (key, (low, high)) in enumerate(zip(self, intervals, strict=True)):
-            if key not in self._of_items:  # those are no means
-                lines[place] += f" ± {self.standard_errors[key]:.4f}"
-                lines[place] += f"  [{low:.4f}, {high:.4f}]" if sure else ""
-        if sure:
-            told = ["± standard error, [95 % interval]; two models are compared with trm.compare, not by these"]
-        return "\n".join([*lines, self.counted(), *told])
-
-    def counted(self) -> str:
-        """Return the counts in words, without those that are 0."""
-        counts = f"{self.num_users} {'user' if self.num_users == 1 else 'users'}"
-        for number, text in (
-            (self.num_skipped, "without a relevant item"),
-            (self.num_unreachable, "with an unreachable relevant item (no candidate)"),
-            (self.num_tied, "with a tie at a relevant item"),
-            (self._num_lists if self._num_lists != self.num_users else 0, "with a list"),
-            (self.num_unserved, "without a list"),
-            (self.num_left_out, "more with a list but no ground truth"),
-            (self.num_unknown, f"list {_entries(self.num_unknown)} whose item the ground truth does not know"),
-            (self.num_repeated, f"list {_entries(self.num_repeated)} whose item stands in front of it already"),
-        ):
-            counts += f", {number} {text}" if number else ""
-        return counts
-
-    @property
-    def rows(self) -> Rows:
-        """What every user was worth, by id: in the ids of the ground truth's vocabulary, or row numbers."""
-        if self._rows is None:
-            raise ValueError("no rows were kept: evaluate with keep_rows=True")
-        return self._rows
-
-    def plot(self, ax: Axes | None = None) -> Drawn:
-        """Plot all values in one figure, against k with 95 % intervals: as `RecMetricCollection.plot`.
-
-        Args:
-            ax: matplotlib axes; None = a new figure.
-
-        Returns:
-            Figure and axes.
-
-        Raises:
-            ImportError: without matplotlib.
-        """
-        return plot_points(self._points, ax)
-
-    def curve(self, name: str, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Curve:
-        """Return a metric's value at each of its cut-offs, with a band for all together: `RecMetricCollection.curve`.
-
-        Args:
-            name: of the metric without cut-off, "NDCG" or "NDCG-exponential".
-            level: of confidence, for all cut-offs together.
-            resamples: how many, where rows are kept.
-            seed: of the hash of ids.
-
-        Raises:
-            ValueError: for an unknown name, a metric without a cut-off.
-        """
-        return curve_of(self._points, name, self._rows, level, resamples, seed)
-
-    def result_rows(self) -> list[ResultRow]:
-        """Return a row for each metric and cut-off."""
-        rows = []
-        for (key, value), point in zip(self.items(), self._points, strict=True):
-            low, high = (None if math.isnan(end) else end for end in self.confidence_intervals[key])
-            error = self.standard_errors[key].item()
-            rows.append(ResultRow(point.name, point.k, point.group, value.item(), error, low, high, point.num_users))
-        return rows
-
-    def counts(self) -> dict[str, int]:
-        """Return all counts by name."""
-        names = ("num_users", "num_skipped", "num_unreachable", "num_tied")
-        of_lists = ("num_unserved", "num_left_out", "num_unknown", "num_repeated")
-        return {name: getattr(self, name) for name in (*names, *of_lists)}
-
-
-def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
-    """Return rows under the ids of a vocabulary."""
-    if user_ids is None or not isinstance(rows.ids, Tensor):
-        return rows
-    ids = user_ids.ids(rows.ids)
-    whole = all(isinstance(one, int) and abs(one) < 2**63 for one in ids)
-    return replace(rows, ids=torch.tensor(ids, dtype=torch.int64) if whole else [str(one) for one in ids])
-
-
-def _entries(number: int) -> str:
-    return "entry" if number == 1 else "entries"
 
 
 def check_target(target: Any) -> None:
@@ -485,11 +299,16 @@ def _check_catalogue(catalogue: Catalogue | None, target: Interactions) -> None:
         return
     if catalogue.num_items != target.num_items:
         raise ValueError(f"the catalogue has {catalogue.num_items} items, target has {target.num_items}")
-    if catalogue.item_ids is not None and catalogue.item_ids != target.item_ids:
-        has = "none" if target.item_ids is None else "others"
+    check_item_ids(catalogue, target, "target")
+
+
+def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None:
+    """Refuse a catalogue whose items have other rows than those of interactions."""
+    if catalogue.item_ids is not None and catalogue.item_ids != other.item_ids:
+        has = "none" if other.item_ids is None else "others"
         raise ValueError(
-            f"the catalogue has item_ids, target has {has}: row 5 could mean two items. Splits of one Log have the "
-            "same; Catalogue.from_interactions(train.recode(item_ids=target.item_ids)) brings train to target's"
+            f"the catalogue has item_ids, {name} has {has}: row 5 could mean two items. Splits of one Log have the "
+            f"same; Catalogue.from_interactions(train.recode(item_ids={name}.item_ids)) brings train to {name}'s"
         )
 
 

@@ -20,7 +20,6 @@ from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.evaluation.catalogue import (
-    Evaluation,
     Progress,
     ProgressBar,
     check_target,
@@ -28,11 +27,12 @@ from torchrecmetrics.evaluation.catalogue import (
     past_of,
 )
 from torchrecmetrics.evaluation.listed import Listed, Names, Side
+from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import History, Place, histories
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.names import Metrics, check_options
 from torchrecmetrics.options import OPTIONS, MetricOptions
-from torchrecmetrics.ranking import Overlap, Ranking
+from torchrecmetrics.ranking import Needs, Overlap, Ranking
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -175,7 +175,8 @@ def evaluate_lists(
         history.check_overlap(truth, ids, member.padding_idx, "overlap='without'")
     lengths = listed.lengths
     longest = int(lengths.max())
-    _check_reach(collection, longest, complete, listed.source.what)
+    for label, metric in collection.items():
+        check_reach(label, metric.needs, complete, (longest, listed.source.what))
     if catalogue is not None and needs.lists:
         _check_in_catalogue(listed, catalogue, items)
 
@@ -342,17 +343,30 @@ def sized_batches(ids: Tensor, sizes: Tensor, depth: int) -> Iterator[Tensor]:
 # ------------------------------------------------------------------------------------------------------- what is wrong
 
 
-def _check_reach(collection: RecMetricCollection, longest: int, complete: bool, what: str) -> None:
-    """Refuse metrics of more than lists say, and lists all of which end before the metrics do."""
-    for label, metric in collection.items():
-        if metric.needs.num_ranked and metric.needs.depth is None:
-            raise ValueError(f"{label} compares all items, also those that no list holds: pass scores, or embeddings")
-        if not complete and (metric.needs.depth is None or metric.needs.depth > longest):
-            looks = "at the whole ranking" if metric.needs.depth is None else f"at {metric.needs.depth} places"
-            raise ValueError(
-                f"{label} looks {looks}, but the longest list of {what} holds {_items(longest)}: recommend more, or if "
-                "the lists are all that is recommended, complete=True"
-            )
+def check_reach(label: str, needs: Needs, complete: bool, longest: tuple[int, str] | None = None) -> None:
+    """Refuse a metric of more than lists say, and lists all of which end before the metric does.
+
+    Args:
+        label: of the metric.
+        needs: what it reads.
+        complete: whether lists are all that is recommended.
+        longest: how many items the longest list holds, and whose lists those are; None = they come later.
+    """
+    if needs.num_ranked and needs.depth is None:
+        raise ValueError(f"{label} compares all items, also those that no list holds: pass scores, or embeddings")
+    if complete:
+        return
+    if longest is None and needs.depth is None:
+        raise ValueError(
+            f"{label} looks at the whole ranking, of which lists are the beginning: if they are all that is "
+            "recommended, complete=True"
+        )
+    if longest is not None and (needs.depth is None or needs.depth > longest[0]):
+        looks = "at the whole ranking" if needs.depth is None else f"at {needs.depth} places"
+        raise ValueError(
+            f"{label} looks {looks}, but the longest list of {longest[1]} holds {_items(longest[0])}: recommend more, "
+            "or if the lists are all that is recommended, complete=True"
+        )
 
 
 def _check_in_catalogue(listed: Listed, catalogue: Catalogue, items: Side) -> None:

@@ -14,7 +14,8 @@ from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.catalogue import Evaluation, check_target, evaluate
+from torchrecmetrics.evaluation.catalogue import check_target, evaluate
+from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import Budget, Histories, ScoreFunction, Terms, evaluating
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function

@@ -15,6 +15,7 @@ from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.data.jagged import Jagged, Spans
+from torchrecmetrics.evaluation.catalogue import check_item_ids
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, left_out, share_of
 from torchrecmetrics.names import KeyFormat, Metrics
@@ -37,7 +38,8 @@ class RecMetricsCallback(Reporting):
     - `scores` and `target`, and optionally `gains`, `exclude`, `weights`; or `ranks`, and optionally `depth`,
       `weights`; or `ranking`, and optionally `weights`: what `RecMetricCollection.update` takes;
     - `user_ids`, where `exclude=` is given here, and where metrics compare lists with the history of a `catalogue` that
-      was made from interactions; or `history` itself. What else it holds is left alone.
+      was made from interactions (whose users are matched by id with those of `exclude`, else of `groups`); or `history`
+      itself. What else it holds is left alone.
 
     Each loader has a collection of its own on the module's device, empty at the start of an epoch. Values are logged as
     `val/NDCG@10`, `test/NDCG@10` when the epoch ends, so ModelCheckpoint and EarlyStopping see them. The sanity check
@@ -193,13 +195,11 @@ class RecMetricsCallback(Reporting):
                 share, doubt = share_of(loader)
                 if trainer.is_global_zero:
                     self._warn(doubt)
+            past = self._past(collection, exclude)
+            past = None if past is None else past.to(pl_module.device)
             exclude = None if exclude is None else exclude.to(pl_module.device)
             self.collections[name + postfix] = collection
             prefix = self._prefix(stage, name)
-            past = None
-            if collection.needs.history and collection.catalogue is not None:
-                past = collection.catalogue.interactions
-            past = None if past is None else past.to(pl_module.device)
             codes = None
             if isinstance(self.groups, Groups):  # users are rows of the history, where there is one
                 codes = self.groups.codes if exclude is None else self.groups.of(exclude)
@@ -208,6 +208,21 @@ class RecMetricsCallback(Reporting):
             )
         keys = [key + postfix for name, postfix in names for key in self._keys(stage, [name])]
         self._announce(trainer, keys)
+
+    def _past(self, collection: RecMetricCollection, exclude: Interactions | None) -> Interactions | None:
+        """Return what users had before, with the row numbers of `user_ids`; None where no metric reads it."""
+        catalogue = collection.catalogue
+        if catalogue is None:
+            return None
+        if exclude is not None and exclude.item_ids is not None:  # both are read by the columns of scores
+            check_item_ids(catalogue, exclude, "exclude")
+        past = catalogue.interactions
+        if past is None or not collection.needs.history:
+            return None
+        if exclude is not None:
+            return past.numbered_as(exclude, "the catalogue's train", "exclude")
+        ids = self.groups.user_ids if isinstance(self.groups, Groups) else None
+        return past if ids is None or past.user_ids in (None, ids) else past.recode(user_ids=ids)
 
     def _name_loaders(self, trainer: Any, stage: str) -> tuple[list[Any], list[tuple[str, str]]]:
         """Return the stage's loaders, and name and postfix of each."""

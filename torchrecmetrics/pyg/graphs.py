@@ -13,8 +13,9 @@ from torch_geometric.data import HeteroData
 from torchrecmetrics.checks import describe, nearest
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.catalogue import EvaluateOptions, Evaluation, check_target
+from torchrecmetrics.evaluation.catalogue import EvaluateOptions, check_target
 from torchrecmetrics.evaluation.catalogue import evaluate as evaluate_embeddings
+from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import Histories, evaluating
 from torchrecmetrics.names import Metrics
 
