@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import counting, float_dtype, running_sums, search
+from torchrecmetrics.arrays import ascending, counting, float_dtype, running_sums, search
 from torchrecmetrics.checks import check_choice, check_cutoffs
 from torchrecmetrics.functional import Cutoffs, log2_discounts
 from torchrecmetrics.items import Catalogue
@@ -242,10 +242,11 @@ def exposure_gini(histogram: Histogram, k: int) -> Tensor:
     return _gini(histogram.exposure.sort().values)
 
 
-def _gini(ascending: Tensor) -> Tensor:
-    dtype, items = float_dtype(ascending.device), ascending.shape[0]
-    place = 2 * torch.arange(items, dtype=dtype, device=ascending.device) + (1 - items)  # 2 j - I - 1
-    values = ascending.to(dtype)
+def _gini(counts: Tensor) -> Tensor:
+    """Of counts in ascending order."""
+    dtype, items = float_dtype(counts.device), counts.shape[0]
+    place = 2 * torch.arange(items, dtype=dtype, device=counts.device) + (1 - items)  # 2 j - I - 1
+    values = counts.to(dtype)
     return ((place * values).sum() / (items * values.sum())).clamp(min=0)
 
 
@@ -312,7 +313,7 @@ def history_of(ranking: Ranking) -> Tensor:
         later, earlier = history[:, 1:], history[:, :-1]
         if bool((later >= earlier).all()):
             return history
-    return history.sort(1).values
+    return ascending(history)
 
 
 _NO_ITEM = 2**62
@@ -336,12 +337,12 @@ def _usual_popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     return mean.masked_fill(mean == 0, torch.nan)
 
 
-def among(items: Tensor, ascending: Tensor) -> Tensor:
+def among(items: Tensor, ids: Tensor) -> Tensor:
     """Which items are among ids of their row, ascending, bool [B, D]; anything for negative ones."""
-    if not ascending.shape[1]:
+    if not ids.shape[1]:
         return torch.zeros_like(items, dtype=torch.bool)
-    nearest = search(ascending, items).clamp(max=ascending.shape[1] - 1)
-    return ascending.gather(1, nearest) == items
+    nearest = search(ids, items).clamp(max=ids.shape[1] - 1)
+    return ids.gather(1, nearest) == items
 
 
 @derived
@@ -353,7 +354,7 @@ def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     size = max(catalogue.num_items - padded, 1)
     place = counting(items.shape[1], float_dtype(items.device), items.device)
     usual = _of_items(ranking, catalogue.popularity_rank)
-    relevant = among(items, ranking.relevant_items.sort(1).values)
+    relevant = among(items, ascending(ranking.relevant_items))
     # (I + 1 - place) / I - (I + 1 - usual place) / I
     return ((usual - place) / size).clamp(min=0).masked_fill(~relevant, 0)
 
@@ -396,11 +397,11 @@ def _same_before(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     return torch.empty_like(items).scatter(1, order, place - _starts(codes)).masked_fill(items < 0, 0)
 
 
-def _starts(ascending: Tensor) -> Tensor:
-    """For each entry where the run of equal ones in its row begins, int64 [B, W]."""
-    begins = torch.ones_like(ascending, dtype=torch.bool)
-    begins[:, 1:] = ascending[:, 1:] != ascending[:, :-1]
-    place = torch.arange(ascending.shape[1], device=ascending.device)
+def _starts(codes: Tensor) -> Tensor:
+    """For each entry of ascending rows where the run of equal ones begins, int64 [B, W]."""
+    begins = torch.ones_like(codes, dtype=torch.bool)
+    begins[:, 1:] = codes[:, 1:] != codes[:, :-1]
+    place = torch.arange(codes.shape[1], device=codes.device)
     return place.where(begins, 0).cummax(1).values
 
 
@@ -480,8 +481,8 @@ def _slots(codes: Tensor, categories: int) -> tuple[Tensor, int]:
     """Where the categories of codes [b, W] stand in a table, int64 [b, W], and its width: of W, if they are more."""
     if categories <= codes.shape[1]:
         return codes, categories
-    ascending, order = codes.sort(1)
-    return torch.empty_like(order).scatter(1, order, _starts(ascending)), codes.shape[1]
+    in_order, order = codes.sort(1)
+    return torch.empty_like(order).scatter(1, order, _starts(in_order)), codes.shape[1]
 
 
 def _apart(p: Tensor, q: Tensor, divergence: Divergence) -> Tensor:
