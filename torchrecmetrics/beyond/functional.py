@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import ascending, counting, float_dtype, running_sums, search
+from torchrecmetrics.arrays import ascending, constant, counting, float_dtype, running_sums, search
 from torchrecmetrics.checks import check_choice, check_cutoffs
 from torchrecmetrics.functional import Cutoffs, log2_discounts
 from torchrecmetrics.items import Catalogue
@@ -265,6 +265,11 @@ def _lengths(ranking: Ranking) -> Tensor:
 
 def _length(ranking: Ranking, k: Cutoffs) -> Tensor:
     """l, float [B] or [K, B]."""
+    return _length_at(ranking, check_cutoffs(k))
+
+
+@derived
+def _length_at(ranking: Ranking, k: int | tuple[int, ...]) -> Tensor:
     return _limited(ranking, _lengths(ranking), k).to(float_dtype(ranking.items.device))
 
 
@@ -275,9 +280,19 @@ def _limited(ranking: Ranking, length: Tensor, k: Cutoffs) -> Tensor:
 
 def _of_items(ranking: Ranking, table: Tensor) -> Tensor:
     """Look the items up in a table [I], float [B, D]; 0 where there is none."""
-    items = ranking.items
-    found = _at(table, items.clamp(min=0)).to(float_dtype(items.device))
-    return found.masked_fill(items < 0, 0)
+    return _at(table, _known(ranking)).to(float_dtype(table.device)).masked_fill(_none(ranking), 0)
+
+
+@derived
+def _known(ranking: Ranking) -> Tensor:
+    """Items that can be looked up, int64 [B, D]."""
+    return ranking.items.clamp(min=0)
+
+
+@derived
+def _none(ranking: Ranking) -> Tensor:
+    """Places without an item, bool [B, D]."""
+    return ranking.items < 0
 
 
 def _at(table: Tensor, ids: Tensor) -> Tensor:
@@ -291,7 +306,12 @@ def _sum(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
     sums = running_sums(values.to(float_dtype(values.device)))
     if isinstance(k, int):
         return sums[:, min(k - 1, last)]
-    return torch.stack([sums[:, min(one - 1, last)] for one in k])
+    return sums.index_select(1, _ends(k, last, sums.device)).T
+
+
+@constant
+def _ends(k: tuple[int, ...], last: int, device: torch.device) -> Tensor:
+    return torch.tensor([min(one - 1, last) for one in k], device=device)
 
 
 def _mean(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
@@ -391,10 +411,10 @@ def _products(vectors: Tensor) -> Tensor:
 def _same_before(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """How many items before each have its category code, int64 [B, D]; 0 where there is none."""
     items = ranking.items
-    codes = _at(catalogue.categories, items.clamp(min=0)).where(items >= 0, -1)
+    codes = _at(catalogue.categories, _known(ranking)).masked_fill(_none(ranking), -1)
     codes, order = codes.sort(dim=1, stable=True)
     place = torch.arange(items.shape[1], device=items.device)
-    return torch.empty_like(items).scatter(1, order, place - _starts(codes)).masked_fill(items < 0, 0)
+    return torch.empty_like(items).scatter(1, order, place - _starts(codes)).masked_fill(_none(ranking), 0)
 
 
 def _starts(codes: Tensor) -> Tensor:
@@ -409,7 +429,7 @@ def _starts(codes: Tensor) -> Tensor:
 def _new_categories(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """How many categories each item has that none before it had, [B, D]."""
     if catalogue.categories.dim() == 1:
-        return (_same_before(ranking, catalogue) == 0) & (ranking.items >= 0)
+        return (_same_before(ranking, catalogue) == 0) & ~_none(ranking)
     return _by_pieces(ranking.items, catalogue.categories, _first_times)
 
 
