@@ -1,4 +1,5 @@
-"""Time and memory of tallies over parquet files: one process with a streamed reader, and Ray with two workers.
+"""Time and memory of tallies over parquet files: one process with a streamed reader, and Ray with two workers, to whom
+files are handed out, or who are handed blocks by Ray Data.
 
 python -m benchmarks.engines                        1,000,000 lists of 20 in 8 files, 18 metrics at 3 cut-offs
 python -m benchmarks.engines --rows 10000000        as many as the disk holds: some 170 MB a million, removed afterwards
@@ -12,12 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,33 +89,60 @@ def stream(folder: Path) -> dict[str, Any]:
     return {**spent, "imports_mb": imports, "peak_mb": _peak(), "values": {key: found[key].item() for key in found}}
 
 
-def ray(folder: Path) -> dict[str, Any]:
-    """Two workers of Ray Data, which have been started and have imported all they need."""
-    import pyarrow as pa
+def ray_files(folder: Path) -> dict[str, Any]:
+    """Two workers of Ray that each stream a file at a time."""
+    import ray as engine
+
+    @engine.remote
+    def tallied(path: Path) -> list[Any]:
+        import pyarrow.parquet as pq
+
+        from torchrecmetrics import arrow
+
+        batches = pq.ParquetFile(path, pre_buffer=False).iter_batches(use_threads=False)
+        return list(arrow.tally(batches, NAMES, CUTOFFS))
+
+    def run(paths: list[Path]) -> list[Any]:
+        return [tally for each in engine.get([tallied.remote(path) for path in paths]) for tally in each]
+
+    return _with_ray(run, sorted(folder.iterdir()))
+
+
+def ray_data(folder: Path) -> dict[str, Any]:
+    """Two workers of Ray Data that are handed a block at a time."""
+    import ray as engine
+
+    from torchrecmetrics import arrow
+
+    one = partial(arrow.tally, metrics=NAMES, k=CUTOFFS)
+
+    def run(paths: list[Path]) -> Any:
+        data = engine.data.read_parquet([str(path) for path in paths], override_num_blocks=len(paths))
+        made = data.map_batches(one, batch_format="pyarrow", batch_size=None)
+        return made.iter_batches(batch_format="pyarrow", batch_size=None)
+
+    return _with_ray(run, sorted(folder.iterdir()))
+
+
+def _with_ray(run: Callable[[list[Path]], Any], paths: list[Path]) -> dict[str, Any]:
+    """Start Ray, have its workers import all that they need, and time a run."""
     import ray as engine
 
     from torchrecmetrics import arrow
 
     started = time.perf_counter()
-    engine.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    engine.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     engine.data.DataContext.get_current().enable_progress_bars = False
-    one = partial(arrow.tally, metrics=NAMES, k=CUTOFFS)
-
-    def tallied(paths: list[str], blocks: int) -> Any:
-        data = engine.data.read_parquet(paths, override_num_blocks=blocks)
-        made = data.map_batches(one, batch_format="pyarrow", batch_size=None)
-        return arrow.merge(pa.concat_tables(engine.get(made.to_arrow_refs())), NAMES, CUTOFFS)
-
-    paths = [str(path) for path in sorted(folder.iterdir())]
-    tallied(paths[:2], 4)
+    engine.data.DataContext.get_current().target_max_block_size = 32 * 2**20  # 128 MB of fresh memory take longer
+    arrow.merge(run(paths[:2]), NAMES, CUTOFFS)
     begin = time.perf_counter()
-    found = tallied(paths, 4 * FILES)
+    found = arrow.merge(run(paths), NAMES, CUTOFFS)
     wall = time.perf_counter() - begin
     engine.shutdown()
     return {"wall": wall, "start": begin - started, "values": {key: found[key].item() for key in found}}
 
 
-RUNS = {"stream": stream, "ray": ray}
+RUNS = {"stream": stream, "ray_files": ray_files, "ray_data": ray_data}
 
 
 def main(arguments: list[str] | None = None) -> None:

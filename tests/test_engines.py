@@ -1,5 +1,6 @@
 """Tallies in data engines: Ray, Spark, DuckDB, Polars and Dask, over files, give what one process gives."""
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -85,12 +86,22 @@ how = {"metrics": %r, "k": %r, "flag": flag}
 tallies = data.map_batches(partial(killed_once, **how), batch_format="pyarrow", batch_size=None)
 table = pa.concat_tables(ray.get(tallies.to_arrow_refs()))
 pa.parquet.write_table(table, out)
+
+@ray.remote
+def streamed(path):
+    batches = pa.parquet.ParquetFile(path, pre_buffer=False).iter_batches(use_threads=False)
+    return list(arrow.tally(batches, **how))
+
+how.pop("flag")
+paths = sorted(os.path.join(files, name) for name in os.listdir(files))
+found = arrow.merge([tally for each in ray.get([streamed.remote(path) for path in paths]) for tally in each], **how)
+print({key: value.item() for key, value in found.items()})
 ray.shutdown()
 """
 
 
 def test_ray(files, one_process, tmp_path):
-    """Two workers, an object store of 100 MB; a worker that is killed is replaced, and nothing counts twice."""
+    """Two workers, handed blocks or files; a worker that is killed is replaced, and nothing counts twice."""
     pytest.importorskip("ray", reason="RAY WAS NOT TESTED: pip install 'torchrecmetrics[engines]'")
     flag, out = tmp_path / "killed", tmp_path / "tallies.parquet"
     script = "import pyarrow.parquet\n" + RAY % (NAMES, K)
@@ -100,6 +111,8 @@ def test_ray(files, one_process, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     assert flag.exists()
     same(pq.read_table(out), one_process)
+    by_files = ast.literal_eval(done.stdout.splitlines()[-1])
+    assert by_files == pytest.approx({key: value.item() for key, value in arrow.merge(one_process, NAMES, K).items()})
 
 
 SPARK = """
