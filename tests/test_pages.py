@@ -53,7 +53,7 @@ def test_block(block, tmp_path_factory):
 INSTALLS = re.compile(r"pip install|git clone")
 
 
-CLUSTERS = re.compile(r"ray\.data|spark\.read")
+CLUSTERS = re.compile(r"ray\.data|spark\.read|\bray\.get\b")
 
 
 def test_what_does_not_run_installs():

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 
 import torchrecmetrics as trm
+from torchrecmetrics import arrays
 from torchrecmetrics.kernels import eager
 from torchrecmetrics.ranking import targets
 from torchrecmetrics.ranking.scores import INVALID_RANK
@@ -970,3 +971,23 @@ def test_counts_behind_the_depth_may_be_anything(ties, width):
         placed = place(located._replace(gains=gains), every, ties, None, 20)
         assert placed.ranks.tolist() == [expected]
         assert placed.tied is None or not placed.tied.any()
+
+
+@pytest.mark.parametrize(
+    "kind", [torch.int32, torch.int64, torch.float32, torch.float64, torch.bfloat16, torch.float16]
+)
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (5, 7), (600, 40)])
+def test_rows_are_sorted(shape, kind, generator):
+    """By whatever sorts them: the values that PyTorch gives, NaN last; what is given stays as it is."""
+    values = torch.randint(-50, 50, shape, generator=generator).to(kind)
+    if kind.is_floating_point and values.numel():
+        values[::2, 0] = torch.nan
+        values.requires_grad_()
+    before = values.detach().clone()
+    torch.testing.assert_close(arrays.ascending(values), values.detach().sort(dim=1).values, equal_nan=True)
+    torch.testing.assert_close(values.detach(), before, equal_nan=True)
+    whole = torch.randint(9, shape, generator=generator) * 2**36 + (torch.rand(shape, generator=generator) < 0.5)
+    found, order = arrays.in_turn(whole)
+    assert torch.equal(found, whole.sort(dim=1).values)
+    assert torch.equal(whole.gather(1, order), found)
+    assert torch.equal(order.sort(dim=1).values, torch.arange(shape[1]).expand(shape))

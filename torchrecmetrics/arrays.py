@@ -80,12 +80,26 @@ def tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tens
 
 
 def ascending(values: Tensor) -> Tensor:
-    """Sort each row, [B, n]."""
-    if values.device.type == "cpu" and not is_traced():
+    """Sort each row, [B, n]; NaN stands last."""
+    if values.device.type == "cpu" and values.itemsize >= 4 and not is_traced():
         import numpy as np
 
-        return torch.from_numpy(np.sort(values.numpy(), axis=1))  # five times as fast where rows are short
+        return torch.from_numpy(np.sort(values.detach().numpy(), axis=1))  # up to ten times as fast: rows are short
     return values.sort(dim=1).values
+
+
+# Numbers up to which PyTorch sorts them as fast together with their places.
+_FEW = 2**14
+
+
+def in_turn(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Sort each row of whole numbers from 0 to 2^40, [B, n]; also return where they stood; equal ones in any order."""
+    rows, width = values.shape
+    bits = (width - 1).bit_length() if width else 0
+    if values.device.type != "cpu" or bits > 22 or rows * width < _FEW or is_traced():
+        return values.sort(dim=1)
+    keys = ascending((values << bits) + counting(width, torch.int64, values.device) - 1)
+    return keys >> bits, keys & ((1 << bits) - 1)
 
 
 def in_order(ids: Tensor, sizes: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import search
+from torchrecmetrics.arrays import ascending, search
 from torchrecmetrics.checks import Checks, check_device, check_ids, check_strided, in_words
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.data.jagged import Jagged, Pair, Spans, as_jagged, as_spans
@@ -110,7 +110,7 @@ class Excluded:
                     "exclude_range", beyond, lambda row: f"row {row} excludes {int(ids[row].max())} of {items} items"
                 )
             ids = ids.where(ids < items, -1)
-        self.ids = ids.sort(dim=1).values
+        self.ids = ascending(ids)
 
     def _inside(self, span: Spans, items: int | None, checks: Checks) -> Spans:
         """Check rows that are stretches of an array; ids that are padding or beyond the last item become -1."""
@@ -159,7 +159,7 @@ class Excluded:
         for mask in self.masks:
             counted = counted & ~self._masked(mask[rows] if mask.dim() == 2 else mask, ids)
         values = look_up(ids.clamp(min=0))
-        return values.where(counted & (values > -torch.inf), -torch.inf).sort(dim=1).values
+        return ascending(values.where(counted & (values > -torch.inf), -torch.inf))
 
     def overwrite(self, scores: Tensor, rows: slice) -> Tensor | None:
         """Write -inf over what `ids` and `padding_idx` exclude in these rows; return the highest that was there."""
@@ -179,7 +179,7 @@ class Excluded:
         if not self._spans:
             return ids
         columns = [span[rows].padded(-1) for span in self._spans]
-        return torch.cat(columns if ids is None else [ids, *columns], 1).sort(dim=1).values
+        return ascending(torch.cat(columns if ids is None else [ids, *columns], 1))
 
     def removed(self, rows: slice) -> Tensor | None:
         """Ids [n, H] of what `ids` and `padding_idx` exclude in some rows, negative = padding."""

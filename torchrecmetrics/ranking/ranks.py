@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import float_dtype, keep, running_sums, scalar
+from torchrecmetrics.arrays import ascending, float_dtype, keep, running_sums, scalar
 from torchrecmetrics.checks import (
     ID_DTYPES,
     SCORE_DTYPES,
@@ -78,11 +78,11 @@ class FromRanks(Places):
         if ranks.shape[1] == 1:
             placed = keep(ranks.to(dtype), wanted, last)
         elif ranks.is_floating_point():
-            placed = keep(ranks.to(dtype), wanted, last).sort(dim=1).values
+            placed = ascending(keep(ranks.to(dtype), wanted, last))
         else:  # integers sort faster; none of them is as large as this
             kind = torch.int64 if columns is None or columns >= 2**31 - 1 else torch.int32
             last = torch.iinfo(kind).max
-            placed = keep(ranks.to(kind), wanted, last).sort(dim=1).values
+            placed = ascending(keep(ranks.to(kind), wanted, last))
             if columns is not None and columns + 1 < placed.shape[1]:
                 placed = placed[:, : columns + 1].contiguous()  # of so many in the first places, two share one
         if checks.enabled:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.arrays import count_above, count_at_least, keep
+from torchrecmetrics.arrays import ascending, count_above, count_at_least, keep
 from torchrecmetrics.checks import (
     Checks,
     Validation,
@@ -254,7 +254,7 @@ def locate(
         checks.reject("scores", ~(highest < torch.inf), lambda row: f"the highest of row {row} is {highest[row]}")
     at_least = list(reached.unbind(1))
     if kept_in is not None:  # excluded items were left out: put those back that compete all the same
-        kept = keep(own, kept_in, -torch.inf).sort(dim=1).values
+        kept = ascending(keep(own, kept_in, -torch.inf))
         above = count_above(kept, own)
         better, equal = better + above, equal + count_at_least(kept, own) - above
         at_least = [number + (kept >= floor).sum(1) for number, floor in zip(at_least, floors, strict=True)]

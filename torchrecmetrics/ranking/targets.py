@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias, cast
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import float_dtype, keep, tiles
+from torchrecmetrics.arrays import ascending, float_dtype, keep, tiles
 from torchrecmetrics.checks import (
     ID_DTYPES,
     Checks,
@@ -170,7 +170,7 @@ def _entries(
         asked = keep(ids, ids != padding_idx, -1)
         listed &= ids != padding_idx
     if asked.shape[1] > 1 and (checks.enabled or items is None):
-        asked = asked.sort(dim=1).values
+        asked = ascending(asked)
     if checks.enabled:
         if asked.shape[1] > 1:
             twice = asked[:, 1:] == asked[:, :-1]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import counting, float_dtype, keep, scalar, search
+from torchrecmetrics.arrays import counting, float_dtype, in_turn, keep, scalar, search
 from torchrecmetrics.checks import Checks, any_of_row
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.ranking.places import Graded, Lists, Places, Reach, cut
@@ -65,14 +65,14 @@ def place(located: Located, member: Tensor, ties: Ties, secondary: Tensor | None
     members: int | Tensor = 1
     alone = member.shape[1] == 1
     if not alone and located.gains is None and _untied(member, size):
-        better, order = better.sort(dim=1)
+        better, order = in_turn(better)
         return Placed(order, cut((better + 1).to(dtype), last), None, None)
     tied = size > 1
     if alone:
         order = scalar(0, torch.int64, member.device).expand(member.shape)
     else:
         if secondary is None:
-            better, order = better.sort(dim=1)  # which of two equals stands first changes no rank
+            better, order = in_turn(better)  # which of two equals stands first changes no rank
         else:
             first = secondary.argsort(dim=1, stable=True)
             better, second = better.gather(1, first).sort(dim=1, stable=True)

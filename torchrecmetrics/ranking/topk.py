@@ -97,7 +97,7 @@ class FromTopk(Places):
             padding = item_ids == padding_idx
             removed = padding if removed is None else removed | padding
         if (both := targets.overlapping) is not None and removed is not None and rules.take_overlap == "keep":
-            removed = removed & ~_among(item_ids, keep(targets.ids, both, -1).sort(dim=1).values)
+            removed = removed & ~_among(item_ids, ascending(keep(targets.ids, both, -1)))
         stays = given if removed is None else given & ~removed
         repeated = None
         if again is not None and first_stands:
