@@ -399,9 +399,10 @@ def _count_scores(
     stops = sorted({items, *(-(-items // share) for share in _SHARES)})
     highest = _launch(kernel, dense.part(0, stops[0]), (ascending, found), options)
     ((kernel, options),) = rest
+    if enough.dim():  # beside the edges in their order
+        enough = torch.nn.functional.pad(enough, (0, buckets - 1 - width)).gather(1, order)
     for start, stop in pairwise(stops):
-        # the lowest edge that is not settled says which scores can still matter
-        lowest = without_nan(edges, torch.inf).masked_fill(counts()[0] >= enough, torch.inf).amin(1)
+        lowest = _lowest_open(ascending, found, enough)
         more = _launch(kernel, dense.part(start, stop), (ascending, lowest, found), options)
         highest = torch.maximum(highest, more)
     return *counts(), highest
@@ -411,6 +412,15 @@ def _count_scores(
 def _(scores: Tensor, edges: Tensor, masks: list[Tensor], enough: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     counted = edges.new_empty(edges.shape, dtype=torch.int64)
     return counted, torch.empty_like(counted), edges.new_empty(len(edges))
+
+
+def _lowest_open(edges: Tensor, found: Tensor, enough: Tensor) -> Tensor:
+    """Return the lowest of ascending edges that has not `enough` better scores yet, [B]; inf if there is none.
+
+    Of equal edges only the last has its equals found; the others may seem settled, and are as high as that one.
+    """
+    at_least = found.sum(2)[:, 1:].flip(1).cumsum(1).flip(1)
+    return edges.masked_fill(at_least - found[:, 1:, 1] >= enough, torch.inf).amin(1)
 
 
 class _Dense(NamedTuple):
