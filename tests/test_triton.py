@@ -12,7 +12,7 @@ import torch
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
-from benchmarks import machine_code  # noqa: E402
+from benchmarks import card, machine_code  # noqa: E402
 from torchrecmetrics.kernels import Question  # noqa: E402
 from torchrecmetrics.kernels import triton as kernels  # noqa: E402
 
@@ -35,6 +35,20 @@ def test_in_the_interpreter(what):
     done = subprocess.run(command, cwd=here.parent, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
     assert " passed" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["rates", "sweep", "profile", *(f"launch {name}" for name in card.LAUNCHES)])
+def test_first_minutes_on_a_card(command):
+    """What is measured there is tried here, at a tiny size; nothing of it fails."""
+    root = Path(__file__).parent.parent
+    line = [sys.executable, "-m", "benchmarks.card", *command.split(), "--tiny"]
+    env = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(line, cwd=root, env=env, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert '"error"' not in done.stdout
+    assert done.stdout.count('"name"') >= {"rates": 8, "sweep": 7, "profile": 1}.get(command, 0)
+    assert f"benchmarks.card {command.split()[0]}" in (root / "benchmarks" / "first_contact.sh").read_text()
 
 
 # ---------------------------------------------------------------------------------------------------- compiled, not run
