@@ -45,7 +45,8 @@ def device() -> torch.device:
 def milliseconds(run: Callable[[], object], seconds: float = 0.4) -> float:
     """Median time of a call that is waited for."""
     run()
-    times, begin = [], time.perf_counter()
+    begin = time.perf_counter()
+    times: list[float] = []
     while len(times) < 3 or (len(times) < 50 and time.perf_counter() - begin < seconds):
         _wait()
         start = time.perf_counter()
