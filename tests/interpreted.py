@@ -81,7 +81,7 @@ def test_scores_that_are_skipped(dtype, width, generator, monkeypatch):
         assert torch.equal(found.equal[near], exact.equal[near])
         assert (found.better[~near & ~thresholds.isnan()] >= 20).all()
         assert torch.equal(found.highest.nan_to_num(99), exact.highest.nan_to_num(99))
-        assert counted.count(16) < 3 * 93, "some parts of the rows are skipped"
+        assert counted.count(16) < 3 * 90, "some parts of the rows are skipped"
 
 
 def far_apart(*shape, steps, dtype):

@@ -256,3 +256,16 @@ def test_programs_fill_whole_waves(rows, items, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     each, ranges = kernels._split(items, 2048, rows, 6, torch.device("cuda"))
     assert rows * ranges >= 16 * 6 * 132 or each == 1
+
+
+@pytest.mark.parametrize("items", [1, 4095, 4096, 4097, 2**15, 20_108 * 3, 10**6, 10**8 + 1])
+def test_parts_begin_where_memory_is_aligned(items):
+    """Parts are whole tiles, the first ones about as large as the shares say, and end with the list."""
+    stops = kernels._stops(items, True)
+    assert stops[-1] == items
+    assert stops == sorted(set(stops))
+    assert all(stop % kernels._TILE == 0 for stop in stops[:-1])
+    assert kernels._stops(items, False) == [items]
+    if items >= 10**6:
+        for share, stop in zip(kernels._SHARES, stops, strict=False):
+            assert items / share <= stop < items / share + kernels._TILE

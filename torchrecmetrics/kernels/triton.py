@@ -388,30 +388,30 @@ def _count_scores(
     ascending, order = without_nan(_padded(edges, buckets - 1), torch.inf).sort(dim=1)  # a search cannot pass NaN
     found = edges.new_zeros((len(edges), buckets, 2), dtype=torch.int64)
 
-    def counts() -> tuple[Tensor, Tensor]:
-        above, at_least = from_buckets(ascending, order, found.sum(2), found[:, :, 1])
-        return above[:, :width].contiguous(), at_least[:, :width].contiguous()
-
-    items = scores.shape[1]
-    if enough is None:
-        highest = _launch(kernel, dense, (ascending, found), options)
-        return *counts(), highest
-    stops = sorted({items, *(-(-items // share) for share in _SHARES)})
+    stops = _stops(scores.shape[1], bool(rest))
     highest = _launch(kernel, dense.part(0, stops[0]), (ascending, found), options)
-    ((kernel, options),) = rest
-    if enough.dim():  # beside the edges in their order
-        enough = torch.nn.functional.pad(enough, (0, buckets - 1 - width)).gather(1, order)
-    for start, stop in pairwise(stops):
-        lowest = _lowest_open(ascending, found, enough)
-        more = _launch(kernel, dense.part(start, stop), (ascending, lowest, found), options)
-        highest = torch.maximum(highest, more)
-    return *counts(), highest
+    if enough is not None:
+        ((kernel, options),) = rest
+        if enough.dim():  # beside the edges in their order
+            enough = torch.nn.functional.pad(enough, (0, buckets - 1 - width)).gather(1, order)
+        for start, stop in pairwise(stops):
+            lowest = _lowest_open(ascending, found, enough)
+            more = _launch(kernel, dense.part(start, stop), (ascending, lowest, found), options)
+            highest = torch.maximum(highest, more)
+    above, at_least = from_buckets(ascending, order, found.sum(2), found[:, :, 1])
+    return above[:, :width].contiguous(), at_least[:, :width].contiguous(), highest
 
 
 @_count_scores.register_fake
 def _(scores: Tensor, edges: Tensor, masks: list[Tensor], enough: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     counted = edges.new_empty(edges.shape, dtype=torch.int64)
     return counted, torch.empty_like(counted), edges.new_empty(len(edges))
+
+
+def _stops(items: int, parts: bool) -> list[int]:
+    """Say where the parts of a list end: whole tiles, for a card reads widest from where its memory is aligned."""
+    ends = (_TILE * -(-items // (share * _TILE)) for share in _SHARES) if parts else ()
+    return sorted({items, *(end for end in ends if end < items)})
 
 
 def _lowest_open(edges: Tensor, found: Tensor, enough: Tensor) -> Tensor:
