@@ -412,9 +412,11 @@ def _same_before(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """How many items before each have its category code, int64 [B, D]; 0 where there is none."""
     items = ranking.items
     codes = _at(catalogue.categories, _known(ranking)).masked_fill(_none(ranking), -1)
-    codes, order = codes.sort(dim=1, stable=True)
-    place = torch.arange(items.shape[1], device=items.device)
-    return torch.empty_like(items).scatter(1, order, place - _starts(codes)).masked_fill(_none(ranking), 0)
+    place = counting(items.shape[1], torch.int64, items.device) - 1
+    bits = items.shape[1].bit_length()
+    keys = ascending((codes << bits) + place)  # by code, and by place among equal ones
+    before = place - _starts(keys >> bits)
+    return torch.empty_like(items).scatter(1, keys & ((1 << bits) - 1), before).masked_fill(_none(ranking), 0)
 
 
 def _starts(codes: Tensor) -> Tensor:
