@@ -64,8 +64,10 @@ def test_scores_that_are_skipped(dtype, width, generator, monkeypatch):
     monkeypatch.setattr(kernels, "_PART", 16)
     scores = torch.randn(3, 1500, generator=generator).to(dtype)
     scores[1, -1], scores[2] = NAN, 1.0
+    scores[1, 700:702] = torch.tensor([NAN, 9.0])  # a tile hides its best score behind NaN
     thresholds = scores[:, torch.randint(1500, (width,), generator=generator)]
     thresholds[0, 0], thresholds[0, -1], thresholds[1, 0] = scores[0].topk(5).values[4], NAN, scores[1, :9].max()
+    thresholds[1, -1] = scores[1].nan_to_num(0).topk(5).values[4]
     masks = [torch.rand(*shape, generator=generator) < 0.1 for shape in ((3, 1500), (1500,))]
     out = scores[:, 50:60].nan_to_num(0).sort(1).values
     counted, keys = [], kernels._keys
@@ -96,18 +98,19 @@ def far_apart(*shape, steps, dtype):
 
 
 @pytest.mark.parametrize("steps", [(2**30, 1), (1, 2**30), (2**31, 1)])
-def test_far_offsets(steps, generator):
+def test_far_offsets(steps, generator, monkeypatch):
     """Rows and columns further apart than 2^31 numbers, of scores, of masks and of embeddings."""
-    scores = far_apart(3, 3, steps=steps, dtype=torch.int8).view(torch.bool)
-    mask = scores.copy_(torch.tensor([[1, 0, 0], [0, 0, 1], [1, 0, 1]]))
-    values = torch.randint(3, (3, 3), generator=generator).float()
-    question = Question(values[:, :1], masks=[mask])
-    same(kernels.count(values, question), eager.by_comparing(values, question), values[:, :1])
-    far = far_apart(3, 3, steps=steps, dtype=torch.float16).copy_(values)
-    for width in (1, 40):
-        thresholds = values[:, torch.randint(3, (width,), generator=generator)].half()
-        question = Question(thresholds, floors=(0.5,))
-        same(kernels.count(far, question), eager.by_comparing(values.half(), question), thresholds)
+    scores = far_apart(3, 4, steps=steps, dtype=torch.int8).view(torch.bool)
+    mask = scores.copy_(torch.tensor([[1, 0, 0, 1], [0, 0, 1, 0], [1, 0, 1, 0]]))
+    values = torch.randint(3, (3, 4), generator=generator).float()
+    far = far_apart(3, 4, steps=steps, dtype=torch.float16).copy_(values)
+    for width, long in ((1, 2**15), (40, 2**15), (40, 1)):
+        monkeypatch.setattr(kernels, "_LONG", long)
+        thresholds = values[:, torch.randint(4, (width,), generator=generator)].half()
+        for question in (Question(thresholds, floors=(0.5,)), Question(thresholds, 9)):  # no depth that leaves any out
+            same(kernels.count(far, question), eager.by_comparing(values.half(), question), thresholds)
+        question = Question(thresholds.float(), 9, masks=[mask])
+        same(kernels.count(values, question), eager.by_comparing(values, question), thresholds)
     for users, items in ((far, values.half()), (values.half(), far)):
         check_products(kernels.Products(users, items), torch.tensor([[0], [1], [2]]), (), None)
 
@@ -178,7 +181,7 @@ def test_products_of_any_strides(generator):
     """Transposed, every other, expanded."""
     users, items = whole_numbers(20, 150, 24, FP32, generator)
     ids = torch.randint(150, (20, 2), generator=generator)
-    bias = torch.zeros(150, 2)[:, 1]
+    bias = torch.arange(300.0).view(150, 2)[:, 1]
     for u in (users.T.contiguous().T, users.repeat_interleave(3, 1)[:, ::3], users[:1].expand(20, 24)):
         for i in (items.T.contiguous().T, items.repeat_interleave(2, 0)[::2]):
             check_products(kernels.Products(u, i, bias), ids, (), ids)
