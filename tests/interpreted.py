@@ -1,8 +1,12 @@
 """The Triton kernels on the CPU. test_triton.py runs this with TRITON_INTERPRET=1, which is read at Triton's import."""
 
 import math
+import runpy
+import traceback
 from functools import partial
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from counts import same
@@ -64,6 +68,7 @@ def test_scores_that_are_skipped(dtype, width, generator, monkeypatch):
     monkeypatch.setattr(kernels, "_PART", 16)
     scores = torch.randn(3, 1500, generator=generator).to(dtype)
     scores[1, -1], scores[2] = NAN, 1.0
+    scores[2, 0] = 2.0  # the highest of its row, in the first part of it
     scores[1, 700:702] = torch.tensor([NAN, 9.0])  # a tile hides its best score behind NaN
     thresholds = scores[:, torch.randint(1500, (width,), generator=generator)]
     thresholds[0, 0], thresholds[0, -1], thresholds[1, 0] = scores[0].topk(5).values[4], NAN, scores[1, :9].max()
@@ -200,6 +205,11 @@ def test_ragged_and_constant(columns, generator):
     assert (found.equal[129] == 200).all()
     nothing = kernels.count_products(kernels.Products(users, items), Question(thresholds[:, :0], None, (4.0,)))
     assert (nothing.at_least == 200).all()
+    for some in (items[:0], items):
+        none = kernels.count_products(kernels.Products(users[:0], some), Question(thresholds[:0], None, (4.0,)))
+        assert [part.shape for part in none] == [(0, columns), (0, columns), (0, 1), (0,)]
+    empty = kernels.count_products(kernels.Products(users, items[:0]), Question(thresholds, None, (4.0,)))
+    assert not any(part.any() for part in empty)
 
 
 @pytest.mark.parametrize("width", [2, 9])
@@ -258,6 +268,58 @@ def test_operators(generator):
     compiled = torch.compile(kernels.count_products, fullgraph=True, backend="eager")
     args = kernels.Products(users, items, bias), Question(edges, floors=(0.5,))
     same(compiled(*args), kernels.count_products(*args), edges)
+
+
+class Watched:
+    """The interpreter's memory, of which only the tensors that a kernel was launched with may be touched."""
+
+    def __init__(self, memory):
+        self.memory, self.known, self.beyond = memory, [], set()
+
+    def launched(self, tensors):
+        """Keep where they begin and end."""
+        steps = [(t, zip(t.shape, t.stride(), strict=True)) for t in tensors if isinstance(t, torch.Tensor)]
+        ends = [(t, sum((size - 1) * step for size, step in dims) + 1) for t, dims in steps if t.numel()]
+        self.known = [(t.data_ptr(), t.data_ptr() + end * t.itemsize) for t, end in ends]
+
+    def check(self, pointers, mask, size):
+        """Keep the lines of a kernel that touch anything else."""
+        at = pointers.astype(np.int64)[mask.astype(bool)]
+        inside = [(at >= first) & (at + size <= end) for first, end in self.known]
+        if not np.logical_or.reduce([np.zeros(at.shape, bool), *inside]).all():
+            self.beyond.update(
+                frame.lineno for frame in traceback.extract_stack() if frame.filename == kernels.__file__
+            )
+
+    def load(self, pointers, mask, other, dtype):
+        self.check(pointers, mask, np.dtype(dtype).itemsize)
+        return self.memory.load(pointers, mask, other, dtype)
+
+    def store(self, pointers, value, mask):
+        self.check(pointers, mask, value.dtype.itemsize)
+        return self.memory.store(pointers, value, mask)
+
+    def atomic_rmw(self, how, pointers, value, mask, order):
+        self.check(pointers, mask, value.dtype.itemsize)
+        return self.memory.atomic_rmw(how, pointers, value, mask, order)
+
+
+def test_no_other_memory_is_touched(monkeypatch):
+    """Of each kernel, on the small odd shapes that compute-sanitizer is given on a card."""
+    interpreter = pytest.importorskip("triton.runtime.interpreter")
+    watched = Watched(interpreter._interpreter)
+    bring = interpreter.GridExecutor._init_args_hst
+
+    def brought(self, *args):
+        found, named = bring(self, *args)
+        watched.launched([*found, *named.values()])
+        return found, named
+
+    monkeypatch.setattr(interpreter, "_interpreter", watched)
+    monkeypatch.setattr(interpreter.GridExecutor, "_init_args_hst", brought)
+    runpy.run_path(str(Path(__file__).parent / "gpu" / "small_case.py"), run_name="__main__")
+    assert watched.known
+    assert not watched.beyond, f"lines of {kernels.__file__} that do, and those that call them"
 
 
 def test_the_interpreter_is_no_device_of_its_own():

@@ -377,6 +377,29 @@ def test_ids_are_not_held(make):
     assert trm.recommend(score, k=3, num_items=ITEMS, user_ids=ids).users.tolist() == [3, 1, 6]
 
 
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_nobody_is_asked_for():
+    """No user is no mistake; nor is one twice among none."""
+    target = trm.Interactions.from_edge_index(torch.tensor([[0], [1]]), 2, 3)
+    assert trm.evaluate("HR", torch.ones(2, 1), torch.ones(3, 1), target=target, k=1, user_ids=[]).num_users == 0
+
+
+def test_history_is_no_ground_truth():
+    """Users who only had something before are as many as before: their lists do not count."""
+    target = trm.Interactions.from_edge_index(torch.tensor([[0], [1]]), 2, 3)
+    train = trm.Interactions.from_edge_index(torch.tensor([[0, 1], [0, 2]]), 2, 3)
+    known = trm.Catalogue.from_interactions(train)
+    found = trm.evaluate("Seen", torch.ones(2, 1), torch.arange(3.0)[:, None], target=target, k=1, catalogue=known)
+    assert found["Seen@1"] == 0  # user 1 would be given item 2 again
+
+
+@pytest.mark.parametrize("width", [0, 5])
+def test_norms_of_rows_wider_than_a_piece(width, monkeypatch):
+    """One row at a time, and rows of nothing."""
+    monkeypatch.setattr(scoring, "_NORM_NUMBERS", 3)
+    assert scoring.longest(torch.ones(4, width), None) == pytest.approx(width**0.5)
+
+
 def test_nothing_is_looked_for_in_no_history(monkeypatch):
     """Where nothing is excluded, no number is made for each edge of the ground truth."""
     users, items, _, test = world()

@@ -177,6 +177,13 @@ def test_where_it_runs(monkeypatch):
     assert "ROCm" in kernels.unavailable(torch.device("cuda", 0))
 
 
+def test_what_can_be_settled_is_searched():
+    """Few thresholds are compared, one always; more are searched for, as are two whose tiles may be skipped."""
+    ways = [(0, False), (1, True), (8, False), (9, False), (2, True)]
+    names = [[kernel.__name__ for kernel, _ in kernels._way(*way)] for way in ways]
+    assert names == [["_by_comparing"]] * 3 + [["_by_buckets"], ["_by_buckets", "_by_skipping"]]
+
+
 def test_precision_follows_pytorch():
     """The setting for all devices, and the one for CUDA alone where PyTorch has it."""
     before = torch.get_float32_matmul_precision()
