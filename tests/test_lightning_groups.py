@@ -142,6 +142,18 @@ def test_history_that_cannot_be_matched(tmp_path, of_train, of_exclude, message)
         trainer(pl, tmp_path, callback).validate(make_module(pl, step), loader(samples(9)), verbose=False)
 
 
+@pytest.mark.parametrize("train_has_ids", [False, True])
+def test_history_of_other_users_than_groups(tmp_path, train_has_ids):
+    """Where one of the two has ids alone, as in `evaluate`."""
+    pl = pytest.importorskip(PACKAGES[0])
+    train, names = catalogue()[0], [f"u{user}" for user in range(USERS)]
+    known = trm.Catalogue.from_interactions(train.with_ids(user_ids=names) if train_has_ids else train)
+    groups = trm.Groups(CODES, ["a", "b"], user_ids=None if train_has_ids else names)
+    callback = RecMetricsCallback("Seen", k=[5], catalogue=known, groups=groups)
+    with pytest.raises(ValueError, match=r"user_ids, (the catalogue's train|groups=) none: row 5 could mean two users"):
+        trainer(pl, tmp_path, callback).validate(make_module(pl, step), loader(samples(9)), verbose=False)
+
+
 @pytest.mark.parametrize(
     ("groups", "returned", "message"),
     [

@@ -221,8 +221,16 @@ class RecMetricsCallback(Reporting):
             return None
         if exclude is not None:
             return past.numbered_as(exclude, "the catalogue's train", "exclude")
-        ids = self.groups.user_ids if isinstance(self.groups, Groups) else None
-        return past if ids is None or past.user_ids in (None, ids) else past.recode(user_ids=ids)
+        if not isinstance(self.groups, Groups):
+            return past
+        ids = self.groups.user_ids
+        if (ids is None) != (past.user_ids is None):
+            has, lacks = ("groups=", "the catalogue's train") if past.user_ids is None else ("it", "groups=")
+            raise ValueError(
+                f"metrics read the catalogue's train, and {has} has user_ids, {lacks} none: row 5 could mean two "
+                "users. If their rows are the same, say so: with_ids(user_ids=...), Groups(..., user_ids=...)"
+            )
+        return past if ids is None or past.user_ids == ids else past.recode(user_ids=ids)
 
     def _name_loaders(self, trainer: Any, stage: str) -> tuple[list[Any], list[tuple[str, str]]]:
         """Return the stage's loaders, and name and postfix of each."""
