@@ -78,6 +78,14 @@ def _candidates(score, masks, mask_step, matrix, matrix_step, at, size, MASKED: 
 
 
 @triton.jit
+def _range(items, each, ranges, LANES: tl.constexpr):
+    """Return which program this is, its row, its first item there and how many: `each` tiles, or what is left."""
+    program = tl.program_id(0)
+    start = (program % ranges).to(tl.int64) * each * LANES
+    return program, (program // ranges).to(tl.int64), start, tl.minimum(items - start, each * LANES).to(tl.int32)
+
+
+@triton.jit
 def _compare(score, edge, above, at_least, EDGES: tl.constexpr):
     """Add to the counts of each lane: as floats, a comparison and its sum are one instruction each."""
     if EDGES > 1:
@@ -109,10 +117,7 @@ def _by_comparing(
     LANES: tl.constexpr,
 ):
     """One row and `each` tiles of its items: every score with every edge."""
-    program = tl.program_id(0)
-    row = (program // ranges).to(tl.int64)
-    start = (program % ranges).to(tl.int64) * each * LANES
-    size = tl.minimum(items - start, each * LANES).to(tl.int32)
+    program, row, start, size = _range(items, each, ranges, LANES)
     whole = size // LANES * LANES
     lanes = tl.arange(0, LANES).to(tl.int64) if FAR else tl.arange(0, LANES)
     scores += row * row_step + start * step
@@ -195,10 +200,7 @@ def _by_buckets(
 ):
     """One row and `each` tiles of its items: how many scores have each key of its 2^LEVELS - 1 ascending edges."""
     KEYS: tl.constexpr = 2 ** (LEVELS + 1)
-    program = tl.program_id(0)
-    row = (program // ranges).to(tl.int64)
-    start = (program % ranges).to(tl.int64) * each * LANES
-    size = tl.minimum(items - start, each * LANES).to(tl.int32)
+    program, row, start, size = _range(items, each, ranges, LANES)
     whole = size // LANES * LANES
     lanes = tl.arange(0, LANES).to(tl.int64) if FAR else tl.arange(0, LANES)
     scores += row * row_step + start * step
@@ -280,10 +282,7 @@ def _by_skipping(
 
     Other tiles are read again, a part at a time, so that a thread never holds more than it did.
     """
-    program = tl.program_id(0)
-    row = (program // ranges).to(tl.int64)
-    start = (program % ranges).to(tl.int64) * each * LANES
-    size = tl.minimum(items - start, each * LANES).to(tl.int32)
+    program, row, start, size = _range(items, each, ranges, LANES)
     whole = size // LANES * LANES
     lanes = tl.arange(0, LANES).to(tl.int64) if FAR else tl.arange(0, LANES)
     few = tl.arange(0, PART).to(tl.int64) if FAR else tl.arange(0, PART)
