@@ -70,13 +70,16 @@ def test_log_dict_logs_children(pl, tmp_path):
 
 
 @both_packages
-@pytest.mark.parametrize("groups", [GROUPS, ["a", "b"]])
-def test_steps_have_groups(pl, tmp_path, groups):
-    """Looked up by user, or returned by the step."""
+@pytest.mark.parametrize(
+    ("groups", "dtype"), [(GROUPS, torch.int64), (GROUPS, torch.uint8), (["a", "b"], torch.int64)]
+)
+def test_steps_have_groups(pl, tmp_path, groups, dtype):
+    """Looked up by user, whatever integers they are, or returned by the step."""
     data = samples(13)
     callback = RecMetricsCallback(["HR", "NDCG"], k=[5], groups=groups, prog_bar="NDCG@5/b")
     running = trainer(pl, tmp_path, callback)
-    running.validate(make_module(pl, step), loader(data), verbose=False)
+    module = make_module(pl, lambda s, t, u: {**step(s, t, u), "user_ids": u.to(dtype)})
+    running.validate(module, loader(data), verbose=False)
     assert logged(running) == expected(data)
     assert callback.collections["val"].standard_errors()["HR@5/a"] > 0
 

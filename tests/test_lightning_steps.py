@@ -397,6 +397,7 @@ def test_what_a_step_must_not_return(step, error, message, pl, tmp_path):
         ({"exclude": True}, {"user_ids": torch.tensor([0, 1, 2, 99])}, "users.*99"),
         ({"exclude": True}, {"user_ids": torch.tensor([0, 1])}, "'user_ids' as integers .4., got .*int64.*2"),
         ({"exclude": True}, {"user_ids": torch.rand(4)}, "'user_ids' as integers .4., got .*float32"),
+        ({"exclude": True}, {"user_ids": torch.ones(4) > 0}, "'user_ids' as integers .4., got .*bool"),
         (
             {"exclude": True},
             {"user_ids": list("abcd")},

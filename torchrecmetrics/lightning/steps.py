@@ -424,9 +424,9 @@ def _user_ids(outputs: Mapping[str, Any], given: Mapping[str, Any], source: str,
             f"{describe(ids)}: {error}"
         ) from error
     rows = len(given["scores"]) if "scores" in given else len(ids)
-    if ids.shape not in ((rows,), (rows, 1)) or ids.is_floating_point():
+    if ids.shape not in ((rows,), (rows, 1)) or ids.is_floating_point() or ids.dtype == torch.bool:
         raise ValueError(f"{source} must return 'user_ids' as integers [{rows}], got {describe(ids)}")
-    return ids.reshape(rows)
+    return ids.reshape(rows).long()  # bytes would index as a mask
 
 
 def _keys_of(outputs: Mapping[str, Any]) -> str:
