@@ -13,6 +13,7 @@ from values import numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics import kernels, names
+from torchrecmetrics.state import joined
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "F1", "MAP", "RPrecision", "AUROC"]
 
@@ -579,3 +580,87 @@ def test_members_that_change():
         "MRR@2": 0.5,
         "NDCG@2": alone.compute().item(),
     }
+
+
+class RowNumber(trm.RankingMetric):
+    """What is no matter of places."""
+
+    formula = staticmethod(
+        lambda ranking, k: torch.arange(len(ranking), dtype=torch.float64, device=ranking.ranks.device)
+    )
+
+    def __init__(self, k, **options):
+        super().__init__(k, **options)
+
+
+@pytest.mark.parametrize("action", ["skip", "neg", "pos"])
+@pytest.mark.parametrize("ties", ["realistic", "optimistic", "pessimistic"])
+def test_one_relevant_item_a_row(ties, action, device):
+    """Several formulas of one place are looked up by it: the very numbers that each metric finds by itself."""
+    generator = torch.Generator().manual_seed(0)
+    scores = (3 * torch.randn(200, 40, generator=generator)).round().to(device)  # full of ties
+    target = torch.randint(-1, 40, (200,), generator=generator).to(device)
+    options = {"ties": ties, "empty_target_action": action}
+    own = [trm.MAP(7, normalize="min", **options), trm.Precision(5, denominator="min", **options)]
+    own += [trm.Recall(5, weighted=True, **options), trm.RPrecision(**options)]
+    for members in (
+        [trm.HR(1, **options), trm.NDCG(5, **options), trm.MRR(20, **options), trm.MAP(20, **options)],
+        own,
+        [trm.Precision(5, denominator="recommended", **options), trm.HR(5, score_threshold=2.0, **options)],
+        [trm.MRR(5, **options), trm.HR(5, **options), RowNumber(5, **options)],
+    ):
+        several = trm.RecMetricCollection(members, keep_rows=True, **options).to(device)
+        several.update(scores, target)
+        several.compute()
+        for key, metric in several.items():
+            by_itself = trm.RecMetricCollection([metric.clone()], keep_rows=True, **options).to(device)
+            by_itself.reset()
+            by_itself.update(scores, target)
+            assert several[key].compute().item() == pytest.approx(by_itself.compute()[key].item(), abs=1e-15)
+            one, other = (rows.values[key].nan_to_num(-1) for rows in (several.rows, by_itself.rows))
+            assert one.equal(other)
+
+
+def test_places_of_others_are_not_looked_up():
+    """Ranks that somebody made may be any numbers from 1 on."""
+    collection = trm.RecMetricCollection(["MRR", "NDCG", "HR"], k=5)
+    collection.update(trm.Ranking.from_ranks(torch.tensor([[2.2], [4.4]]), depth=5))
+    assert collection.compute()["MRR@5"].item() == pytest.approx((1 / 2.2 + 1 / 4.4) / 2)
+
+
+def test_a_member_that_was_changed_alone(device):
+    """States are added as the rows of one matrix, but each is its own."""
+    args = batch(1, device=device)
+    collection = trm.RecMetricCollection(["HR", "NDCG"], k=[2, 5]).to(device)
+    collection.update(*args)
+    collection["HR@5"].update(*args)
+    collection["NDCG@2"].reset()
+    collection.update(*args)
+    assert {key: metric.num_users for key, metric in collection.items() if metric.compute() >= 0} == {
+        "HR@2": 16,
+        "NDCG@2": 8,
+        "HR@5": 24,
+        "NDCG@5": 16,
+    }
+    before = {key: metric.state().sums.clone() for key, metric in collection.items()}
+    collection["HR@2"].state().sums.zero_()  # as one who loads a state by hand may do
+    assert all(metric.state().sums.equal(before[key]) for key, metric in collection.items() if key != "HR@2")
+    collection.reset()
+    assert all(not metric.state().sums.any() for metric in collection.values())
+
+
+def test_rows_of_one_matrix_are_not_copied():
+    """Vectors that lie one behind the other are taken as they lie; in another order, or cut, they are not."""
+    matrix, other = torch.arange(6.0).view(3, 2), torch.ones(3, 2)
+    rows, others = matrix.unbind(), other.unbind()
+    assert joined(rows).data_ptr() == matrix.data_ptr()
+    for vectors in (
+        rows[::-1],
+        rows[:2],
+        (rows[0], others[1], rows[2]),
+        [row[:1] for row in rows],
+        (rows[0], rows[1][:1], rows[2]),
+        matrix.view(6)[::3].view(2, 1).unbind(),
+        (matrix.as_strided((2,), (2,), 0), rows[1], rows[2]),
+    ):
+        assert joined(vectors).equal(torch.cat(list(vectors)))

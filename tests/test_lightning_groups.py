@@ -70,9 +70,7 @@ def test_log_dict_logs_children(pl, tmp_path):
 
 
 @both_packages
-@pytest.mark.parametrize(
-    ("groups", "dtype"), [(GROUPS, torch.int64), (GROUPS, torch.uint8), (["a", "b"], torch.int64)]
-)
+@pytest.mark.parametrize(("groups", "dtype"), [(GROUPS, torch.int64), (GROUPS, torch.uint8), (["a", "b"], torch.int64)])
 def test_steps_have_groups(pl, tmp_path, groups, dtype):
     """Looked up by user, whatever integers they are, or returned by the step."""
     data = samples(13)

@@ -253,7 +253,8 @@ class RecMetricCollection(MetricCollection):
 
     def keyed(self, keep_base: bool = False) -> dict[str, RankingMetric]:
         """Return the metrics by key; `keep_base`: without prefix and postfix."""
-        return {key: each for key, each in self.items(keep_base, copy_state=False) if isinstance(each, RankingMetric)}
+        own = [(label, each) for label, each in self._modules.items() if not isinstance(each, GroupValue)]
+        return {label if keep_base else self._set_name(label): each for label, each in own}  # type: ignore[misc]
 
     @property
     def labels(self) -> dict[str, RankingMetric]:
@@ -262,8 +263,8 @@ class RecMetricCollection(MetricCollection):
 
     def _entries(self) -> Iterator[tuple[str, str, RankingMetric, int | None]]:
         """Key, key without prefix and postfix, metric, and number of the group; behind each metric its groups."""
-        for (key, metric), label in zip(self.keyed().items(), self.keyed(keep_base=True), strict=True):
-            yield key, label, metric, None
+        for label, metric in self.keyed(keep_base=True).items():
+            yield self._set_name(label), label, metric, None
             for number, group in enumerate(metric.groups):
                 part = f"{label}/{group}"
                 yield self._set_name(part), part, metric, number
@@ -399,7 +400,7 @@ class RecMetricCollection(MetricCollection):
 
     def settle(self) -> None:
         """Compute all members, and gather the rows of all processes, unless that has been done."""
-        if compute_together(self.members) and self._keeper is not None:
+        if compute_together(self.panel.members) and self._keeper is not None:
             self._rows = None
             labels = {member: key for key, member in self.keyed(keep_base=True).items() if not member.of_items}
             try:

@@ -174,13 +174,13 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
     exponential gains: Burges et al., Learning to rank using gradient descent, 2005.
     """
     check_choice("gain", gain, ("linear", "exponential"))
-    width = ranking.near.shape[1]
+    width = ranking.ranks.shape[1]
     plain = ranking.gains is None and ranking.penalties is None
     found = _over_hits(ranking, _dcg(ranking) if plain else _graded_dcg(ranking, gain), k)
     if plain and width == 1:
         return found  # where anything is relevant the ideal is 1
     cut = None if k is None else ranking.cutoffs(k)
-    # no more than `width` can be found
+    # no row has more than `width`
     at_most = [min(one, width) for one in k] if isinstance(k, Sequence) else width if k is None else min(k, width)
     relevant = ranking.num_relevant.clamp(max=ranking.cutoffs(at_most))
     if plain:
@@ -242,7 +242,7 @@ def _hits(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Tensor
 
 @derived
 def _num_hits(ranking: Ranking, k: int | tuple[int, ...], score_threshold: float | None) -> Tensor:
-    one = ranking.ranks.shape[1] == 1 and score_threshold is None
+    one = ranking.near.shape[1] == 1 and score_threshold is None
     return (ranking.any_hit(k) if one else _num_found(ranking, k, score_threshold)).to(ranking.ranks.dtype)
 
 

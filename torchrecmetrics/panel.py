@@ -82,6 +82,10 @@ class ListedRows(NamedTuple):
 M = TypeVar("M", bound=Reader)
 
 
+# Places up to which the value at each is kept.
+_PLACES = 2**10
+
+
 class Panel(Generic[M]):
     """Metrics that read the same batches, with the same rules for empty rows and for validation."""
 
@@ -101,6 +105,10 @@ class Panel(Generic[M]):
         self._weigh_rows = any(metric.weighs_rows for metric in self.metrics)
         self._of_lists = tuple(metric.of_lists for metric in self.metrics)
         self._questions = [_Question.to([of_rows[place] for place in places]) for places in alike]
+        ours = all(metric.is_ours and not metric.of_lists for metric in of_rows)
+        beside = self.needs.num_ranked or self.needs.score_threshold is not None
+        self._reads_places = ours and not beside and len(alike) > 1  # a single formula takes no longer than a look-up
+        self._by_place = constant(self._values_by_place)
 
     def rows(self, ranking: Ranking, weights: Tensor | None = None, groups: Grouped | None = None) -> BatchRows:
         """Compute what each row of `ranking` adds to the metrics, touching none.
@@ -207,6 +215,19 @@ class Panel(Generic[M]):
         """Value of each row for each metric, float [metrics, B]; anything in rows without a relevant item."""
         if not self._questions:
             return ranking.ranks.new_zeros((0, len(ranking)))
+        depth = ranking.depth
+        if self._reads_places and ranking.is_of_places and depth is not None and depth <= _PLACES:
+            table = self._by_place(depth, ranking.ranks.device)
+            return table.index_select(1, (2 * ranking.ranks[:, 0] - 2).clamp_(max=2 * depth - 1).long())
+        return self._asked(ranking)
+
+    def _values_by_place(self, depth: int, device: torch.device) -> Tensor:
+        """Values of a row whose relevant item stands at 1, 1 1/2, 2, ..., `depth`, and behind it: [metrics, places]."""
+        places = torch.arange(2, 2 * depth + 2, dtype=float_dtype(device), device=device) / 2
+        return self._asked(Ranking.from_ranks(places, depth=depth, validate_args=False))
+
+    def _asked(self, ranking: Ranking) -> Tensor:
+        """Ask every formula."""
         parts = [question.ask(ranking) for question in self._questions]
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(ranking.ranks.dtype)
 
@@ -287,9 +308,9 @@ class BatchRows(NamedTuple):
         # one reduction for all of them; float64 counts up to 2^53
         every = torch.cat(parts)
         terms = _terms(len(self.values), tuple(part.shape[0] for part in parts), every.device)
-        picked = every.sum(1).take(terms)
-        sums, invalid = picked[:, :5], no_violations(every.device) if self.invalid is None else self.invalid
-        counts = [picked[:, 5:].to(torch.int64), invalid.expand(len(picked), -1)]
+        totals = every.sum(1)
+        sums, invalid = totals.take(terms[:, :5]), no_violations(every.device) if self.invalid is None else self.invalid
+        counts = [totals.take(terms[:, 5:]).to(torch.int64), invalid.expand(len(sums), -1)]
         if self.groups is not None:
             codes, number = self.groups
             by_group = every.new_zeros(number + 1, len(every))  # those of no group come last

@@ -16,7 +16,7 @@ from torchmetrics.utilities import rank_zero_warn
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrecmetrics.arrays import float_dtype
+from torchrecmetrics.arrays import float_dtype, is_traced
 from torchrecmetrics.checks import describe
 from torchrecmetrics.plots import pyplot
 
@@ -166,7 +166,8 @@ class SummedMetric(Metric):
 
     def state(self) -> Tally:
         """Return the state as it is on this process."""
-        return Tally(getattr(self, self._sums_name), getattr(self, self._counts_name))
+        state = self.__dict__
+        return Tally(state[state["_sums_name"]], state[state["_counts_name"]])
 
     def empty_state(self) -> Tally:
         """Return the state before the first batch."""
@@ -314,17 +315,16 @@ class SummedMetric(Metric):
 
 def add_together(metrics: Sequence[SummedMetric], tallies: Sequence[Tally | Increments]) -> None:
     """Add each metric its tally; two operations however many there are."""
-    short = [tally for tally in tallies if isinstance(tally, Tally)]
     states = [metric.__dict__ for metric, tally in zip(metrics, tallies, strict=True) if isinstance(tally, Tally)]
-    if states:
+    short = [tally for tally in tallies if isinstance(tally, Tally)]
+    for part, kind in enumerate(("_sums_name", "_counts_name") if states else ()):
+        held = [state[state[kind]] for state in states]
+        more = [tally[part] for tally in short]
         # not in place: torchmetrics lets metrics and checkpoints share one tensor
-        sums = torch._foreach_add([state[state["_sums_name"]] for state in states], [tally.sums for tally in short])
-        counts = torch._foreach_add(
-            [state[state["_counts_name"]] for state in states], [tally.counts for tally in short]
-        )
-        for state, more, others in zip(states, sums, counts, strict=True):
-            # past what Module does when a parameter may be set, which takes longer than the sums
-            state[state["_sums_name"]], state[state["_counts_name"]] = more, others
+        if any(old is not state["_defaults"][state[kind]] for old, state in zip(held, states, strict=True)):
+            more = list((joined(held) + joined(more)).view(len(held), -1).unbind())
+        for state, each in zip(states, more, strict=True):
+            state[state[kind]] = each  # past what Module does when a parameter may be set, which takes longer
     grown: Grown = {}
     for metric, tally in zip(metrics, tallies, strict=True):
         state = metric.__dict__
@@ -332,6 +332,20 @@ def add_together(metrics: Sequence[SummedMetric], tallies: Sequence[Tally | Incr
             state[state["_sums_name"]], state[state["_counts_name"]] = grow(metric.state(), tally, grown)
         state["_computed"] = state["_summary"] = None
         state["_update_count"] += 1
+
+
+def joined(vectors: Sequence[Tensor]) -> Tensor:
+    """Return vectors one behind the other, [sum of their lengths]: the rows of one matrix are there already."""
+    whole, each = None if is_traced() else vectors[0]._base, len(vectors[0])
+    if whole is not None and whole.numel() == len(vectors) * each and whole.is_contiguous():
+        place = whole.storage_offset()
+        for row in vectors:
+            if row._base is not whole or row.storage_offset() != place or row.shape != (each,) or row.stride() != (1,):
+                break
+            place += each
+        else:
+            return whole.view(-1)
+    return torch.cat(list(vectors))
 
 
 Grown: TypeAlias = dict[tuple[int, int], Tensor]
@@ -407,7 +421,7 @@ def summarize(
         tally.counts if metric._told is None else tally.counts[: metric._told]
         for (metric, _), tally in zip(tallies, reduced, strict=True)
     ]
-    numbers = torch.cat(told).tolist()  # one copy for all of them
+    numbers = joined(told).tolist()  # one copy for all of them
     ends = list(accumulate(counts.shape[0] for counts in told))
     counts_of = [numbers[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 

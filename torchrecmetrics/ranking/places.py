@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import constant, counting, float_dtype, group_mean, keep, search
+from torchrecmetrics.arrays import constant, counting, float_dtype, group_mean, is_traced, keep, search
 from torchrecmetrics.checks import Checks, Faults, check_cutoffs, check_k, in_words
 from torchrecmetrics.data.saving import read, write
 from torchrecmetrics.kernels import Kernels
@@ -157,11 +157,15 @@ class Places:
         return self.faults.counts
 
     @property
+    def is_of_places(self) -> bool:
+        """Whether a place, whole or half, is all there is to know of a row: one item is relevant at most."""
+        counted = self.kernels is not None or self.lists is not None  # not what somebody made elsewhere
+        return counted and self.ranks.shape[1] == 1 and self.gains is None
+
+    @property
     def near(self) -> Tensor:
-        """`ranks` without columns of `inf` alone: no more than `depth` items stand in the first `depth` places."""
-        if self.depth is None or self.gains is not None or self.depth >= self.ranks.shape[1]:
-            return self.ranks
-        return self.ranks[:, : self.depth]
+        """`ranks` without columns in which nothing was found, but for the first."""
+        return _near(self)
 
     def hits(self, k: int | Tensor | None) -> Tensor:
         """Which relevant items stand in the first `k` places (None: anywhere; [B]: a row's own k <= T), bool [B, T].
@@ -381,6 +385,16 @@ def derived(make: Callable[[P, Unpack[More]], Tensor]) -> Callable[[P, Unpack[Mo
         return found
 
     return kept
+
+
+@derived
+def _near(ranking: Places) -> Tensor:
+    ranks, depth = ranking.ranks, ranking.depth
+    if ranks.shape[1] == 1 or ranking.gains is not None:
+        return ranks
+    if ranks.device.type == "cpu" and len(ranks) and not is_traced():  # a look is free here
+        return ranks[:, : max(1, int(ranks.amin(0).isfinite().sum()))]
+    return ranks if depth is None else ranks[:, :depth]  # no more items than that stand there
 
 
 @derived

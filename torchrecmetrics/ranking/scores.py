@@ -187,6 +187,7 @@ def get_topk_ranks(
     targets = Targets.read(target, None, exclude, shape, rules, checks)
     located = locate(scores, targets, Needs(k), rules, checks)
     placed = place(located, located.relevant, ties, targets.ids, k)
+    assert placed.order is not None  # ids are secondary
     places = placed.ranks.ceil().nan_to_num(posinf=k + 1).to(torch.int64)
     ranks = torch.empty_like(places).scatter_(1, placed.order, places)
     ranks = keep(ranks, targets.listed, 0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import counting, float_dtype, in_turn, keep, scalar, search
+from torchrecmetrics.arrays import ascending, counting, float_dtype, in_turn, keep, scalar, search
 from torchrecmetrics.checks import Checks, any_of_row
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.ranking.places import Graded, Lists, Places, Reach, cut
@@ -46,7 +46,7 @@ class Located(NamedTuple):
 class Placed(NamedTuple):
     """Members of a class (relevant, or unwanted items) sorted best first."""
 
-    order: Tensor  # int64 [B, T], the slot each came from
+    order: Tensor | None  # int64 [B, T], the slot each came from; None without `secondary`, where nothing is tied
     ranks: Tensor  # float [B, T], ascending, inf for non-members and behind the depth
     group: Tensor | None  # int64 [B, T], the sorted slot at which the tie group begins; None = each is one of its own
     tied: Tensor | None  # bool [B, T], one of these that shares its score with another candidate; None = nobody does
@@ -65,8 +65,12 @@ def place(located: Located, member: Tensor, ties: Ties, secondary: Tensor | None
     members: int | Tensor = 1
     alone = member.shape[1] == 1
     if not alone and located.gains is None and _untied(member, size):
-        better, order = in_turn(better)
-        return Placed(order, cut((better + 1).to(dtype), last), None, None)
+        slot: Tensor | None = None
+        if secondary is None:
+            better = ascending(better)
+        else:
+            better, slot = in_turn(better)
+        return Placed(slot, cut((better + 1).to(dtype), last), None, None)
     tied = size > 1
     if alone:
         order = scalar(0, torch.int64, member.device).expand(member.shape)
@@ -122,6 +126,7 @@ class FromLocated(Places):
         def graded(member: Tensor, placed: Placed) -> Graded:
             if gains is None:
                 return Graded(placed.ranks)
+            assert placed.order is not None
             own = keep(gains, member, 0).gather(1, placed.order)
             return Graded(placed.ranks, own, placed.group if ties == "realistic" else None)
 
