@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import ascending, constant, counting, float_dtype, running_sums, search
+from torchrecmetrics.arrays import among, ascending, constant, counting, float_dtype, keep, may_look, running_sums, search
 from torchrecmetrics.checks import check_choice, check_cutoffs
 from torchrecmetrics.functional import Cutoffs, log2_discounts
 from torchrecmetrics.items import Catalogue
@@ -357,12 +357,10 @@ def _usual_popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     return mean.masked_fill(mean == 0, torch.nan)
 
 
-def among(items: Tensor, ids: Tensor) -> Tensor:
-    """Which items are among ids of their row, ascending, bool [B, D]; anything for negative ones."""
-    if not ids.shape[1]:
-        return torch.zeros_like(items, dtype=torch.bool)
-    nearest = search(ids, items).clamp(max=ids.shape[1] - 1)
-    return ids.gather(1, nearest) == items
+@derived
+def hits_of(ranking: Ranking) -> Tensor:
+    """Which places hold a relevant item, bool [B, D]; anything where there is none."""
+    return among(ranking.items, ascending(ranking.relevant_items))
 
 
 @derived
@@ -374,9 +372,8 @@ def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     size = max(catalogue.num_items - padded, 1)
     place = counting(items.shape[1], float_dtype(items.device), items.device)
     usual = _of_items(ranking, catalogue.popularity_rank)
-    relevant = among(items, ascending(ranking.relevant_items))
     # (I + 1 - place) / I - (I + 1 - usual place) / I
-    return ((usual - place) / size).clamp(min=0).masked_fill(~relevant, 0)
+    return keep(((usual - place) / size).clamp(min=0), hits_of(ranking), 0)
 
 
 # ----------------------------------------------------------------------------------------- what items have in common
