@@ -71,7 +71,7 @@ def average_popularity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, no
     recommendation popularity. Source: Yin et al., Challenging the long tail recommendation, 2012.
     """
     catalogue = _on(ranking, catalogue)
-    found = _popularity(ranking, check_cutoffs(k), catalogue)
+    found = _mean_popularity(ranking, check_cutoffs(k), catalogue)
     return found / catalogue.total_popularity if normalize else found
 
 
@@ -83,7 +83,7 @@ def popularity_lift(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Te
     (there of the means over groups of users).
     """
     catalogue = _on(ranking, catalogue)
-    return _popularity(ranking, check_cutoffs(k), catalogue) / _usual_popularity(ranking, catalogue) - 1
+    return _mean_popularity(ranking, check_cutoffs(k), catalogue) / _usual_popularity(ranking, catalogue) - 1
 
 
 def novelty(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bool = False) -> Tensor:
@@ -317,7 +317,7 @@ def _there(ranking: Ranking) -> Tensor:
 
 
 def _emptied(ranking: Ranking, values: Tensor, nothing: float = 0) -> Tensor:
-    """Say nothing of places without an item, [B, D]."""
+    """Put `nothing` where a place of [B, D] holds no item."""
     none = _none(ranking)
     return values if none is None else values.masked_fill(none, nothing)
 
@@ -347,7 +347,7 @@ def _mean(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
 
 
 @derived
-def _popularity(ranking: Ranking, k: int | tuple[int, ...], catalogue: Catalogue) -> Tensor:
+def _mean_popularity(ranking: Ranking, k: int | tuple[int, ...], catalogue: Catalogue) -> Tensor:
     """Mean popularity of the list, float [B] or [K, B]."""
     return _mean(ranking, k, _of_items(ranking, catalogue.popularity))
 
@@ -515,35 +515,35 @@ def _distributions(
     """Categories of history, p [b, C], and list, q [K, b, C], some rows at a time; NaN where there is none."""
     items, history, device = _known(ranking), _had(ranking), ranking.items.device
     dtype, (rows, depth), width = float_dtype(device), items.shape, items.shape[1] + history.shape[1]
-    weights, once = _there(ranking), first_had(ranking).to(dtype)
+    weights, first = _there(ranking), first_had(ranking).to(dtype)
     if discount:
         weights = weights * log2_discounts(depth, dtype, device)
     length = _sum(ranking, k, weights) if discount else _length(ranking, k)
     shares = catalogue.categories.dim() == 2
     each = width * catalogue.num_categories if shares else len(k) * min(width, catalogue.num_categories)
     for some in _pieces(rows, each, device):
-        its, usual, weight, weight_usual = items[some], history[some], weights[some], once[some]
+        its, usual, weight, once = items[some], history[some], weights[some], first[some]
         if shares:
-            p = _vectors(usual, catalogue.categories, weight_usual).sum(2)
+            p = _vectors(usual, catalogue.categories, once).sum(2)
             running = _running(_vectors(its, catalogue.categories, weight))
             q = torch.stack([running[..., min(one, depth) - 1] for one in k])
         else:
-            listed, had = _codes(ranking, catalogue)[some], _at(catalogue.categories, usual)
-            listed, had, columns = _slots(listed, had, catalogue.num_categories)
+            codes = _codes(ranking, catalogue)[some], _at(catalogue.categories, usual)
+            listed, had, columns = _slots(*codes, catalogue.num_categories)
             table = torch.zeros((len(its), columns), dtype=dtype, device=device)
-            p = table.scatter_add(1, had, weight_usual)
+            p = table.scatter_add(1, had, once)
             q = torch.stack([table.scatter_add(1, listed[:, :one], weight[:, :one]) for one in k])
         yield p / _num_had(ranking)[some, None], q / length[:, some, None]
 
 
 def _slots(codes: Tensor, others: Tensor, categories: int) -> tuple[Tensor, Tensor, int]:
     """Where the categories of codes [b, D] and [b, H] stand in a table, and its width: of D + H, if they are more."""
-    widths = [codes.shape[1], others.shape[1]]
-    if categories <= sum(widths):
+    depth, width = codes.shape[1], codes.shape[1] + others.shape[1]
+    if categories <= width:
         return codes, others, categories
     in_order, order = torch.cat([codes, others], 1).sort(1)
     slots = torch.empty_like(order).scatter(1, order, _starts(in_order))
-    return *torch.split(slots, widths, 1), sum(widths)
+    return slots[:, :depth], slots[:, depth:], width
 
 
 def _apart(p: Tensor, q: Tensor, divergence: Divergence) -> Tensor:
