@@ -563,3 +563,16 @@ def test_labels_and_directions():
     assert [name for name, high in better.items() if high is None] == ["AveragePopularity", "PopularityLift", "Seen"]
     low = ["Calibration", "EqualOpportunity", "ExposureGini", "Gini", "Missing", "Repeats", "StatisticalParity"]
     assert [name for name, high in better.items() if high is False] == low
+
+
+@pytest.mark.parametrize("validate_args", [False, "deferred"])
+def test_history_beyond_the_catalogue_is_not_looked_up(validate_args, device):
+    """Where it did not raise at once: unchecked it counts as padding, and deferred the row is left out."""
+    metric = trm.PopularityLift(2, catalogue=CATALOGUE, validate_args=validate_args).to(device)
+    scores = torch.arange(6.0).expand(2, -1).to(device)
+    metric.update(scores, history=tensor([[1, 2], [1, 99]], device=device))
+    if validate_args:
+        with pytest.raises(ValueError, match="1 "):
+            metric.compute()
+    else:
+        assert metric.compute().item() == near((0.5 / 3 + 0.5 / 4) / 2 - 1)
