@@ -1,6 +1,7 @@
 """Metrics beyond accuracy: by hand, against plain Python, at the edges, and as properties."""
 
 import math
+import pickle
 import re
 from dataclasses import replace
 from functools import partial
@@ -454,6 +455,39 @@ def test_never_waits_for_a_device(metric):
         scores.sum().item()
 
 
+@pytest.mark.parametrize("metric", ROWS, ids=lambda metric: metric.__name__)
+def test_nothing_is_looked_at_while_traced(metric):
+    """As fake tensors on the CPU lists and history have no value, either."""
+    from torch._subclasses import FakeTensorMode
+
+    own = pickle.loads(pickle.dumps(CATALOGUE))  # it keeps what it makes, which is fake now
+    made = metric(3, catalogue=own, **({"of": "categories"} if metric is trm.IntraListDiversity else {}))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        ids = torch.zeros(4, 6, dtype=torch.int64)
+        fake = trm.Ranking.from_topk(ids, ids, complete=True, validate_args=False)
+        fake = replace(fake, lists=fake.lists._replace(history=ids))
+        assert made.formula(fake, [1, 3], **made.arguments).shape == (2, 4)
+
+
+@pytest.mark.parametrize("metric", ROWS, ids=lambda metric: metric.__name__)
+def test_full_lists_are_worth_what_they_are_beside_short_ones(metric):
+    """Where every place holds an item nothing is emptied; the values are the same to the bit."""
+    made = metric(2, catalogue=CATALOGUE, **({"of": "embeddings"} if metric is trm.IntraListDiversity else {}))
+    full = made.formula(ranking(LISTS[:2], HISTORY[:2], RELEVANT[:2]), [1, 2, 3], **made.arguments)
+    mixed = made.formula(ranking(LISTS, HISTORY, RELEVANT), [1, 2, 3], **made.arguments)
+    assert torch.equal(full.nan_to_num(nan=9), mixed[:, :2].nan_to_num(nan=9))
+    empty = made.formula(ranking([*LISTS, []], [*HISTORY, [1]], [*RELEVANT, [1]]), [1, 2, 3], **made.arguments)[:, 3]
+    assert (empty == 1).all() if metric is trm.Missing else empty.isnan().all()
+
+
+def test_nothing_is_repeated_in_lists_that_may_not_repeat():
+    """0 of the entries, also of those that leave the list, and NaN where there are none."""
+    lists = trm.Ranking.from_topk(tensor([[0, 1, 2], [3, -1, -1], [-1, -1, -1]]), exclude=tensor([[0], [3], [1]]))
+    found = functional.repeats(lists, [1, 3])
+    assert found[:, :2].tolist() == [[0, 0], [0, 0]]
+    assert found[:, 2].isnan().all()
+
+
 # ----------------------------------------------------------------------------------------------------------- bad input
 
 LACKING = {
@@ -529,3 +563,16 @@ def test_labels_and_directions():
     assert [name for name, high in better.items() if high is None] == ["AveragePopularity", "PopularityLift", "Seen"]
     low = ["Calibration", "EqualOpportunity", "ExposureGini", "Gini", "Missing", "Repeats", "StatisticalParity"]
     assert [name for name, high in better.items() if high is False] == low
+
+
+@pytest.mark.parametrize("validate_args", [False, "deferred"])
+def test_history_beyond_the_catalogue_is_not_looked_up(validate_args, device):
+    """Where it did not raise at once: unchecked it counts as padding, and deferred the row is left out."""
+    metric = trm.PopularityLift(2, catalogue=CATALOGUE, validate_args=validate_args).to(device)
+    scores = torch.arange(6.0).expand(2, -1).to(device)
+    metric.update(scores, history=tensor([[1, 2], [1, 99]], device=device))
+    if validate_args:
+        with pytest.raises(ValueError, match="1 "):
+            metric.compute()
+    else:
+        assert metric.compute().item() == near((0.5 / 3 + 0.5 / 4) / 2 - 1)

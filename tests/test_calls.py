@@ -64,6 +64,19 @@ def test_an_update_from_ranks():
     assert len(names) <= 40, names
 
 
+def test_an_update_of_metrics_of_lists():
+    """All metrics beyond accuracy at three k: what they make of lists and history they share."""
+    one = torch.ones(1000, dtype=torch.int64)
+    catalogue = trm.Catalogue(1000, popularity=one, num_users=9, categories=one)
+    rows = ["AveragePopularity", "PopularityLift", "Novelty", "TailShare", "IntraListDiversity", "CategoryShare"]
+    rows += ["Serendipity", "Calibration", "Seen", "Repeats", "Missing"]
+    whole = ["Coverage", "Gini", "Entropy", "Personalization", "ExposureGini"]
+    metrics = trm.RecMetricCollection(rows + whole, k=[5, 10, 20], catalogue=catalogue)
+    history = torch.zeros(64, 100, dtype=torch.int64, device="meta")
+    names = calls(metrics, torch.zeros(64, 1000), torch.zeros(64, 1, dtype=torch.int64), history=history)
+    assert len(names) <= 236, names
+
+
 def test_more_metrics_hardly_add_any():
     """What grows with the metrics is the formulas, not the sums nor the states."""
     scores, target = torch.zeros(64, 1000), torch.arange(3).expand(64, -1)

@@ -20,6 +20,11 @@ def is_traced() -> bool:
     )
 
 
+def may_look(values: Tensor) -> bool:
+    """Whether a look at what a tensor holds is free: nothing has to be waited for, and nothing is traced."""
+    return values.device.type == "cpu" and not is_traced()
+
+
 def constant(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
     """Keep what a function makes of numbers, a dtype and a device, its last argument; nobody may write into it."""
     made: dict[Any, Tensor] = {}
@@ -81,7 +86,9 @@ def tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tens
 
 def ascending(values: Tensor) -> Tensor:
     """Sort each row, [B, n]; NaN stands last."""
-    if values.device.type == "cpu" and values.itemsize >= 4 and not is_traced():
+    if values.shape[1] == 1:
+        return values
+    if values.itemsize >= 4 and may_look(values):
         import numpy as np
 
         return torch.from_numpy(np.sort(values.detach().numpy(), axis=1))  # up to ten times as fast: rows are short
@@ -96,7 +103,7 @@ def in_turn(values: Tensor) -> tuple[Tensor, Tensor]:
     """Sort each row of whole numbers from 0 to 2^40, [B, n]; also return where they stood; equal ones in any order."""
     rows, width = values.shape
     bits = (width - 1).bit_length() if width else 0
-    if values.device.type != "cpu" or bits > 22 or rows * width < _FEW or is_traced():
+    if bits > 22 or rows * width < _FEW or not may_look(values):
         return values.sort(dim=1)
     keys = ascending((values << bits) + counting(width, torch.int64, values.device) - 1)
     return keys >> bits, keys & ((1 << bits) - 1)
@@ -118,6 +125,21 @@ def in_order(ids: Tensor, sizes: Tensor) -> Tensor:
 def search(ascending: Tensor, values: Tensor, right: bool = False) -> Tensor:
     """Where each value would be inserted into its sorted row; `searchsorted` warns of layouts it has to copy."""
     return torch.searchsorted(ascending.contiguous(), values.contiguous(), right=right)
+
+
+def among(items: Tensor, ascending: Tensor) -> Tensor:
+    """Which items of rows [B, n] are among ids of their row, ascending, bool [B, n]; anything for negative ones."""
+    if not ascending.shape[1]:
+        return torch.zeros_like(items, dtype=torch.bool)
+    if ascending.shape[1] == 1:
+        return items == ascending
+    if ascending.shape[1] <= 8 and items.device.type == "cpu":  # comparing takes a fraction of searching
+        found = items == ascending[:, :1]
+        for column in ascending[:, 1:].unbind(1):
+            found |= items == column[:, None]
+        return found
+    nearest = search(ascending, items).clamp(max=ascending.shape[1] - 1)
+    return ascending.gather(1, nearest) == items
 
 
 def running_sums(values: Tensor) -> Tensor:

@@ -342,7 +342,8 @@ def _inside(ranking: Ranking, needs: Needs, checks: Checks) -> Ranking:
         beyond = history >= size
         if checks.enabled:
             checks.reject("catalogue_range", beyond, lambda row: f"row {row} had {shown(history[row])} of {size} items")
-        lists = lists._replace(history=keep(history, ~beyond, -1))
+        if not checks.at_once:  # else there are none
+            lists = lists._replace(history=keep(history, ~beyond, -1))
     return ranking if lists is ranking.lists else replace(ranking, lists=lists)
 
 

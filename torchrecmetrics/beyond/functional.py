@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import ascending, constant, counting, float_dtype, running_sums, search
+from torchrecmetrics.arrays import (
+    among,
+    ascending,
+    constant,
+    counting,
+    float_dtype,
+    keep,
+    may_look,
+    running_sums,
+    scalar,
+    search,
+)
 from torchrecmetrics.checks import check_choice, check_cutoffs
 from torchrecmetrics.functional import Cutoffs, log2_discounts
 from torchrecmetrics.items import Catalogue
@@ -60,7 +71,7 @@ def average_popularity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, no
     recommendation popularity. Source: Yin et al., Challenging the long tail recommendation, 2012.
     """
     catalogue = _on(ranking, catalogue)
-    found = _mean(ranking, k, _popularity(ranking, catalogue))
+    found = _mean_popularity(ranking, check_cutoffs(k), catalogue)
     return found / catalogue.total_popularity if normalize else found
 
 
@@ -72,7 +83,7 @@ def popularity_lift(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Te
     (there of the means over groups of users).
     """
     catalogue = _on(ranking, catalogue)
-    return _mean(ranking, k, _popularity(ranking, catalogue)) / _usual_popularity(ranking, catalogue) - 1
+    return _mean_popularity(ranking, check_cutoffs(k), catalogue) / _usual_popularity(ranking, catalogue) - 1
 
 
 def novelty(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bool = False) -> Tensor:
@@ -169,6 +180,8 @@ def repeats(ranking: Ranking, k: Cutoffs) -> Tensor:
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list.
     """
     dtype = float_dtype(ranking.items.device)
+    if ranking.listed().repeated is None:
+        return 0 / _limited(ranking, ranking.entries.sum(1), k).to(dtype)
     entries, repeated = ranking.entries.cumsum(1), ranking.repeated.to(dtype)
     length = _limited(ranking, entries[:, -1], k)
     last = search(entries, length.T.contiguous() if length.dim() == 2 else length[:, None])
@@ -279,20 +292,34 @@ def _limited(ranking: Ranking, length: Tensor, k: Cutoffs) -> Tensor:
 
 
 def _of_items(ranking: Ranking, table: Tensor) -> Tensor:
-    """Look the items up in a table [I], float [B, D]; 0 where there is none."""
-    return _at(table, _known(ranking)).to(float_dtype(table.device)).masked_fill(_none(ranking), 0)
+    """Look the items up in a table [I], [B, D]; 0 where there is none."""
+    return _emptied(ranking, _at(table, _known(ranking)))
 
 
 @derived
 def _known(ranking: Ranking) -> Tensor:
     """Items that can be looked up, int64 [B, D]."""
-    return ranking.items.clamp(min=0)
+    return ranking.items if _none(ranking) is None else ranking.items.clamp(min=0)
 
 
 @derived
-def _none(ranking: Ranking) -> Tensor:
-    """Places without an item, bool [B, D]."""
-    return ranking.items < 0
+def _none(ranking: Ranking) -> Tensor | None:
+    """Places without an item, bool [B, D]; None where that is seen to be none."""
+    none = ranking.items < 0
+    return none if not may_look(none) or none.count_nonzero() else None
+
+
+@derived
+def _there(ranking: Ranking) -> Tensor:
+    """1 where a place holds an item and else 0, float [B, D]."""
+    items = ranking.items
+    return _emptied(ranking, scalar(1, float_dtype(items.device), items.device).expand(items.shape))
+
+
+def _emptied(ranking: Ranking, values: Tensor, nothing: float = 0) -> Tensor:
+    """Put `nothing` where a place of [B, D] holds no item."""
+    none = _none(ranking)
+    return values if none is None else values.masked_fill(none, nothing)
 
 
 def _at(table: Tensor, ids: Tensor) -> Tensor:
@@ -320,19 +347,18 @@ def _mean(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
 
 
 @derived
-def _popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
-    return _of_items(ranking, catalogue.popularity)
+def _mean_popularity(ranking: Ranking, k: int | tuple[int, ...], catalogue: Catalogue) -> Tensor:
+    """Mean popularity of the list, float [B] or [K, B]."""
+    return _mean(ranking, k, _of_items(ranking, catalogue.popularity))
 
 
 @derived
 def history_of(ranking: Ranking) -> Tensor:
     """Sort what the row's user had, with `_NO_ITEM` behind it, int64 [B, H]; an item may stand there twice."""
     history = ranking.history
-    history = history.masked_fill(history < 0, _NO_ITEM)
-    if history.device.type == "cpu":  # a look is free here, and from `Interactions` it comes ascending
-        later, earlier = history[:, 1:], history[:, :-1]
-        if bool((later >= earlier).all()):
-            return history
+    history = keep(history, history >= 0, _NO_ITEM)
+    if may_look(history) and not (history[:, 1:] < history[:, :-1]).count_nonzero():  # so it comes from `Interactions`
+        return history
     return ascending(history)
 
 
@@ -344,25 +370,34 @@ def first_had(ranking: Ranking) -> Tensor:
     """Which entries of `history_of` hold an item for the first time, bool [B, H]."""
     history = history_of(ranking)
     had = history < _NO_ITEM
-    had[:, 1:] &= history[:, 1:] != history[:, :-1]
+    had[:, 1:].logical_and_(history[:, 1:] != history[:, :-1])
     return had
+
+
+@derived
+def _had(ranking: Ranking) -> Tensor:
+    """Items of `history_of` that can be looked up, int64 [B, H]."""
+    return keep(history_of(ranking), first_had(ranking), 0)
+
+
+@derived
+def _num_had(ranking: Ranking) -> Tensor:
+    """Items of each history, float [B]."""
+    return first_had(ranking).sum(1).to(float_dtype(ranking.items.device))
 
 
 @derived
 def _usual_popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """Mean popularity of the history, float [B]; NaN if it is 0 or there is none."""
-    had = first_had(ranking)
-    popularity = _at(catalogue.popularity, history_of(ranking).where(had, 0))
-    mean = popularity.to(float_dtype(had.device)).masked_fill(~had, 0).sum(1) / had.sum(1)
+    popularity = keep(_at(catalogue.popularity, _had(ranking)), first_had(ranking), 0)
+    mean = popularity.sum(1).to(float_dtype(popularity.device)) / _num_had(ranking)
     return mean.masked_fill(mean == 0, torch.nan)
 
 
-def among(items: Tensor, ids: Tensor) -> Tensor:
-    """Which items are among ids of their row, ascending, bool [B, D]; anything for negative ones."""
-    if not ids.shape[1]:
-        return torch.zeros_like(items, dtype=torch.bool)
-    nearest = search(ids, items).clamp(max=ids.shape[1] - 1)
-    return ids.gather(1, nearest) == items
+@derived
+def hits_of(ranking: Ranking) -> Tensor:
+    """Which places hold a relevant item, bool [B, D]; anything where there is none."""
+    return among(ranking.items, ascending(ranking.relevant_items))
 
 
 @derived
@@ -374,9 +409,8 @@ def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     size = max(catalogue.num_items - padded, 1)
     place = counting(items.shape[1], float_dtype(items.device), items.device)
     usual = _of_items(ranking, catalogue.popularity_rank)
-    relevant = among(items, ascending(ranking.relevant_items))
     # (I + 1 - place) / I - (I + 1 - usual place) / I
-    return ((usual - place) / size).clamp(min=0).masked_fill(~relevant, 0)
+    return keep(((usual - place) / size).clamp(min=0), hits_of(ranking), 0)
 
 
 # ----------------------------------------------------------------------------------------- what items have in common
@@ -394,12 +428,12 @@ def _likeness(catalogue: Catalogue, of: Likeness | None) -> Likeness:
 
 @derived
 def _alike_before(ranking: Ranking, catalogue: Catalogue, of: Likeness) -> Tensor:
-    """How alike each item is to those before it, in sum: float [B, D]."""
+    """How alike each item is to those before it, in sum: [B, D]."""
     if of == "categories" and catalogue.categories.dim() == 1:
-        return _same_before(ranking, catalogue).to(float_dtype(ranking.items.device))
+        return _same_before(ranking, catalogue)
     table = catalogue.categories if of == "categories" else catalogue.embeddings
-    scale = None if of == "categories" else catalogue.inverse_lengths
-    return _by_pieces(ranking.items, table, _products, scale)
+    weights = _there(ranking) if of == "categories" else _of_items(ranking, catalogue.inverse_lengths)
+    return _by_pieces(_known(ranking), table, weights, _products)
 
 
 def _products(vectors: Tensor) -> Tensor:
@@ -410,29 +444,39 @@ def _products(vectors: Tensor) -> Tensor:
 @derived
 def _same_before(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """How many items before each have its category code, int64 [B, D]; 0 where there is none."""
-    items = ranking.items
-    codes = _at(catalogue.categories, _known(ranking)).masked_fill(_none(ranking), -1)
-    place = counting(items.shape[1], torch.int64, items.device) - 1
-    bits = items.shape[1].bit_length()
+    codes = _emptied(ranking, _codes(ranking, catalogue), -1)
+    place = _from_zero(codes.shape[1], codes.device)
+    bits = codes.shape[1].bit_length()
     keys = ascending((codes << bits) + place)  # by code, and by place among equal ones
     before = place - _starts(keys >> bits)
-    return torch.empty_like(items).scatter(1, keys & ((1 << bits) - 1), before).masked_fill(_none(ranking), 0)
+    return _emptied(ranking, torch.empty_like(codes).scatter(1, keys & ((1 << bits) - 1), before))
+
+
+@derived
+def _codes(ranking: Ranking, catalogue: Catalogue) -> Tensor:
+    """Category code of each item, int64 [B, D]; anything where there is none."""
+    return _at(catalogue.categories, _known(ranking))
 
 
 def _starts(codes: Tensor) -> Tensor:
     """For each entry of ascending rows where the run of equal ones begins, int64 [B, W]."""
-    begins = torch.ones_like(codes, dtype=torch.bool)
-    begins[:, 1:] = codes[:, 1:] != codes[:, :-1]
-    place = torch.arange(codes.shape[1], device=codes.device)
-    return place.where(begins, 0).cummax(1).values
+    begins = codes[:, 1:] != codes[:, :-1]
+    place = _from_zero(codes.shape[1], codes.device)
+    return torch.nn.functional.pad(place[1:] * begins, (1, 0)).cummax(1).values
+
+
+@constant
+def _from_zero(length: int, device: torch.device) -> Tensor:
+    """Return 0, 1, 2, ..."""
+    return torch.arange(length, device=device)
 
 
 @derived
 def _new_categories(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """How many categories each item has that none before it had, [B, D]."""
     if catalogue.categories.dim() == 1:
-        return (_same_before(ranking, catalogue) == 0) & ~_none(ranking)
-    return _by_pieces(ranking.items, catalogue.categories, _first_times)
+        return _emptied(ranking, _same_before(ranking, catalogue) == 0)
+    return _by_pieces(_known(ranking), catalogue.categories, _there(ranking), _first_times)
 
 
 def _first_times(shares: Tensor) -> Tensor:
@@ -453,58 +497,53 @@ def _pieces(rows: int, each: int, device: torch.device) -> Iterator[slice]:
         yield slice(first, first + size)
 
 
-def _vectors(items: Tensor, table: Tensor, scale: Tensor | None = None) -> Tensor:
-    """Rows of a table [I, C] for items [b, D], times a number each, beside one another: float [b, C, D]; 0 for none."""
-    known, dtype = items.clamp(min=0), float_dtype(items.device)
-    there = (items >= 0).to(dtype) if scale is None else _at(scale, known).masked_fill(items < 0, 0)
-    return (_at(table, known).to(dtype) * there[..., None]).transpose(1, 2)
+def _vectors(items: Tensor, table: Tensor, weights: Tensor) -> Tensor:
+    """Rows of a table [I, C] for items [b, D], times their weights, beside one another: float [b, C, D]."""
+    return (_at(table, items).to(weights.dtype) * weights[..., None]).transpose(1, 2)
 
 
-def _by_pieces(
-    items: Tensor, table: Tensor, function: Callable[[Tensor], Tensor], scale: Tensor | None = None
-) -> Tensor:
+def _by_pieces(items: Tensor, table: Tensor, weights: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     """Apply a function to `_vectors`, some rows at a time, whose number is bounded."""
     each = items.shape[1] * table.shape[1]
     pieces = _pieces(len(items), each, items.device)
-    return torch.cat([function(_vectors(items[some], table, scale)) for some in pieces])
+    return torch.cat([function(_vectors(items[some], table, weights[some])) for some in pieces])
 
 
 def _distributions(
     ranking: Ranking, catalogue: Catalogue, k: Sequence[int], discount: Discount | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Categories of history, p [b, C], and list, q [K, b, C], some rows at a time; NaN where there is none."""
-    items, device = ranking.items, ranking.items.device
-    history, had = history_of(ranking), first_had(ranking)
-    history = history.where(had, -1)
-    dtype = float_dtype(device)
-    weights = (items >= 0).to(dtype)
+    items, history, device = _known(ranking), _had(ranking), ranking.items.device
+    dtype, (rows, depth), width = float_dtype(device), items.shape, items.shape[1] + history.shape[1]
+    weights, first = _there(ranking), first_had(ranking).to(dtype)
     if discount:
-        weights = weights * log2_discounts(items.shape[1], dtype, device)
-    length = _sum(ranking, tuple(k), weights)[..., None]
-    width, depth = items.shape[1] + history.shape[1], items.shape[1]
+        weights = weights * log2_discounts(depth, dtype, device)
+    length = _sum(ranking, k, weights) if discount else _length(ranking, k)
     shares = catalogue.categories.dim() == 2
     each = width * catalogue.num_categories if shares else len(k) * min(width, catalogue.num_categories)
-    for some in _pieces(len(items), each, device):
-        its, usual, weight = items[some], history[some], weights[some]
+    for some in _pieces(rows, each, device):
+        its, usual, weight, once = items[some], history[some], weights[some], first[some]
         if shares:
-            p = _vectors(usual, catalogue.categories).sum(2)
-            running = _running(_vectors(its, catalogue.categories) * weight[:, None])
+            p = _vectors(usual, catalogue.categories, once).sum(2)
+            running = _running(_vectors(its, catalogue.categories, weight))
             q = torch.stack([running[..., min(one, depth) - 1] for one in k])
         else:
-            codes = _at(catalogue.categories, torch.cat([its, usual], 1).clamp(min=0))
-            slots, columns = _slots(codes, catalogue.num_categories)
-            table = weight.new_zeros(len(its), columns)
-            p = table.scatter_add(1, slots[:, depth:], (usual >= 0).to(dtype))
-            q = torch.stack([table.scatter_add(1, slots[:, : min(one, depth)], weight[:, :one]) for one in k])
-        yield p / had[some].sum(1, keepdim=True), q / length[:, some]
+            codes = _codes(ranking, catalogue)[some], _at(catalogue.categories, usual)
+            listed, had, columns = _slots(*codes, catalogue.num_categories)
+            table = torch.zeros((len(its), columns), dtype=dtype, device=device)
+            p = table.scatter_add(1, had, once)
+            q = torch.stack([table.scatter_add(1, listed[:, :one], weight[:, :one]) for one in k])
+        yield p / _num_had(ranking)[some, None], q / length[:, some, None]
 
 
-def _slots(codes: Tensor, categories: int) -> tuple[Tensor, int]:
-    """Where the categories of codes [b, W] stand in a table, int64 [b, W], and its width: of W, if they are more."""
-    if categories <= codes.shape[1]:
-        return codes, categories
-    in_order, order = codes.sort(1)
-    return torch.empty_like(order).scatter(1, order, _starts(in_order)), codes.shape[1]
+def _slots(codes: Tensor, others: Tensor, categories: int) -> tuple[Tensor, Tensor, int]:
+    """Where the categories of codes [b, D] and [b, H] stand in a table, and its width: of D + H, if they are more."""
+    depth, width = codes.shape[1], codes.shape[1] + others.shape[1]
+    if categories <= width:
+        return codes, others, categories
+    in_order, order = torch.cat([codes, others], 1).sort(1)
+    slots = torch.empty_like(order).scatter(1, order, _starts(in_order))
+    return slots[:, :depth], slots[:, depth:], width
 
 
 def _apart(p: Tensor, q: Tensor, divergence: Divergence) -> Tensor:

@@ -114,38 +114,36 @@ class HistogramMetric(RankingMetric):
         """Return what lists add to the state: lengths, violations, items; and exposure."""
         k, num_items = self._size
         assert self._told is not None
-        lists, counts, sums = ("lists", k), ("counts", k, num_items, id(listed.invalid)), ("sums", k, num_items)
+        lists, places = "lists", ("places", k)
+        counts, sums = ("counts", k, num_items, id(listed.invalid)), ("sums", k)
         if lists not in made:
-            made[lists] = self._lists(listed, k)
-        lengths, counted = made[lists]
+            made[lists] = _lists(listed)
+        ids, counted = made[lists]
+        if places not in made:
+            made[places] = ids[:, :k].flatten(), counted[:, :k].flatten()
         if counts not in made:
-            made[counts] = self._counts(listed, k, self._told, lengths, counted)
+            made[counts] = self._counts(listed, k, self._told, counted[:, :k].sum(1), *made[places])
         if self.reads_exposure and sums not in made:
-            made[sums] = self._exposure(listed, k, counted)
+            made[sums] = self._exposure(made, k)
         return Increments(made[sums] if self.reads_exposure else None, made[counts])
 
     @staticmethod
-    def _lists(listed: ListedRows, k: int) -> tuple[Tensor, Tensor]:
-        """How many items each list holds, int64 [B], and which of its places count, bool [B, k]."""
-        held = listed.items[:, :k] >= 0
-        return held.sum(1), held if listed.counted is None else held & listed.counted[:, None]
-
-    @staticmethod
-    def _counts(listed: ListedRows, k: int, told: int, lengths: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-        items = listed.items[:, :k]
-        once = torch.ones_like(items[:, 0]) if listed.counted is None else listed.counted.long()
-        where = [lengths, (items.clamp(min=0) + told).flatten()]
-        how_much = [once, counted.long().flatten()]
+    def _counts(
+        listed: ListedRows, k: int, told: int, lengths: Tensor, ids: Tensor, counted: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        once = torch.ones_like(lengths) if listed.counted is None else listed.counted.long()
+        where, how_much = [lengths, ids + told], [once, counted]
         if listed.invalid is not None:
-            where.append(counting(len(VIOLATIONS), torch.int64, items.device) + k)
+            where.append(counting(len(VIOLATIONS), torch.int64, ids.device) + k)
             how_much.append(listed.invalid[0])
         return torch.cat(where), torch.cat(how_much)
 
     @staticmethod
-    def _exposure(listed: ListedRows, k: int, counted: Tensor) -> tuple[Tensor, Tensor]:
-        items = listed.items[:, :k]
-        weights = log2_discounts(items.shape[1], float_dtype(items.device), items.device)
-        return items.clamp(min=0).flatten(), (counted * weights).flatten()
+    def _exposure(made: Made, k: int) -> tuple[Tensor, Tensor]:
+        if "weights" not in made:
+            ids, counted = made["lists"]
+            made["weights"] = ids, counted * log2_discounts(ids.shape[1], float_dtype(ids.device), ids.device)
+        return made["places", k][0], made["weights"][1][:, :k].flatten()
 
     @classmethod
     def summaries(cls, metrics: Sequence[Self], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
@@ -170,3 +168,10 @@ class HistogramMetric(RankingMetric):
 @constant
 def _nothing(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.zeros(1, dtype=dtype, device=device).expand(length)
+
+
+def _lists(listed: ListedRows) -> tuple[Tensor, Tensor]:
+    """Items that can be looked up, int64 [B, D], and how much each place counts, int64 [B, D]."""
+    held = listed.items >= 0
+    counted = held if listed.counted is None else held & listed.counted[:, None]
+    return listed.items.clamp(min=0), counted.long()

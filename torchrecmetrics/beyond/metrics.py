@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import ascending
 from torchrecmetrics.beyond import functional
 from torchrecmetrics.beyond.functional import Discount, Divergence, Likeness
 from torchrecmetrics.beyond.histograms import HistogramMetric
@@ -626,5 +625,4 @@ class EqualOpportunity(ItemGroupMetric):
     def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the lists, of which relevant items count, and the relevant items."""
         items, relevant = ranking.items[:, :k], ranking.relevant_items
-        hits = functional.among(items, ascending(relevant))
-        return items, hits.long(), relevant, torch.ones_like(relevant)
+        return items, functional.hits_of(ranking)[:, :k].long(), relevant, torch.ones_like(relevant)

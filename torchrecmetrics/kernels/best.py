@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import counting, is_traced
+from torchrecmetrics.arrays import counting, may_look
 from torchrecmetrics.kernels.edges import without_nan, working_dtype
 
 # Items a block, or half as many: 32 and 64 vectorise, 16 does not.
@@ -42,7 +42,7 @@ def best(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Tensor 
     if excluded is not None and not excluded.shape[1]:
         excluded = None
     # data says where to look again, which only the CPU knows without waiting
-    looks = scores.device.type == "cpu" and not is_traced()
+    looks = may_look(scores)
     size = _BLOCK if items // _BLOCK >= 4 * k else _BLOCK // 2
     if looks and scores.numel() > _SMALL and 2 * (items // size) >= 3 * k:
         top, ids = _by_blocks(scores, k, masks, excluded, size)

@@ -369,19 +369,20 @@ def _plain(value: Any) -> Any:
 
 
 P = TypeVar("P", bound=Places)
+Made = TypeVar("Made")
 
 
-def derived(make: Callable[[P, Unpack[More]], Tensor]) -> Callable[[P, Unpack[More]], Tensor]:
+def derived(make: Callable[[P, Unpack[More]], Made]) -> Callable[[P, Unpack[More]], Made]:
     """Keep what a function makes of a ranking, for the next formula that asks (torch.compile shares by itself)."""
 
     @wraps(make)
-    def kept(ranking: P, *arguments: Unpack[More]) -> Tensor:
+    def kept(ranking: P, *arguments: Unpack[More]) -> Made:
         if torch.compiler.is_compiling():
             return make(ranking, *arguments)
         key = (make, *arguments)
         if key not in ranking._derived:
             ranking._derived[key] = make(ranking, *arguments)
-        found: Tensor = ranking._derived[key]
+        found: Made = ranking._derived[key]
         return found
 
     return kept

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import ascending, float_dtype, keep, scalar, search
+from torchrecmetrics.arrays import among, ascending, float_dtype, keep, scalar, search
 from torchrecmetrics.checks import Checks, Validation, check_choice, check_ids, check_integer_target, shown
 from torchrecmetrics.data.jagged import Jagged, Pair, as_jagged, as_spans, side_by_side
 from torchrecmetrics.ranking.excluded import Exclude
@@ -97,7 +97,7 @@ class FromTopk(Places):
             padding = item_ids == padding_idx
             removed = padding if removed is None else removed | padding
         if (both := targets.overlapping) is not None and removed is not None and rules.take_overlap == "keep":
-            removed = removed & ~_among(item_ids, ascending(keep(targets.ids, both, -1)))
+            removed = removed & ~among(item_ids, ascending(keep(targets.ids, both, -1)))
         stays = given if removed is None else given & ~removed
         repeated = None
         if again is not None and first_stands:
@@ -110,7 +110,7 @@ class FromTopk(Places):
         width = targets.ids.shape[1]
         penalties = None
         if targets.gains is None:
-            hit = stays & checks.without_rejected(_among(item_ids, targets.ascending))
+            hit = stays & checks.without_rejected(among(item_ids, targets.ascending))
             found = Graded(_first_hits(places, hit, width))
         else:
             # where each target stands in its list, if it does
@@ -139,19 +139,6 @@ class FromTopk(Places):
             made_with=rules.shaping("padding_idx", "overlap"),
             lists=Lists(item_ids, keep(targets.ids, relevant, -1), stays, repeated),
         )
-
-
-def _among(item_ids: Tensor, ascending: Tensor) -> Tensor:
-    """Which items of lists [B, K] are among ids of their row, ascending, bool [B, K]; anything for negative ones."""
-    if ascending.shape[1] == 1:
-        return item_ids == ascending
-    if ascending.shape[1] <= 8 and item_ids.device.type == "cpu":  # comparing takes a fraction of searching
-        found = item_ids == ascending[:, :1]
-        for column in ascending[:, 1:].unbind(1):
-            found |= item_ids == column[:, None]
-        return found
-    nearest = search(ascending, item_ids).clamp(max=ascending.shape[1] - 1)
-    return ascending.gather(1, nearest) == item_ids
 
 
 def _first_hits(places: Tensor, hit: Tensor, width: int) -> Tensor:
