@@ -40,7 +40,7 @@ from torchrecmetrics.plots import draw_interval
 from torchrecmetrics.ranking import Exclude, Gains, Needs, Overlap, Ranking, Rules, Target, Ties
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
-from torchrecmetrics.state import Increments, Later, Summary, SummedMetric, Tally, alone, joined, summarize
+from torchrecmetrics.state import Increments, Later, Summary, SummedMetric, Tally, alone, summarize
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -474,7 +474,7 @@ class RankingMetric(SummedMetric):
         for metric, numbers in zip(metrics, counts, strict=True):
             metric._check_input(numbers[4:kinds])
             notes += [numbers[:4], *(numbers[at : at + 4] for at in range(kinds, len(numbers), 4))]
-        sums = joined([tally.sums for tally in tallies]).view(-1, 5).T
+        sums = torch.cat([tally.sums for tally in tallies]).view(-1, 5).T
         errors = Later(_standard_errors, sums, [numbers[0] for numbers in notes])
         sizes = Later(_sizes, sums)
         means = sums[1] / sums[0]

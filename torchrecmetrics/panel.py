@@ -307,17 +307,21 @@ class BatchRows(NamedTuple):
             parts += [self.weights, self.weights.square(), self.weights * weighted]
         # one reduction for all of them; float64 counts up to 2^53
         every = torch.cat(parts)
-        terms = _terms(len(self.values), tuple(part.shape[0] for part in parts), every.device)
-        totals = every.sum(1)
-        sums, invalid = totals.take(terms[:, :5]), no_violations(every.device) if self.invalid is None else self.invalid
-        counts = [totals.take(terms[:, 5:]).to(torch.int64), invalid.expand(len(sums), -1)]
+        metrics = len(self.values)
+        terms = _terms(metrics, tuple(part.shape[0] for part in parts), every.device)
+        picked = every.sum(1).take(terms)
+        sums, counts = picked[: 5 * metrics].view(-1, 5), [picked[5 * metrics :].view(-1, 4).to(torch.int64)]
+        invalid = no_violations(every.device) if self.invalid is None else self.invalid
+        counts.append(invalid.expand(metrics, -1))
         if self.groups is not None:
             codes, number = self.groups
             by_group = every.new_zeros(number + 1, len(every))  # those of no group come last
             by_group.index_add_(0, codes.where(codes >= 0, number), every.T.contiguous())
-            picked = by_group[:number, terms].transpose(0, 1)  # [metrics, groups, 9]
-            sums = torch.cat([sums, picked[..., :5].flatten(1)], 1)
-            counts.append(picked[..., 5:].flatten(1).to(torch.int64))
+            picked = by_group[:number, terms]
+            of_groups = picked[:, : 5 * metrics].view(number, metrics, 5).transpose(0, 1)  # [metrics, groups, 5]
+            sums = torch.cat([sums, of_groups.flatten(1)], 1)
+            of_groups = picked[:, 5 * metrics :].view(number, metrics, 4).transpose(0, 1)
+            counts.append(of_groups.flatten(1).to(torch.int64))
         return [Tally(*each) for each in zip(sums.unbind(), torch.cat(counts, 1).unbind(), strict=True)]
 
 
@@ -349,7 +353,7 @@ def _inside(ranking: Ranking, needs: Needs, checks: Checks) -> Ranking:
 
 @constant
 def _terms(metrics: int, rows: tuple[int, ...], device: torch.device) -> Tensor:
-    """Where a metric's five sums and four counts stand among `BatchRows.tallies`' totals: int64 [metrics, 9]."""
+    """Where metrics' five sums, and then their four counts, stand among `BatchRows.tallies`' totals: [9 * metrics]."""
     used_rows, *_, noted_rows = rows[:4]
     each = [used_rows, metrics, metrics, *[noted_rows // 3] * 3, *rows[4:]]
     metric, first, places = torch.arange(metrics), 0, []
@@ -358,7 +362,8 @@ def _terms(metrics: int, rows: tuple[int, ...], device: torch.device) -> Tensor:
         first += several
     used, wv, w2v2, *noted = places[:6]
     w, w2, w2v = places[6:] or (used, used, wv)
-    return torch.stack([w, wv, w2, w2v, w2v2, used, *noted], 1).to(device)
+    every = ([w, wv, w2, w2v, w2v2], [used, *noted])
+    return torch.cat([torch.stack(several, 1).flatten() for several in every]).to(device)
 
 
 def _both(some: Tensor | None, others: Tensor | None) -> Tensor | None:

@@ -335,17 +335,16 @@ def add_together(metrics: Sequence[SummedMetric], tallies: Sequence[Tally | Incr
 
 
 def joined(vectors: Sequence[Tensor]) -> Tensor:
-    """Return vectors one behind the other, [sum of their lengths]: the rows of one matrix are there already."""
-    whole, each = None if is_traced() else vectors[0]._base, len(vectors[0])
-    if whole is not None and whole.numel() == len(vectors) * each and whole.is_contiguous():
-        place = whole.storage_offset()
-        for row in vectors:
-            if row._base is not whole or row.storage_offset() != place or row.shape != (each,) or row.stride() != (1,):
-                break
-            place += each
-        else:
-            return whole.view(-1)
-    return torch.cat(list(vectors))
+    """Return vectors of one length one behind the other, without a copy where they lie so already."""
+    whole = None if is_traced() else vectors[0]._base
+    if whole is None:
+        return torch.cat(list(vectors))
+    each, first = len(vectors[0]), vectors[0].storage_offset()
+    for place, row in enumerate(vectors):
+        apart = row._base is not whole or row.storage_offset() != first + place * each
+        if apart or row.shape != (each,) or row.stride() != (1,):
+            return torch.cat(list(vectors))
+    return whole.as_strided((len(vectors) * each,), (1,), first)
 
 
 Grown: TypeAlias = dict[tuple[int, int], Tensor]
@@ -421,7 +420,7 @@ def summarize(
         tally.counts if metric._told is None else tally.counts[: metric._told]
         for (metric, _), tally in zip(tallies, reduced, strict=True)
     ]
-    numbers = joined(told).tolist()  # one copy for all of them
+    numbers = torch.cat(told).tolist()  # one copy for all of them
     ends = list(accumulate(counts.shape[0] for counts in told))
     counts_of = [numbers[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 

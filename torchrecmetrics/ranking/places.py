@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import constant, counting, float_dtype, group_mean, is_traced, keep, search
+from torchrecmetrics.arrays import constant, counting, float_dtype, group_mean, keep, may_look, search
 from torchrecmetrics.checks import Checks, Faults, check_cutoffs, check_k, in_words
 from torchrecmetrics.data.saving import read, write
 from torchrecmetrics.kernels import Kernels
@@ -393,7 +393,7 @@ def _near(ranking: Places) -> Tensor:
     ranks, depth = ranking.ranks, ranking.depth
     if ranks.shape[1] == 1 or ranking.gains is not None:
         return ranks
-    if ranks.device.type == "cpu" and len(ranks) and not is_traced():  # a look is free here
+    if len(ranks) and may_look(ranks):
         return ranks[:, : max(1, int(ranks.amin(0).isfinite().sum()))]
     return ranks if depth is None else ranks[:, :depth]  # no more items than that stand there
 
