@@ -661,6 +661,11 @@ BAD = [
     (lambda: trm.evaluate("HR", lambda ids: None, **BOTH), ValueError, "got NoneType"),
     (lambda: trm.evaluate("HR", U.to("meta"), V, **BOTH), ValueError, "items is on cpu, the scores are made on meta"),
     (
+        lambda: trm.evaluate("HR", U, V, target=[[1], [2, 3]], k=5),
+        TypeError,
+        r"target must be Interactions, got list: Interactions.from_columns\(users, items\), .*, or from_jagged",
+    ),
+    (
         lambda: trm.evaluate("HR", U, V, target=TEST.select([0]).items, k=5),
         TypeError,
         "target must be Interactions, got a torch.int64 tensor",

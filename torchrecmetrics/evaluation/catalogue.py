@@ -72,6 +72,10 @@ def check_target(target: Any) -> None:
         hint = as_interactions("target", target) or "Interactions.from_edge_index(edges, num_users, num_items)"
         if isinstance(target, Batch):
             hint = "pass the Interactions whole, without select"
+        elif isinstance(target, list):
+            hint = (
+                "Interactions.from_columns(users, items), an entry a pair, or from_jagged(items, offsets), a row a user"
+            )
         elif hasattr(target, "test"):
             hint = "pass split.test"
         elif hasattr(target, "to_interactions"):
