@@ -13,7 +13,8 @@ from values import numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics import kernels, names
-from torchrecmetrics.state import joined
+from torchrecmetrics.ranking.forms import Form
+from torchrecmetrics.state import add_together, joined
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "F1", "MAP", "RPrecision", "AUROC"]
 
@@ -647,6 +648,21 @@ def test_a_member_that_was_changed_alone(device):
     assert all(metric.state().sums.equal(before[key]) for key, metric in collection.items() if key != "HR@2")
     collection.reset()
     assert all(not metric.state().sums.any() for metric in collection.values())
+
+
+def test_a_tally_is_not_kept(device):
+    """What was added may be overwritten, as recorded graphs do, whether or not it was the first."""
+    collection, args = trm.RecMetricCollection(["HR", "NDCG"], k=[2, 5]).to(device), batch(1, device=device)
+    wanted = numbers(collection(*args))
+    collection.reset()
+    for _ in range(2):
+        tallies = collection.panel.tallies(collection.read(collection.rank(Form(*args))))
+        add_together(collection.panel.members, tallies)
+        for tally in tallies:
+            tally.sums.fill_(torch.nan)
+            tally.counts.zero_()
+    assert numbers(collection.compute()) == wanted
+    assert collection["HR@2"].num_users == 16
 
 
 def test_rows_of_one_matrix_are_not_copied():

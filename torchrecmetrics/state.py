@@ -320,10 +320,11 @@ def add_together(metrics: Sequence[SummedMetric], tallies: Sequence[Tally | Incr
     for part, kind in enumerate(("_sums_name", "_counts_name") if states else ()):
         held = [state[state[kind]] for state in states]
         more = [tally[part] for tally in short]
-        # not in place: torchmetrics lets metrics and checkpoints share one tensor
-        if any(old is not state["_defaults"][state[kind]] for old, state in zip(held, states, strict=True)):
-            more = list((joined(held) + joined(more)).view(len(held), -1).unbind())
-        for state, each in zip(states, more, strict=True):
+        # not in place: torchmetrics lets metrics and checkpoints share one tensor;
+        # nor is a tally kept as it is: one that a graph has recorded is overwritten by the next batch's
+        empty = all(old is state["_defaults"][state[kind]] for old, state in zip(held, states, strict=True))
+        total = joined(more).clone() if empty else joined(held) + joined(more)
+        for state, each in zip(states, total.view(len(held), -1).unbind(), strict=True):
             state[state[kind]] = each  # past what Module does when a parameter may be set, which takes longer
     grown: Grown = {}
     for metric, tally in zip(metrics, tallies, strict=True):
