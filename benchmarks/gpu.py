@@ -159,7 +159,7 @@ def matmul_topk(problem: Problem, at_once: int = 2**18) -> Run:
     return run
 
 
-def recorded(step: Callable[[], list[Tally]], where: torch.device) -> tuple[Callable[[], object], list[Tally]]:
+def recorded(step: Callable[[], Tally], where: torch.device) -> tuple[Callable[[], object], Tally]:
     """Record a CUDA graph; return what replays it and what it writes to. On the CPU the step itself stands for it."""
     if where.type == "cpu":
         return step, step()
@@ -183,15 +183,14 @@ def graph_replay(problem: Problem, target: Tensor, history: Tensor, with_kernels
     metrics = trm.RecMetricCollection(problem.names, k=problem.cutoffs, kernels=with_kernels).to(problem.device)
 
     @torch.no_grad()
-    def step() -> list[Tally]:
+    def step() -> Tally:
         ranking = metrics.rank(Form(problem.scores, target, exclude=history))
         return metrics.panel.rows(ranking).tallies()
 
     replay, tallies = recorded(step, problem.device)
     replay()
-    for found, wanted in zip(tallies, step(), strict=True):
-        if not all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True)):
-            raise ValueError("a replayed graph tallies something else")
+    if not all(torch.equal(found, wanted) for found, wanted in zip(tallies, step(), strict=True)):
+        raise ValueError("a replayed graph tallies something else")
 
     def run() -> None:
         replay()

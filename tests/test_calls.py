@@ -50,7 +50,7 @@ def eighteen():
     return trm.RecMetricCollection(["HR", "NDCG", "MRR", "Precision", "Recall", "MAP"], k=[5, 10, 20])
 
 
-@pytest.mark.parametrize(("relevant", "most"), [(1, 52), (20, 88)])
+@pytest.mark.parametrize(("relevant", "most"), [(1, 51), (20, 87)])
 def test_an_update_from_scores(relevant, most):
     """18 metrics, a catalogue that is read in one piece: a change that adds a launch shows here."""
     target = torch.arange(relevant).expand(64, -1)
@@ -61,7 +61,7 @@ def test_an_update_from_scores(relevant, most):
 def test_an_update_from_ranks():
     """18 metrics, ranks that were made elsewhere."""
     names = calls(eighteen(), torch.ones(64, 1, dtype=torch.int64), depth=40)
-    assert len(names) <= 39, names
+    assert len(names) <= 38, names
 
 
 def test_an_update_of_metrics_of_lists():
@@ -74,7 +74,7 @@ def test_an_update_of_metrics_of_lists():
     metrics = trm.RecMetricCollection(rows + whole, k=[5, 10, 20], catalogue=catalogue)
     history = torch.zeros(64, 100, dtype=torch.int64, device="meta")
     names = calls(metrics, torch.zeros(64, 1000), torch.zeros(64, 1, dtype=torch.int64), history=history)
-    assert len(names) <= 236, names
+    assert len(names) <= 217, names
 
 
 def test_more_metrics_hardly_add_any():

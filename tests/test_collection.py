@@ -14,7 +14,6 @@ from values import numbers
 import torchrecmetrics as trm
 from torchrecmetrics import kernels, names
 from torchrecmetrics.ranking.forms import Form
-from torchrecmetrics.state import add_together, joined
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "F1", "MAP", "RPrecision", "AUROC"]
 
@@ -657,26 +656,8 @@ def test_a_tally_is_not_kept(device):
     collection.reset()
     for _ in range(2):
         tallies = collection.panel.tallies(collection.read(collection.rank(Form(*args))))
-        add_together(collection.panel.members, tallies)
-        for tally in tallies:
-            tally.sums.fill_(torch.nan)
-            tally.counts.zero_()
+        collection.panel.add(tallies)
+        tallies.rows.sums.fill_(torch.nan)
+        tallies.rows.counts.zero_()
     assert numbers(collection.compute()) == wanted
     assert collection["HR@2"].num_users == 16
-
-
-def test_rows_of_one_matrix_are_not_copied():
-    """Vectors that lie one behind the other are taken as they lie; in another order, or cut, they are not."""
-    matrix, other = torch.arange(6.0).view(3, 2), torch.ones(3, 2)
-    rows, others = matrix.unbind(), other.unbind()
-    assert joined(rows).data_ptr() == matrix.data_ptr()
-    for vectors in (
-        rows[::-1],
-        rows[:2],
-        (rows[0], others[1], rows[2]),
-        [row[:1] for row in rows],
-        (rows[0], rows[1][:1], rows[2]),
-        matrix.view(6)[::3].view(2, 1).unbind(),
-        (matrix.as_strided((2,), (2,), 0), rows[1], rows[2]),
-    ):
-        assert joined(vectors).equal(torch.cat(list(vectors)))

@@ -29,7 +29,7 @@ from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Target
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
 from torchrecmetrics.rows import Columns, RowKeeper
-from torchrecmetrics.state import Summary, add_together, alone, compute_together, summarize
+from torchrecmetrics.state import Summary, alone, compute_together, summarize
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -253,8 +253,11 @@ class RecMetricCollection(MetricCollection):
 
     def keyed(self, keep_base: bool = False) -> dict[str, RankingMetric]:
         """Return the metrics by key; `keep_base`: without prefix and postfix."""
-        own = [(label, each) for label, each in self._modules.items() if not isinstance(each, GroupValue)]
-        return {label if keep_base else self._set_name(label): each for label, each in own}  # type: ignore[misc]
+        return {
+            label if keep_base else self._set_name(label): each
+            for label, each in self._modules.items()
+            if isinstance(each, RankingMetric)
+        }
 
     @property
     def labels(self) -> dict[str, RankingMetric]:
@@ -355,7 +358,7 @@ class RecMetricCollection(MetricCollection):
         columns = self._columns(rows, keys)
         metrics, tallies = self.panel.members, self.panel.tallies(rows)
         summaries = summarize(alone(metrics, tallies), "dist_sync_on_step")
-        add_together(metrics, tallies)
+        self.panel.add(tallies)
         self._keep(columns)
         for metric, summary in zip(metrics, summaries, strict=True):
             metric._forward_cache = summary.value
@@ -390,7 +393,8 @@ class RecMetricCollection(MetricCollection):
     def add(self, rows: BatchRows, keys: RowKeys | None = None) -> None:
         """Add what a batch adds to every member; and keep its rows, where that was asked for."""
         columns = self._columns(rows, keys)
-        add_together(self.panel.members, self.panel.tallies(rows))
+        panel = self.panel
+        panel.add(panel.tallies(rows))
         self._keep(columns)
 
     def compute(self) -> dict[str, Tensor]:
@@ -419,7 +423,8 @@ class RecMetricCollection(MetricCollection):
 
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
-        super().reset()
+        for metric in self._modules.values():
+            metric.reset()
         if self._keeper is not None:
             self._keeper.clear()
 

@@ -40,7 +40,7 @@ from torchrecmetrics.plots import draw_interval
 from torchrecmetrics.ranking import Exclude, Gains, Needs, Overlap, Ranking, Rules, Target, Ties
 from torchrecmetrics.ranking.forms import Form, read
 from torchrecmetrics.ranking.rules import RULES
-from torchrecmetrics.state import Increments, Later, Summary, SummedMetric, Tally, alone, summarize
+from torchrecmetrics.state import Increments, Later, Summary, SummedMetric, Tallies, Tally, alone, summarize
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -426,7 +426,7 @@ class RankingMetric(SummedMetric):
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
         form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
-        self.add(self.tally(read(form, self.needs, self.rules), weights))
+        self.panel.add(self.tallies(read(form, self.needs, self.rules), weights))
 
     @torch.no_grad()
     def forward(
@@ -444,19 +444,25 @@ class RankingMetric(SummedMetric):
     ) -> Tensor:
         """Add a batch and return its value alone; takes what `update` takes and waits for the device."""
         form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
-        tally = self.tally(read(form, self.needs, self.rules), weights)
-        (summary,) = summarize(alone([self], [tally]), "dist_sync_on_step")
-        self.add(tally)
+        tallies = self.tallies(read(form, self.needs, self.rules), weights)
+        (summary,) = summarize(alone([self], tallies), "dist_sync_on_step")
+        self.panel.add(tallies)
         self._forward_cache = summary.value
         return summary.value.clone()
 
-    def tally(self, ranking: Ranking, weights: Tensor | None = None) -> Tally | Increments:
+    @property
+    def panel(self) -> Panel[RankingMetric]:
+        """The metric as it reads a batch that no other reads."""
+        panel: Panel[RankingMetric] | None = self.__dict__.get("_panel")
+        if panel is None:
+            panel = self.__dict__["_panel"] = Panel([self])
+        return panel
+
+    def tallies(self, ranking: Ranking, weights: Tensor | None = None) -> Tallies:
         """Compute what `ranking` adds to the state, without touching it; raises if the metric cannot use it."""
         if self.groups:
             raise ValueError(f"{self.label} has groups of rows: update its collection, with groups=")
-        panel = Panel([self])
-        (tally,) = panel.tallies(panel.rows(ranking, weights))
-        return tally
+        return self.panel.tallies(self.panel.rows(ranking, weights))
 
     def increments(self, listed: ListedRows, made: Made) -> Increments:
         """Return what lists add to the state of a metric that counts items."""

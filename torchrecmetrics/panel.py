@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
@@ -25,7 +24,7 @@ from torchrecmetrics.items import Catalogue
 from torchrecmetrics.options import EmptyTargetAction, Formula
 from torchrecmetrics.ranking import Needs, Ranking
 from torchrecmetrics.ranking.rules import Rules
-from torchrecmetrics.state import Increments, Tally
+from torchrecmetrics.state import Increments, Tallies, Tally, Together
 
 
 class Reader(Protocol):
@@ -52,8 +51,9 @@ class Reader(Protocol):
     def takes_k(self) -> bool: ...  # noqa: D102
     @property
     def needs(self) -> Needs: ...  # noqa: D102
-    def check_ready(self, device: torch.device) -> None: ...  # noqa: D102
     def increments(self, listed: ListedRows, made: Made) -> Increments: ...  # noqa: D102
+    def state(self) -> Tally: ...  # noqa: D102
+    def check_ready(self, device: torch.device) -> None: ...  # noqa: D102
     def row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor: ...  # noqa: D102
 
 
@@ -103,12 +103,14 @@ class Panel(Generic[M]):
         self._by_rules = {metric.rules: metric for metric in reversed(self.members)}
         self._always_defined = all(metric.always_defined for metric in self.metrics)
         self._weigh_rows = any(metric.weighs_rows for metric in self.metrics)
-        self._of_lists = tuple(metric.of_lists for metric in self.metrics)
+        accuracy = tuple(not metric.of_lists for metric in self.metrics)
+        self._accuracy = accuracy if any(accuracy) else accuracy[:1]  # one row says it if all agree
         self._questions = [_Question.to([of_rows[place] for place in places]) for places in alike]
         ours = all(metric.is_ours and not metric.of_lists for metric in of_rows)
         beside = self.needs.num_ranked or self.needs.score_threshold is not None
         self._reads_places = ours and not beside and len(alike) > 1  # a single formula takes no longer than a look-up
         self._by_place = constant(self._values_by_place)
+        self._together = Together(self.members)
 
     def rows(self, ranking: Ranking, weights: Tensor | None = None, groups: Grouped | None = None) -> BatchRows:
         """Compute what each row of `ranking` adds to the metrics, touching none.
@@ -120,22 +122,20 @@ class Panel(Generic[M]):
         for rules, metric in self._by_rules.items():
             if (contradiction := rules.contradiction(ranking.made_with)) is not None:
                 raise ValueError(f"{metric.label} {contradiction}")
-        for metric in self.members:
-            metric.check_ready(device)
+        self._together.check_ready(device)
         metric = self.members[0]
         action, dtype = metric.empty_target_action, float_dtype(device)
         # an error that was asked for is given even where values are not checked otherwise
         checks = Checks(metric.rules.validate_args or action == "error", device, rows)
         accuracy, asked = None, None
-        if self.needs.lists or any(self._of_lists):
+        if self.needs.lists or not all(self._accuracy):
             ranking = _inside(ranking, self.needs, checks)
             asked = ranking.listed().asked
-        if any(self._of_lists):
-            accuracy = ~_mask(self._of_lists, device)[:, None]
+        if not all(self._accuracy):
+            accuracy = _mask(self._accuracy, device)[:, None]
         values = self.values(ranking)
         faults = ranking.faults
         empty = ranking.num_relevant == 0
-        relevant = ~empty
         if faults.rows is not None:
             empty = empty > faults.rows  # those have no relevant item either
         if action == "error" and not all(each.of_lists or each.of_items for each in self.members):
@@ -173,8 +173,10 @@ class Panel(Generic[M]):
             listed = None if listed is None else listed._replace(invalid=violations[of_rows:])
             short, violations = short[:of_rows], violations[:of_rows]
             counted = counted & ~short
-        judged = relevant if action == "skip" else None
-        if accuracy is not None:
+        judged = ranking.num_relevant > 0 if action == "skip" and any(self._accuracy) else None
+        if accuracy is not None and not any(self._accuracy):
+            judged = asked
+        elif accuracy is not None:
             of_lists = ~accuracy if asked is None else asked > accuracy
             judged = (accuracy if judged is None else accuracy & judged) | of_lists
         used = _both(counted, judged)
@@ -197,19 +199,23 @@ class Panel(Generic[M]):
             notes = notes & counted
         return BatchRows(values, weights, used, notes, violations, listed, groups)
 
-    def tallies(self, rows: BatchRows) -> list[Tally | Increments]:
+    def tallies(self, rows: BatchRows) -> Tallies:
         """Return what a batch adds to each of `members`."""
-        added: list[Tally | Increments] = [*rows.tallies()] if self.metrics else []
+        long: list[Increments] = []
         if (listed := rows.listed) is not None:
             made: Made = {}
             each = [listed.invalid] * len(self.of_items)
             if listed.invalid is not None and len(listed.invalid) > 1:
                 each = [one[None] for one in listed.invalid.unbind()]
-            added += [
+            long = [
                 metric.increments(listed._replace(invalid=invalid), made)
                 for metric, invalid in zip(self.of_items, each, strict=True)
             ]
-        return added
+        return Tallies(rows.tallies() if self.metrics else None, long)
+
+    def add(self, tallies: Tallies) -> None:
+        """Add a batch to `members`."""
+        self._together.add(tallies)
 
     def values(self, ranking: Ranking) -> Tensor:
         """Value of each row for each metric, float [metrics, B]; anything in rows without a relevant item."""
@@ -296,8 +302,8 @@ class BatchRows(NamedTuple):
     listed: ListedRows | None = None  # where items are counted
     groups: Grouped | None = None  # where groups of rows have values of their own
 
-    def tallies(self) -> list[Tally]:
-        """Add the rows up, for each metric: w, wv, w^2, w^2 v, w^2 v^2; users, notes, violations.
+    def tallies(self) -> Tally:
+        """Add the rows up, a row for each metric: w, wv, w^2, w^2 v, w^2 v^2; users, notes, violations.
 
         With groups, the five sums of each follow those of all rows, and so do its four counts.
         """
@@ -322,7 +328,7 @@ class BatchRows(NamedTuple):
             sums = torch.cat([sums, of_groups.flatten(1)], 1)
             of_groups = picked[:, 5 * metrics :].view(number, metrics, 4).transpose(0, 1)
             counts.append(of_groups.flatten(1).to(torch.int64))
-        return [Tally(*each) for each in zip(sums.unbind(), torch.cat(counts, 1).unbind(), strict=True)]
+        return Tally(sums, torch.cat(counts, 1))
 
 
 @constant
@@ -342,13 +348,19 @@ def _inside(ranking: Ranking, needs: Needs, checks: Checks) -> Ranking:
             checks.reject("catalogue_range", beyond, lambda row: f"row {row} lists {shown(ids[row])} of {size} items")
         stays = (ids >= 0 if lists.stays is None else lists.stays) & ~beyond
         lists = lists._replace(stays=stays, num_items=size)
-    if needs.history and (history := lists.history) is not None:
-        beyond = history >= size
-        if checks.enabled:
-            checks.reject("catalogue_range", beyond, lambda row: f"row {row} had {shown(history[row])} of {size} items")
-        if not checks.at_once:  # else there are none
-            lists = lists._replace(history=keep(history, ~beyond, -1))
-    return ranking if lists is ranking.lists else replace(ranking, lists=lists)
+    if needs.history and lists.history is not None:
+        lists = lists._replace(history=_had(lists.history, size, checks))
+    return ranking if lists is ranking.lists else ranking.listing(lists)
+
+
+def _had(history: Tensor, size: int, checks: Checks) -> Tensor:
+    """Return a history without what is no item of the catalogue."""
+    if checks.clear(lambda: not history.numel() or bool(history.amax() < size)):
+        return history
+    beyond = history >= size
+    if checks.enabled:
+        checks.reject("catalogue_range", beyond, lambda row: f"row {row} had {shown(history[row])} of {size} items")
+    return keep(history, ~beyond, -1)
 
 
 @constant

@@ -6,7 +6,8 @@ from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from operator import is_
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from torchmetrics.utilities import rank_zero_warn
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrecmetrics.arrays import float_dtype, is_traced
+from torchrecmetrics.arrays import float_dtype
 from torchrecmetrics.checks import describe
 from torchrecmetrics.plots import pyplot
 
@@ -33,6 +34,18 @@ class Increments(NamedTuple):
 
     sums: tuple[Tensor, Tensor] | None  # int64 [n], where; float [n], how much; None = nothing
     counts: tuple[Tensor, Tensor]  # int64 [n], where; int64 [n], how much
+
+
+class Tallies(NamedTuple):
+    """What one batch adds to several metrics: to the first ones rows of two matrices, to the others increments."""
+
+    rows: Tally | None
+    long: Sequence[Increments] = ()
+
+    def each(self) -> list[Tally | Increments]:
+        """Return what it adds to each of them."""
+        short = () if self.rows is None else zip(*(part.unbind() for part in self.rows), strict=True)
+        return [*(Tally(*row) for row in short), *self.long]
 
 
 class Later:
@@ -190,14 +203,19 @@ class SummedMetric(Metric):
 
     def add(self, tally: Tally | Increments) -> None:
         """Add a tally to the state."""
-        add_together([self], [tally])
+        if isinstance(tally, Tally):
+            tallies = Tallies(Tally(tally.sums[None], tally.counts[None]))
+        else:
+            tallies = Tallies(None, [tally])
+        Together([self]).add(tallies)
 
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
         # torchmetrics' own copies each default on the device; nothing writes into ours, see `add`
         state = self.__dict__
-        for name, default in self._defaults.items():
-            state[name] = default if name in (self._sums_name, self._counts_name) else deepcopy(default)
+        ours, defaults = (state["_sums_name"], state["_counts_name"]), state["_defaults"]
+        for name in ours if len(defaults) == 2 else defaults:
+            state[name] = defaults[name] if name in ours else deepcopy(defaults[name])
         state |= {"_update_count": 0, "_forward_cache": None, "_computed": None, "_cache": None, "_is_synced": False}
 
     def conclude(self, summary: Summary) -> None:
@@ -307,49 +325,63 @@ class SummedMetric(Metric):
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy of the metric alone does not belong to its collection
-        return {key: value for key, value in super().__getstate__().items() if key != "_collection"}
+        return {key: value for key, value in super().__getstate__().items() if key not in ("_collection", "_panel")}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.label})"
 
 
-def add_together(metrics: Sequence[SummedMetric], tallies: Sequence[Tally | Increments]) -> None:
-    """Add each metric its tally; two operations however many there are."""
-    states = [metric.__dict__ for metric, tally in zip(metrics, tallies, strict=True) if isinstance(tally, Tally)]
-    short = [tally for tally in tallies if isinstance(tally, Tally)]
-    for part, kind in enumerate(("_sums_name", "_counts_name") if states else ()):
-        held = [state[state[kind]] for state in states]
-        more = [tally[part] for tally in short]
-        # not in place: torchmetrics lets metrics and checkpoints share one tensor;
-        # nor is a tally kept as it is: one that a graph has recorded is overwritten by the next batch's
-        empty = all(old is state["_defaults"][state[kind]] for old, state in zip(held, states, strict=True))
-        total = joined(more).clone() if empty else joined(held) + joined(more)
-        for state, each in zip(states, total.view(len(held), -1).unbind(), strict=True):
-            state[state[kind]] = each  # past what Module does when a parameter may be set, which takes longer
-    grown: Grown = {}
-    for metric, tally in zip(metrics, tallies, strict=True):
-        state = metric.__dict__
-        if not isinstance(tally, Tally):
-            state[state["_sums_name"]], state[state["_counts_name"]] = grow(metric.state(), tally, grown)
-        state["_computed"] = state["_summary"] = None
-        state["_update_count"] += 1
-
-
-def joined(vectors: Sequence[Tensor]) -> Tensor:
-    """Return vectors of one length one behind the other, without a copy where they lie so already."""
-    whole = None if is_traced() else vectors[0]._base
-    if whole is None:
-        return torch.cat(list(vectors))
-    each, first = len(vectors[0]), vectors[0].storage_offset()
-    for place, row in enumerate(vectors):
-        apart = row._base is not whole or row.storage_offset() != first + place * each
-        if apart or row.shape != (each,) or row.stride() != (1,):
-            return torch.cat(list(vectors))
-    return whole.as_strided((len(vectors) * each,), (1,), first)
-
-
 Grown: TypeAlias = dict[tuple[int, int], Tensor]
 """What states and what is added to them, by identity, have become."""
+
+
+class Summed(Protocol):
+    """What `Together` asks of a metric; see `SummedMetric`."""
+
+    def state(self) -> Tally: ...  # noqa: D102
+    def check_ready(self, device: torch.device) -> None: ...  # noqa: D102
+
+
+class Together:
+    """Metrics that are added to together: one operation for all states that are short."""
+
+    def __init__(self, metrics: Sequence[Summed]) -> None:
+        self._metrics = metrics
+        self._states = [metric.__dict__ for metric in metrics]
+        self._whole: dict[str, tuple[Tensor, tuple[Tensor, ...]]] = {}  # as `add` left it, beside its rows
+
+    def check_ready(self, device: torch.device) -> None:
+        """Refuse a batch now, or one from this device."""
+        for metric, state in zip(self._metrics, self._states, strict=True):
+            if state["_is_synced"] or state[state["_sums_name"]].device != device:
+                metric.check_ready(device)
+
+    def add(self, tallies: Tallies) -> None:
+        """Add each metric its tally."""
+        states = self._states
+        for kind, more in zip(("_sums_name", "_counts_name"), tallies.rows or (), strict=False):
+            of_rows = states[: len(more)]
+            held = [state[state[kind]] for state in of_rows]
+            whole, rows = self._whole.get(kind, (more, ()))
+            # not in place: torchmetrics lets metrics and checkpoints share one tensor;
+            # nor is a tally kept as it is: one that a graph has recorded is overwritten by the next batch's
+            if len(held) == len(rows) and all(map(is_, held, rows)):
+                total = whole + more
+            elif all(old is state["_defaults"][state[kind]] for old, state in zip(held, of_rows, strict=True)):
+                total = more.clone()
+            else:
+                total = torch.stack(held) + more
+            rows = total.unbind()
+            self._whole[kind] = total, rows
+            for state, row in zip(of_rows, rows, strict=True):
+                state[state[kind]] = row  # past what Module does when a parameter may be set, which takes longer
+        grown: Grown = {}
+        long = len(self._metrics) - len(tallies.long)
+        for metric, state, increments in zip(self._metrics[long:], states[long:], tallies.long, strict=True):
+            state[state["_sums_name"]], state[state["_counts_name"]] = grow(metric.state(), increments, grown)
+        for state in states:
+            state["_computed"] = state["_summary"] = None
+            state["_update_count"] += 1
 
 
 def grow(state: Tally, more: Increments, grown: Grown) -> Tally:
@@ -366,12 +398,12 @@ def grow(state: Tally, more: Increments, grown: Grown) -> Tally:
     return Tally(added(state.sums, more.sums), added(state.counts, more.counts))
 
 
-def alone(metrics: Sequence[M], tallies: Sequence[Tally | Increments]) -> list[tuple[M, Tally]]:
+def alone(metrics: Sequence[M], tallies: Tallies) -> list[tuple[M, Tally]]:
     """Return the states that metrics would have of these tallies alone, beside them."""
     grown: Grown = {}
     return [
         (metric, tally if isinstance(tally, Tally) else grow(metric.empty_state(), tally, grown))
-        for metric, tally in zip(metrics, tallies, strict=True)
+        for metric, tally in zip(metrics, tallies.each(), strict=True)
     ]
 
 

@@ -193,7 +193,7 @@ def test_tallies_can_be_recorded(targets, kernels, place):
     @torch.no_grad()
     def step():
         scores, target, history = inputs
-        return metrics.panel.rows(metrics.rank(Form(scores, target, exclude=history))).tallies()
+        return metrics.panel.tallies(metrics.panel.rows(metrics.rank(Form(scores, target, exclude=history))))
 
     replay, tallies = record(step, place.device)
     for _ in range(3):
@@ -201,8 +201,7 @@ def test_tallies_can_be_recorded(targets, kernels, place):
         for old, new in zip(inputs, fresh, strict=True):
             old.copy_(new)
         replay()
-        for metric, tally in zip(metrics.panel.metrics, tallies, strict=True):
-            metric.add(type(metric.state())(*tally))
+        metrics.panel.add(tallies)
         wanted.update(fresh[0], fresh[1], exclude=fresh[2])
     for mine, theirs in zip(members, wanted.members, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(mine.state(), theirs.state(), strict=True))

@@ -19,7 +19,7 @@ from torchrecmetrics.evaluation.lists import check_reach, check_shortened, sized
 from torchrecmetrics.panel import BatchRows, Grouped
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.topk import Duplicates
-from torchrecmetrics.state import Increments, Tally, add_together
+from torchrecmetrics.state import Tallies, Tally
 
 _ROWS_AT_ONCE = 2**16
 
@@ -122,7 +122,7 @@ class Counting:
         panel, tallies = self.collection.panel, self.collection.panel.tallies(found)
         if found.groups is not None:
             tallies = self._without_groups(tallies)
-        add_together(panel.members, tallies)
+        panel.add(tallies)
         self.facts = Facts(*map(sum, zip(self.facts, facts, strict=True)))
 
     def _meet(self, groups: list[str]) -> None:
@@ -132,17 +132,15 @@ class Counting:
         self.group_sums = torch.nn.functional.pad(self.group_sums, (0, 0, 0, len(new)))
         self.group_counts = torch.nn.functional.pad(self.group_counts, (0, 0, 0, len(new)))
 
-    def _without_groups(self, tallies: list[Tally | Increments]) -> list[Tally | Increments]:
+    def _without_groups(self, tallies: Tallies) -> Tallies:
         """Add what is of groups up here, and return the rest."""
-        whole: list[Tally | Increments] = []
-        for place, tally in enumerate(tallies):
-            if isinstance(tally, Tally):
-                self.group_sums[place] += tally.sums[5:].view(-1, 5)
-                of_groups = len(tally.counts) - 4 * len(self.groups)
-                self.group_counts[place] += tally.counts[of_groups:].view(-1, 4)
-                tally = Tally(tally.sums[:5], tally.counts[:of_groups])
-            whole.append(tally)
-        return whole
+        if tallies.rows is None:
+            return tallies
+        (sums, counts), metrics = tallies.rows, len(tallies.rows.sums)
+        of_groups = counts.shape[1] - 4 * len(self.groups)
+        self.group_sums[:metrics] += sums[:, 5:].reshape(metrics, -1, 5)
+        self.group_counts[:metrics] += counts[:, of_groups:].reshape(metrics, -1, 4)
+        return tallies._replace(rows=Tally(sums[:, :5], counts[:, :of_groups]))
 
 
 class _Part(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -58,7 +57,7 @@ def read(form: Form, needs: Needs, rules: Rules) -> Ranking:
     if history.dim() not in (1, 2) or len(history) != rows:
         raise ValueError(f"history ids must be [{rows}] or [{rows}, H], got {list(history.shape)}")
     history = (history[:, None] if history.dim() == 1 else history).long()
-    return replace(ranking, lists=ranking.lists._replace(history=history))
+    return ranking.listing(ranking.lists._replace(history=history))
 
 
 def _ranked(form: Form, needs: Needs, rules: Rules) -> Ranking:

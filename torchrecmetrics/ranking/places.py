@@ -275,6 +275,12 @@ class Places:
             )
         return self.lists
 
+    def listing(self, lists: Lists) -> Self:
+        """Return the same places with other lists."""
+        other = object.__new__(type(self))  # `dataclasses.replace` takes as long as ten operations
+        vars(other).update(vars(self), lists=lists, _derived={})
+        return other
+
     def within(self, depth: int | None) -> Self:
         """Return what is known of the first places alone (None: of all there are), in ranks that are a copy.
 
