@@ -12,7 +12,6 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -384,7 +383,7 @@ def ours_beyond(scores: Tensor, target: Tensor, history: Tensor, codes: Tensor) 
     ranking = trm.Ranking.from_scores(scores, target, depth=max(CUTOFFS), items=True)
 
     def run() -> None:
-        fresh = replace(ranking, lists=ranking.lists)  # what formulas keep of a ranking is made anew
+        fresh = ranking.listing(ranking.listed())  # what formulas keep of a ranking is made anew
         collection.update(fresh, history=history)
 
     return run

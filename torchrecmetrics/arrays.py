@@ -62,6 +62,12 @@ def counting(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.arange(1, length + 1, dtype=dtype, device=device)
 
 
+@constant
+def indices(length: int, device: torch.device) -> Tensor:
+    """Return 0, 1, 2, ..., int64."""
+    return torch.arange(length, device=device)
+
+
 def keep(values: Tensor, mask: Tensor, otherwise: float) -> Tensor:
     """Keep values where a mask is true; `Tensor.where` fills a tensor with the number each time."""
     return torch.where(mask, values, scalar(otherwise, values.dtype, values.device))
@@ -105,7 +111,7 @@ def in_turn(values: Tensor) -> tuple[Tensor, Tensor]:
     bits = (width - 1).bit_length() if width else 0
     if bits > 22 or rows * width < _FEW or not may_look(values):
         return values.sort(dim=1)
-    keys = ascending((values << bits) + counting(width, torch.int64, values.device) - 1)
+    keys = ascending((values << bits) + indices(width, values.device))
     return keys >> bits, keys & ((1 << bits) - 1)
 
 

@@ -21,6 +21,7 @@ from torchrecmetrics.arrays import (
     constant,
     counting,
     float_dtype,
+    indices,
     keep,
     may_look,
     running_sums,
@@ -179,9 +180,10 @@ def repeats(ranking: Ranking, k: Cutoffs) -> Tensor:
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list.
     """
-    dtype = float_dtype(ranking.items.device)
-    if ranking.listed().repeated is None:
-        return 0 / _limited(ranking, ranking.entries.sum(1), k).to(dtype)
+    lists, dtype = ranking.listed(), float_dtype(ranking.items.device)
+    if lists.repeated is None:
+        length = _length(ranking, k) if lists.stays is None else _limited(ranking, ranking.entries.sum(1), k)
+        return scalar(0, dtype, length.device) / length
     entries, repeated = ranking.entries.cumsum(1), ranking.repeated.to(dtype)
     length = _limited(ranking, entries[:, -1], k)
     last = search(entries, length.T.contiguous() if length.dim() == 2 else length[:, None])
@@ -383,14 +385,14 @@ def _had(ranking: Ranking) -> Tensor:
 @derived
 def _num_had(ranking: Ranking) -> Tensor:
     """Items of each history, float [B]."""
-    return first_had(ranking).sum(1).to(float_dtype(ranking.items.device))
+    return first_had(ranking).sum(1, dtype=float_dtype(ranking.items.device))
 
 
 @derived
 def _usual_popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """Mean popularity of the history, float [B]; NaN if it is 0 or there is none."""
     popularity = keep(_at(catalogue.popularity, _had(ranking)), first_had(ranking), 0)
-    mean = popularity.sum(1).to(float_dtype(popularity.device)) / _num_had(ranking)
+    mean = popularity.sum(1, dtype=float_dtype(popularity.device)) / _num_had(ranking)
     return mean.masked_fill(mean == 0, torch.nan)
 
 
@@ -408,9 +410,10 @@ def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     padded = isinstance(padding_idx, int) and padding_idx < catalogue.num_items  # that one is no item
     size = max(catalogue.num_items - padded, 1)
     place = counting(items.shape[1], float_dtype(items.device), items.device)
-    usual = _of_items(ranking, catalogue.popularity_rank)
+    hits = _emptied(ranking, hits_of(ranking))
+    usual = _at(catalogue.popularity_rank, keep(_known(ranking), hits, 0))  # few are hits, and the others' is not read
     # (I + 1 - place) / I - (I + 1 - usual place) / I
-    return keep(((usual - place) / size).clamp(min=0), hits_of(ranking), 0)
+    return keep(((usual - place) / size).clamp(min=0), hits, 0)
 
 
 # ----------------------------------------------------------------------------------------- what items have in common
@@ -445,11 +448,11 @@ def _products(vectors: Tensor) -> Tensor:
 def _same_before(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """How many items before each have its category code, int64 [B, D]; 0 where there is none."""
     codes = _emptied(ranking, _codes(ranking, catalogue), -1)
-    place = _from_zero(codes.shape[1], codes.device)
+    place = indices(codes.shape[1], codes.device)
     bits = codes.shape[1].bit_length()
     keys = ascending((codes << bits) + place)  # by code, and by place among equal ones
-    before = place - _starts(keys >> bits)
-    return _emptied(ranking, torch.empty_like(codes).scatter(1, keys & ((1 << bits) - 1), before))
+    before = place[1:] - _starts(keys >> bits)
+    return _emptied(ranking, torch.zeros_like(codes).scatter_(1, keys[:, 1:] & ((1 << bits) - 1), before))
 
 
 @derived
@@ -459,16 +462,10 @@ def _codes(ranking: Ranking, catalogue: Catalogue) -> Tensor:
 
 
 def _starts(codes: Tensor) -> Tensor:
-    """For each entry of ascending rows where the run of equal ones begins, int64 [B, W]."""
+    """For each entry of ascending rows but the first where the run of equal ones begins, int64 [B, W - 1]."""
     begins = codes[:, 1:] != codes[:, :-1]
-    place = _from_zero(codes.shape[1], codes.device)
-    return torch.nn.functional.pad(place[1:] * begins, (1, 0)).cummax(1).values
-
-
-@constant
-def _from_zero(length: int, device: torch.device) -> Tensor:
-    """Return 0, 1, 2, ..."""
-    return torch.arange(length, device=device)
+    place = indices(codes.shape[1], codes.device)
+    return (place[1:] * begins).cummax(1).values
 
 
 @derived
@@ -530,9 +527,10 @@ def _distributions(
         else:
             codes = _codes(ranking, catalogue)[some], _at(catalogue.categories, usual)
             listed, had, columns = _slots(*codes, catalogue.num_categories)
-            table = torch.zeros((len(its), columns), dtype=dtype, device=device)
-            p = table.scatter_add(1, had, once)
-            q = torch.stack([table.scatter_add(1, listed[:, :one], weight[:, :one]) for one in k])
+            tables = torch.zeros((1 + len(k), len(its), columns), dtype=dtype, device=device)
+            p, q = tables[0].scatter_add_(1, had, once), tables[1:]
+            for table, one in zip(q, k, strict=True):
+                table.scatter_add_(1, listed[:, :one], weight[:, :one])
         yield p / _num_had(ranking)[some, None], q / length[:, some, None]
 
 
@@ -542,17 +540,22 @@ def _slots(codes: Tensor, others: Tensor, categories: int) -> tuple[Tensor, Tens
     if categories <= width:
         return codes, others, categories
     in_order, order = torch.cat([codes, others], 1).sort(1)
-    slots = torch.empty_like(order).scatter(1, order, _starts(in_order))
+    slots = torch.zeros_like(order).scatter_(1, order[:, 1:], _starts(in_order))
     return slots[:, :depth], slots[:, depth:], width
 
 
 def _apart(p: Tensor, q: Tensor, divergence: Divergence) -> Tensor:
     """How far q [K, b, C] is from p [b, C], [K, b]."""
     if divergence == "kl":
-        return _kl(p, 0.99 * q + 0.01 * p).clamp(min=0)
-    middle = (p + q) / 2
-    return ((_kl(p, middle) + _kl(q, middle)) / 2).clamp(min=0)
+        return _kl(p, q, 0.99).clamp(min=0)
+    return ((_kl(p, q, 0.5) + _kl(q, p, 0.5)) / 2).clamp(min=0)
 
 
-def _kl(p: Tensor, q: Tensor) -> Tensor:
-    return (torch.xlogy(p, p) - torch.xlogy(p, q)).sum(-1)
+# Less than any share of a list or history, and not so little that what is divided by it overflows.
+_LITTLE = 1e-30
+
+
+def _kl(p: Tensor, q: Tensor, share: float) -> Tensor:
+    """Kullback-Leibler divergence of `share` q + (1 - `share`) p from p, along the last dimension; 0 ln 0 is 0."""
+    ratio = torch.add(scalar(1 - share, p.dtype, p.device), q / p.clamp(min=_LITTLE), alpha=share)
+    return -(p * ratio.log()).sum(-1)

@@ -120,9 +120,9 @@ class HistogramMetric(RankingMetric):
             made[lists] = _lists(listed)
         ids, counted = made[lists]
         if places not in made:
-            made[places] = ids[:, :k].flatten(), counted[:, :k].flatten()
+            made[places] = ids[:k].flatten(), counted[:k].flatten()
         if counts not in made:
-            made[counts] = self._counts(listed, k, self._told, counted[:, :k].sum(1), *made[places])
+            made[counts] = self._counts(listed, k, self._told, counted[:k].sum(0), *made[places])
         if self.reads_exposure and sums not in made:
             made[sums] = self._exposure(made, k)
         return Increments(made[sums] if self.reads_exposure else None, made[counts])
@@ -131,10 +131,11 @@ class HistogramMetric(RankingMetric):
     def _counts(
         listed: ListedRows, k: int, told: int, lengths: Tensor, ids: Tensor, counted: Tensor
     ) -> tuple[Tensor, Tensor]:
-        once = torch.ones_like(lengths) if listed.counted is None else listed.counted.long()
+        device, rows = ids.device, len(lengths)
+        once = _ones(rows, torch.int64, device) if listed.counted is None else listed.counted.long()
         where, how_much = [lengths, ids + told], [once, counted]
         if listed.invalid is not None:
-            where.append(counting(len(VIOLATIONS), torch.int64, ids.device) + k)
+            where.append(counting(len(VIOLATIONS), torch.int64, device) + k)
             how_much.append(listed.invalid[0])
         return torch.cat(where), torch.cat(how_much)
 
@@ -142,8 +143,8 @@ class HistogramMetric(RankingMetric):
     def _exposure(made: Made, k: int) -> tuple[Tensor, Tensor]:
         if "weights" not in made:
             ids, counted = made["lists"]
-            made["weights"] = ids, counted * log2_discounts(ids.shape[1], float_dtype(ids.device), ids.device)
-        return made["places", k][0], made["weights"][1][:, :k].flatten()
+            made["weights"] = ids, counted * log2_discounts(len(ids), float_dtype(ids.device), ids.device)[:, None]
+        return made["places", k][0], made["weights"][1][:k].flatten()
 
     @classmethod
     def summaries(cls, metrics: Sequence[Self], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
@@ -170,8 +171,14 @@ def _nothing(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.zeros(1, dtype=dtype, device=device).expand(length)
 
 
+@constant
+def _ones(rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.ones(rows, dtype=dtype, device=device)
+
+
 def _lists(listed: ListedRows) -> tuple[Tensor, Tensor]:
-    """Items that can be looked up, int64 [B, D], and how much each place counts, int64 [B, D]."""
-    held = listed.items >= 0
-    counted = held if listed.counted is None else held & listed.counted[:, None]
-    return listed.items.clamp(min=0), counted.long()
+    """Items that can be looked up, int64 [D, B], and how much each place counts, int64 [D, B]."""
+    items = listed.items.T.contiguous()  # the first places of all rows are one piece
+    held = items >= 0
+    counted = held if listed.counted is None else held & listed.counted
+    return items.clamp(min=0), counted.long()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import counting, without
+from torchrecmetrics.arrays import counting, indices, without
 from torchrecmetrics.beyond.parity import equal_opportunity, statistical_parity
 from torchrecmetrics.checks import VIOLATIONS, check_choice
 from torchrecmetrics.items import Catalogue
@@ -106,7 +106,7 @@ class ItemGroupMetric(RankingMetric):
         rows = (items >= 0).any(1)
         if listed.counted is not None:
             rows = rows & listed.counted
-        where, how_much = [counting(1, torch.int64, items.device) - 1], [rows.sum()[None]]
+        where, how_much = [indices(1, items.device)], [rows.sum()[None]]
         for place, (ids, counts) in enumerate(((items, hits), (others, possible))):
             inside = (ids >= 0) & (ids < size) & rows[:, None]
             if self.padding_idx is not None:  # it is no item
