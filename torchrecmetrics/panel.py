@@ -204,13 +204,10 @@ class Panel(Generic[M]):
         long: list[Increments] = []
         if (listed := rows.listed) is not None:
             made: Made = {}
-            each = [listed.invalid] * len(self.of_items)
+            each = [listed] * len(self.of_items)
             if listed.invalid is not None and len(listed.invalid) > 1:
-                each = [one[None] for one in listed.invalid.unbind()]
-            long = [
-                metric.increments(listed._replace(invalid=invalid), made)
-                for metric, invalid in zip(self.of_items, each, strict=True)
-            ]
+                each = [listed._replace(invalid=one[None]) for one in listed.invalid.unbind()]
+            long = [metric.increments(its, made) for metric, its in zip(self.of_items, each, strict=True)]
         return Tallies(rows.tallies() if self.metrics else None, long)
 
     def add(self, tallies: Tallies) -> None:
