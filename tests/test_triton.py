@@ -21,18 +21,21 @@ CARDS = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
 KINDS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["interpreted.py", "gpu"])
-def test_in_the_interpreter(what):
+HERE = Path(__file__).parent
+INTERPRETED = [HERE / "interpreted.py", *sorted(HERE.glob("gpu/test_*.py"))]
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("path", INTERPRETED, ids=lambda path: path.stem)
+def test_in_the_interpreter(path):
     """What is only for it, and of what is for a card all that can run there: a card should not find mistakes first.
 
     A process of its own, for the variable must not reach the other tests.
     """
-    here = Path(__file__).parent
     options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider"]
-    command = [sys.executable, "-m", "pytest", *options, str(here / what)]
+    command = [sys.executable, "-m", "pytest", *options, str(path)]
     env = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, cwd=here.parent, env=env, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=HERE.parent, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
     assert " passed" in done.stdout
 
@@ -41,7 +44,7 @@ def test_in_the_interpreter(what):
 @pytest.mark.parametrize("command", ["rates", "sweep", "profile", *(f"launch {name}" for name in card.LAUNCHES)])
 def test_first_minutes_on_a_card(command):
     """What is measured there is tried here, at a tiny size; nothing of it fails."""
-    root = Path(__file__).parent.parent
+    root = HERE.parent
     line = [sys.executable, "-m", "benchmarks.card", *command.split(), "--tiny"]
     env = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(line, cwd=root, env=env, capture_output=True, text=True, timeout=200)

@@ -66,7 +66,7 @@ def test_what_is_settled_is_left_out(width, dtype, place, monkeypatch):
     wanted = eager.by_comparing(scores, Question(thresholds, None, (), masks, removed))
     near = ~thresholds.isnan() & (wanted.better < 20)
     assert near.any()
-    runs = [kernels.count(scores, Question(thresholds, 20, (), masks, removed)) for _ in range(3)]
+    runs = [kernels.count(scores, Question(thresholds, 20, (), masks, removed)) for _ in range(place.pick(3, 1))]
     for found in runs:
         assert torch.equal(found.better[near], wanted.better[near])
         assert torch.equal(found.equal[near], wanted.equal[near])
