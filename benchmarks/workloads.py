@@ -296,6 +296,7 @@ def c8(tiny: bool, data: Path) -> Iterator[Case]:
         entrants = [
             contender("ours", partial(peers.ours_streaming, problem, target, k, how)),
             contender("torchmetrics", partial(peers.torchmetrics_streaming, problem, target, k, how)),
+            contender("the least", partial(peers.least_streaming, problem, target, k, how)),
         ]
         text = f"HR@{k}, scores float32 [1, {size}], {rows} update{'s' if rows > 1 else ''}, 1 relevant"
         yield Case("C8", names[how], text, rows, entrants, partial(expected, problem), [goal])
