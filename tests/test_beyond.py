@@ -576,3 +576,22 @@ def test_history_beyond_the_catalogue_is_not_looked_up(validate_args, device):
             metric.compute()
     else:
         assert metric.compute().item() == near((0.5 / 3 + 0.5 / 4) / 2 - 1)
+
+
+def test_one_ranking_with_two_histories():
+    """What formulas keep of a ranking belongs to the history it was read with."""
+    made, metric = trm.Ranking.from_topk(tensor([[0, 1]])), trm.Seen(2)
+    for history, seen in ((tensor([[0, 1]]), 1), (tensor([[5, 0]]), 0.5), (tensor([[5, 4]]), 0)):
+        assert metric(made, history=history) == seen
+
+
+def test_shares_however_small():
+    """What p is divided by leaves it as it is, unless it is 0."""
+    p = (1 - 1e-5, 1e-5)
+    shares = tensor([p, [0.5, 0.5], [1, 0]], dtype=torch.float64)
+    metric = trm.Calibration(1, catalogue=trm.Catalogue(3, categories=shares))
+    metric.update(trm.Ranking.from_topk(tensor([[1]])), history=tensor([[0]]))
+    assert metric.compute().item() == near(sum(each * math.log(each / (0.99 * 0.5 + 0.01 * each)) for each in p))
+    metric.reset()
+    metric.update(trm.Ranking.from_topk(tensor([[1]])), history=tensor([[2]]))
+    assert metric.compute().item() == near(math.log(1 / 0.505))

@@ -153,6 +153,24 @@ def test_shared_tensors_are_not_written_to(metric, device):
     assert {state.dtype for state in again.metric_state.values()} == {torch.float64, torch.int64}
 
 
+def test_a_shallow_copy_adds_to_its_own_state(metric, device):
+    """A copy shares the state until one of the two is updated, and nothing that reads batches."""
+    metric.update(**batch(1, device=device))
+    shallow = copy.copy(metric)
+    shallow.update(**batch(2, device=device))
+    assert metric.compute().item() == pytest.approx(expected(metric, 1)[0], abs=1e-12)
+    assert shallow.compute().item() == pytest.approx(expected(metric, 1, 2)[0], abs=1e-12)
+
+
+def test_a_batch_from_elsewhere(metric):
+    """State and input are on one device, or nothing is added."""
+    scores = batch(1)
+    metric.to("meta")
+    with pytest.raises(ValueError, match=r"is on meta, its input on cpu: move the metric with \.to"):
+        metric.update(**scores)
+    assert not metric.update_called
+
+
 def test_merge_state(metric, device):
     """Two halves merge to the whole, also after compute."""
     other = metric.clone()

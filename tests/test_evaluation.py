@@ -391,6 +391,7 @@ def test_history_is_no_ground_truth():
     known = trm.Catalogue.from_interactions(train)
     found = trm.evaluate("Seen", torch.ones(2, 1), torch.arange(3.0)[:, None], target=target, k=1, catalogue=known)
     assert found["Seen@1"] == 0  # user 1 would be given item 2 again
+    assert trm.evaluate("Missing", torch.ones(2, 1), torch.ones(3, 1), target=target, k=4)["Missing@4"] == 0.25
 
 
 @pytest.mark.parametrize("width", [0, 5])
