@@ -415,7 +415,8 @@ class RecMetricCollection(MetricCollection):
                 raise
             self._lost = None
             for metric, key in labels.items():
-                if (kept := int((~rows.values[key].isnan()).sum())) != metric.num_users:
+                values = rows.values[key]
+                if (kept := len(values) - int(values.isnan().count_nonzero())) != metric.num_users:
                     self._lost = (
                         f"{kept} rows of {key} are kept, but it is a mean over {metric.num_users}: rows are lost where "
                         "a state is loaded, or a member is updated or reset alone"
