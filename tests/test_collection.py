@@ -657,7 +657,7 @@ def test_a_tally_is_not_kept(device):
     for _ in range(2):
         tallies = collection.panel.tallies(collection.read(collection.rank(Form(*args))))
         collection.panel.add(tallies)
-        tallies.rows.sums.fill_(torch.nan)
-        tallies.rows.counts.zero_()
+        tallies.short.sums.fill_(torch.nan)
+        tallies.short.counts.zero_()
     assert numbers(collection.compute()) == wanted
     assert collection["HR@2"].num_users == 16

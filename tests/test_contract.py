@@ -162,6 +162,22 @@ def test_a_shallow_copy_adds_to_its_own_state(metric, device):
     assert shallow.compute().item() == pytest.approx(expected(metric, 1, 2)[0], abs=1e-12)
 
 
+def test_a_metric_that_is_changed_between_batches():
+    """Batches are read as the metric is then, and nothing of it is kept from those before."""
+    metric = trm.HR(1)
+    metric.update(torch.tensor([3]))
+    metric.reset()
+    metric.k = 5
+    metric.update(torch.tensor([3]))
+    assert metric.compute() == 1
+    price = trm.AveragePopularity(1, catalogue=trm.Catalogue(3, popularity=torch.tensor([1, 2, 3])))
+    for popularity in ([1, 2, 3], [10, 20, 30]):
+        price.reset()
+        price.catalogue = trm.Catalogue(3, popularity=torch.tensor(popularity))
+        price.update(trm.Ranking.from_topk(torch.tensor([[2]])))
+        assert price.compute() == popularity[2]
+
+
 def test_a_batch_from_elsewhere(metric):
     """State and input are on one device, or nothing is added."""
     scores = batch(1)

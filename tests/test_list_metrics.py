@@ -483,3 +483,11 @@ def test_lists_are_looked_up_in_the_catalogue():
     )
     assert {key: value.item() for key, value in found.items()} == {"Price@2": 1.25, "SeenItems@2": 0.5, "HR@2": 0.5}
     assert found.num_unknown == 0
+
+
+def test_there_are_no_rows_to_keep():
+    """Metrics of all lists together are no means over rows."""
+    collection = trm.RecMetricCollection(["Coverage"], k=2, catalogue=Catalogue(3), keep_rows=True)
+    collection.update(torch.rand(2, 3))
+    with pytest.raises(ValueError, match="means over rows, and there is none"):
+        collection.compute()

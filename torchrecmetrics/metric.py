@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Sequence
 from copy import deepcopy
+from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import torch
@@ -453,10 +454,11 @@ class RankingMetric(SummedMetric):
     @property
     def panel(self) -> Panel[RankingMetric]:
         """The metric as it reads a batch that no other reads."""
-        panel: Panel[RankingMetric] | None = self.__dict__.get("_panel")
-        if panel is None:
-            panel = self.__dict__["_panel"] = Panel([self])
-        return panel
+        reads = (self.k, self.catalogue, self.rules, *self.options.values())
+        held: tuple[tuple[Any, ...], Panel[RankingMetric]] | None = self.__dict__.get("_panel")
+        if held is None or not all(map(is_, held[0], reads)):
+            held = self.__dict__["_panel"] = reads, Panel([self])
+        return held[1]
 
     def tallies(self, ranking: Ranking, weights: Tensor | None = None) -> Tallies:
         """Compute what `ranking` adds to the state, without touching it; raises if the metric cannot use it."""

@@ -104,7 +104,8 @@ class Panel(Generic[M]):
         self._always_defined = all(metric.always_defined for metric in self.metrics)
         self._weigh_rows = any(metric.weighs_rows for metric in self.metrics)
         accuracy = tuple(not metric.of_lists for metric in self.metrics)
-        self._accuracy = accuracy if any(accuracy) else accuracy[:1]  # one row says it if all agree
+        # which of them judge accuracy: one entry if none does, and none at all without metrics that are means over rows
+        self._accuracy = accuracy if any(accuracy) else accuracy[:1]
         self._questions = [_Question.to([of_rows[place] for place in places]) for places in alike]
         ours = all(metric.is_ours and not metric.of_lists for metric in of_rows)
         beside = self.needs.num_ranked or self.needs.score_threshold is not None
@@ -346,11 +347,11 @@ def _inside(ranking: Ranking, needs: Needs, checks: Checks) -> Ranking:
         stays = (ids >= 0 if lists.stays is None else lists.stays) & ~beyond
         lists = lists._replace(stays=stays, num_items=size)
     if needs.history and lists.history is not None:
-        lists = lists._replace(history=_had(lists.history, size, checks))
+        lists = lists._replace(history=_history_inside(lists.history, size, checks))
     return ranking if lists is ranking.lists else ranking.listing(lists)
 
 
-def _had(history: Tensor, size: int, checks: Checks) -> Tensor:
+def _history_inside(history: Tensor, size: int, checks: Checks) -> Tensor:
     """Return a history without what is no item of the catalogue."""
     if checks.clear(lambda: not history.numel() or bool(history.amax() < size)):
         return history

@@ -67,8 +67,13 @@ class RowKeeper:
         """Return the rows of all processes, under labels and in their order.
 
         Raises:
-            ValueError: for ids that stand twice, and none over several processes.
+            ValueError: for ids that stand twice, none over several processes, or no metric that is a mean over rows.
         """
+        if not metrics:
+            raise ValueError(
+                "keep_rows=True keeps what rows are worth to metrics that are means over rows, and there is none: "
+                "leave it out, or add one"
+            )
         kept, first = _store(metrics) if self._kept is None else self._kept, metrics[0]
         device = first.state().sums.device
         if first.distributed_available_fn() and (first.sync_on_compute or first._is_synced):

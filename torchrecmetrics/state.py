@@ -23,7 +23,7 @@ from torchrecmetrics.plots import pyplot
 
 
 class Tally(NamedTuple):
-    """A state, or what one batch adds to it."""
+    """A state, or what one batch adds to it: [n] each, or [metrics, n] for several metrics."""
 
     sums: Tensor  # float
     counts: Tensor  # int64
@@ -39,12 +39,12 @@ class Increments(NamedTuple):
 class Tallies(NamedTuple):
     """What one batch adds to several metrics: to the first ones rows of two matrices, to the others increments."""
 
-    rows: Tally | None
+    short: Tally | None
     long: Sequence[Increments] = ()
 
     def each(self) -> list[Tally | Increments]:
         """Return what it adds to each of them."""
-        short = () if self.rows is None else zip(*(part.unbind() for part in self.rows), strict=True)
+        short = () if self.short is None else zip(*(part.unbind() for part in self.short), strict=True)
         return [*(Tally(*row) for row in short), *self.long]
 
 
@@ -211,15 +211,15 @@ class SummedMetric(Metric):
 
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
-        # torchmetrics' own copies each default on the device; nothing writes into ours, see `add`
+        # torchmetrics' own copies each default on the device; nothing writes into ours, see `Together.add`
         state = self.__dict__
-        ours, defaults = (state["_sums_name"], state["_counts_name"]), state["_defaults"]
-        for name in ours if len(defaults) == 2 else defaults:
-            state[name] = defaults[name] if name in ours else deepcopy(defaults[name])
+        ours = state["_sums_name"], state["_counts_name"]
+        for name, default in state["_defaults"].items():
+            state[name] = default if name in ours else deepcopy(default)
         state |= {"_update_count": 0, "_forward_cache": None, "_computed": None, "_cache": None, "_is_synced": False}
 
     def conclude(self, summary: Summary) -> None:
-        """Keep what `compute` found, past Module like `add`."""
+        """Keep what `compute` found, past Module like `Together.add`."""
         self.__dict__["_summary"] = summary
         self.__dict__["_computed"] = summary.value if self.compute_with_cache else None
 
@@ -343,7 +343,11 @@ class Summed(Protocol):
 
 
 class Together:
-    """Metrics that are added to together: one operation for all states that are short."""
+    """Metrics that are added to together: one operation for all states that are short.
+
+    These are then the rows of one matrix. States are replaced and never written to, so as long as a metric holds the
+    very tensor that was left here, the matrix holds its state.
+    """
 
     def __init__(self, metrics: Sequence[Summed]) -> None:
         self._metrics = metrics
@@ -359,7 +363,7 @@ class Together:
     def add(self, tallies: Tallies) -> None:
         """Add each metric its tally."""
         states = self._states
-        for kind, more in zip(("_sums_name", "_counts_name"), tallies.rows or (), strict=False):
+        for kind, more in zip(("_sums_name", "_counts_name"), tallies.short or (), strict=False):
             of_rows = states[: len(more)]
             held = [state[state[kind]] for state in of_rows]
             whole, rows = self._whole.get(kind, (more, ()))
@@ -376,8 +380,8 @@ class Together:
             for state, row in zip(of_rows, rows, strict=True):
                 state[state[kind]] = row  # past what Module does when a parameter may be set, which takes longer
         grown: Grown = {}
-        long = len(self._metrics) - len(tallies.long)
-        for metric, state, increments in zip(self._metrics[long:], states[long:], tallies.long, strict=True):
+        first = len(self._metrics) - len(tallies.long)
+        for metric, state, increments in zip(self._metrics[first:], states[first:], tallies.long, strict=True):
             state[state["_sums_name"]], state[state["_counts_name"]] = grow(metric.state(), increments, grown)
         for state in states:
             state["_computed"] = state["_summary"] = None

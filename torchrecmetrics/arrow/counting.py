@@ -134,13 +134,13 @@ class Counting:
 
     def _without_groups(self, tallies: Tallies) -> Tallies:
         """Add what is of groups up here, and return the rest."""
-        if tallies.rows is None:
+        if tallies.short is None:
             return tallies
-        (sums, counts), metrics = tallies.rows, len(tallies.rows.sums)
+        (sums, counts), metrics = tallies.short, len(tallies.short.sums)
         of_groups = counts.shape[1] - 4 * len(self.groups)
         self.group_sums[:metrics] += sums[:, 5:].reshape(metrics, -1, 5)
         self.group_counts[:metrics] += counts[:, of_groups:].reshape(metrics, -1, 4)
-        return tallies._replace(rows=Tally(sums[:, :5], counts[:, :of_groups]))
+        return tallies._replace(short=Tally(sums[:, :5], counts[:, :of_groups]))
 
 
 class _Part(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import constant, counting, float_dtype, without
+from torchrecmetrics.arrays import constant, counting, float_dtype, scalar, without
 from torchrecmetrics.checks import VIOLATIONS
 from torchrecmetrics.functional import log2_discounts
 from torchrecmetrics.metric import RankingMetric
@@ -132,7 +132,8 @@ class HistogramMetric(RankingMetric):
         listed: ListedRows, k: int, told: int, lengths: Tensor, ids: Tensor, counted: Tensor
     ) -> tuple[Tensor, Tensor]:
         device, rows = ids.device, len(lengths)
-        once = _ones(rows, torch.int64, device) if listed.counted is None else listed.counted.long()
+        one = scalar(1, torch.int64, device)
+        once = one.expand(rows) if listed.counted is None else listed.counted.long()
         where, how_much = [lengths, ids + told], [once, counted]
         if listed.invalid is not None:
             where.append(counting(len(VIOLATIONS), torch.int64, device) + k)
@@ -169,11 +170,6 @@ class HistogramMetric(RankingMetric):
 @constant
 def _nothing(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.zeros(1, dtype=dtype, device=device).expand(length)
-
-
-@constant
-def _ones(rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.ones(rows, dtype=dtype, device=device)
 
 
 def _lists(listed: ListedRows) -> tuple[Tensor, Tensor]:
