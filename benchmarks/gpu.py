@@ -185,7 +185,7 @@ def graph_replay(problem: Problem, target: Tensor, history: Tensor, with_kernels
     @torch.no_grad()
     def step() -> Tally:
         ranking = metrics.rank(Form(problem.scores, target, exclude=history))
-        return metrics.panel.rows(ranking).tallies()
+        return metrics.panel.rows(ranking).tally()
 
     replay, tallies = recorded(step, problem.device)
     replay()

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torchmetrics import Metric
 
 import torchrecmetrics as trm
 from benchmarks.problem import CUTOFFS, Array, Problem, Run, Values
@@ -277,12 +278,15 @@ def _ids_of_text(number: int) -> list[str]:
 
 def ours_streaming(problem: Problem, target: Tensor, k: int, how: str) -> Run:
     """One hit rate at B = 1: `metric(...)`, one `update`, or an update a row and a compute."""
-    metric = trm.HitRate(k)
+    return _a_row_at_a_time(trm.HitRate(k), problem, target, k, how)
+
+
+def _a_row_at_a_time(metric: Metric, problem: Problem, target: Tensor, k: int, how: str) -> Run:
     assert problem.scores is not None
     rows = list(zip(torch.split(problem.scores, 1), torch.split(target, 1), strict=True))
 
     def forward() -> Values:
-        return {metric.label: float(metric(*rows[0]))}
+        return {f"HR@{k}": float(metric(*rows[0]))}
 
     def update() -> None:
         metric.update(*rows[0])
@@ -291,7 +295,7 @@ def ours_streaming(problem: Problem, target: Tensor, k: int, how: str) -> Run:
         metric.reset()
         for scores, relevant in rows:
             metric.update(scores, relevant)
-        return {metric.label: float(metric.compute())}
+        return {f"HR@{k}": float(metric.compute())}
 
     return {"forward": forward, "update": update, "stream": stream}[how]
 
@@ -636,7 +640,6 @@ def least_streaming(problem: Problem, target: Tensor, k: int, how: str) -> Run:
 
     What no metric falls below that ranks in each update and adds to a state of torchmetrics.
     """
-    from torchmetrics import Metric
 
     class Least(Metric):
         full_state_update = False
@@ -655,23 +658,7 @@ def least_streaming(problem: Problem, target: Tensor, k: int, how: str) -> Run:
         def compute(self) -> Tensor:
             return self.hits / self.rows
 
-    assert problem.scores is not None
-    metric, rows = Least(), list(zip(torch.split(problem.scores, 1), torch.split(target, 1), strict=True))
-
-    def forward() -> Values:
-        return {f"HR@{k}": float(metric(*rows[0]))}
-
-    def update() -> None:
-        metric.reset()
-        metric.update(*rows[0])
-
-    def stream() -> Values:
-        metric.reset()
-        for row in rows:
-            metric.update(*row)
-        return {f"HR@{k}": float(metric.compute())}
-
-    return {"forward": forward, "update": update, "stream": stream}[how]
+    return _a_row_at_a_time(Least(), problem, target, k, how)
 
 
 def torchmetrics_from_triple(

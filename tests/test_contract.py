@@ -11,7 +11,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 import torchrecmetrics as trm
-from torchrecmetrics.state import Later, Summary, SummedMetric, Tally, compute_together
+from torchrecmetrics.state import Later, Summary, SummedMetric, Tallies, Tally, Together, compute_together
 
 CATALOGUE = trm.Catalogue(20, popularity=torch.arange(20) * 2, num_users=40, categories=torch.arange(20) % 5)
 METRICS = {
@@ -593,7 +593,7 @@ class Longest(SummedMetric):
         ]
 
     def update(self, tally):
-        self.add(tally)
+        Together([self]).add(Tallies(Tally(*(part[None] for part in tally))))
 
 
 def of_several_kinds(rank, world_size):

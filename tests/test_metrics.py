@@ -12,6 +12,7 @@ from hypothesis import given, settings
 
 import torchrecmetrics as trm
 from torchrecmetrics import functional
+from torchrecmetrics.state import Tallies, Tally
 
 INF = math.inf
 
@@ -389,7 +390,8 @@ def error_of(values, weights=None, at_once=1000):
         terms = (w, w * values, w.square(), w * (w * values), (w * values).square())
         nothing = metric.state()
         sums = torch.tensor([functools.reduce(operator.add, term.tolist()) for term in terms], dtype=torch.float64)
-        metric.add(nothing._replace(sums=sums, counts=nothing.counts.index_fill(0, torch.tensor([0]), len(values))))
+        counts = nothing.counts.index_fill(0, torch.tensor([0]), len(values))
+        metric.panel.add(Tallies(Tally(sums[None], counts[None])))
     metric.compute()
     return metric.standard_error().item()
 

@@ -356,13 +356,13 @@ class RecMetricCollection(MetricCollection):
         ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth, history))
         keys, rows = RowKeys.read(row_ids, clusters, weights, len(ranking)), self.read(ranking, weights, groups)
         columns = self._columns(rows, keys)
-        metrics, tallies = self.panel.members, self.panel.tallies(rows)
-        summaries = summarize(alone(metrics, tallies), "dist_sync_on_step")
-        self.panel.add(tallies)
+        panel, tallies = self.panel, self.panel.tallies(rows)
+        summaries = summarize(alone(panel.members, tallies), "dist_sync_on_step")
+        panel.add(tallies)
         self._keep(columns)
-        for metric, summary in zip(metrics, summaries, strict=True):
+        for metric, summary in zip(panel.members, summaries, strict=True):
             metric._forward_cache = summary.value
-        found = {id(metric): summary for metric, summary in zip(metrics, summaries, strict=True)}
+        found = {id(metric): summary for metric, summary in zip(panel.members, summaries, strict=True)}
         for part in self._parts():
             part.__dict__["_forward_cache"] = found[id(part.whole)].values[part.group]
         return {key: metric.__dict__["_forward_cache"] for key, metric in self.items(copy_state=False)}
@@ -424,8 +424,7 @@ class RecMetricCollection(MetricCollection):
 
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
-        for metric in self._modules.values():
-            metric.reset()
+        super().reset()
         if self._keeper is not None:
             self._keeper.clear()
 

@@ -24,10 +24,10 @@ from torchrecmetrics.items import Catalogue
 from torchrecmetrics.options import EmptyTargetAction, Formula
 from torchrecmetrics.ranking import Needs, Ranking
 from torchrecmetrics.ranking.rules import Rules
-from torchrecmetrics.state import Increments, Tallies, Tally, Together
+from torchrecmetrics.state import Increments, Summed, Tallies, Tally, Together
 
 
-class Reader(Protocol):
+class Reader(Summed, Protocol):
     """What a `Panel` asks of a metric; see `RankingMetric`."""
 
     formula: ClassVar[Formula]
@@ -44,16 +44,12 @@ class Reader(Protocol):
     empty_target_action: EmptyTargetAction
 
     @property
-    def label(self) -> str: ...  # noqa: D102
-    @property
     def arguments(self) -> dict[str, Any]: ...  # noqa: D102
     @property
     def takes_k(self) -> bool: ...  # noqa: D102
     @property
     def needs(self) -> Needs: ...  # noqa: D102
     def increments(self, listed: ListedRows, made: Made) -> Increments: ...  # noqa: D102
-    def state(self) -> Tally: ...  # noqa: D102
-    def check_ready(self, device: torch.device) -> None: ...  # noqa: D102
     def row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor: ...  # noqa: D102
 
 
@@ -174,12 +170,13 @@ class Panel(Generic[M]):
             listed = None if listed is None else listed._replace(invalid=violations[of_rows:])
             short, violations = short[:of_rows], violations[:of_rows]
             counted = counted & ~short
-        judged = ranking.num_relevant > 0 if action == "skip" and any(self._accuracy) else None
-        if accuracy is not None and not any(self._accuracy):
+        if any(self._accuracy):
+            judged = ranking.num_relevant > 0 if action == "skip" else None
+            if accuracy is not None:
+                of_lists = ~accuracy if asked is None else asked > accuracy
+                judged = (accuracy if judged is None else accuracy & judged) | of_lists
+        else:
             judged = asked
-        elif accuracy is not None:
-            of_lists = ~accuracy if asked is None else asked > accuracy
-            judged = (accuracy if judged is None else accuracy & judged) | of_lists
         used = _both(counted, judged)
         if ranking.gains is not None or not self._always_defined:
             used = _both(used, ~values.isnan())
@@ -209,7 +206,7 @@ class Panel(Generic[M]):
             if listed.invalid is not None and len(listed.invalid) > 1:
                 each = [listed._replace(invalid=one[None]) for one in listed.invalid.unbind()]
             long = [metric.increments(its, made) for metric, its in zip(self.of_items, each, strict=True)]
-        return Tallies(rows.tallies() if self.metrics else None, long)
+        return Tallies(rows.tally() if self.metrics else None, long)
 
     def add(self, tallies: Tallies) -> None:
         """Add a batch to `members`."""
@@ -300,7 +297,7 @@ class BatchRows(NamedTuple):
     listed: ListedRows | None = None  # where items are counted
     groups: Grouped | None = None  # where groups of rows have values of their own
 
-    def tallies(self) -> Tally:
+    def tally(self) -> Tally:
         """Add the rows up, a row for each metric: w, wv, w^2, w^2 v, w^2 v^2; users, notes, violations.
 
         With groups, the five sums of each follow those of all rows, and so do its four counts.
@@ -363,7 +360,7 @@ def _history_inside(history: Tensor, size: int, checks: Checks) -> Tensor:
 
 @constant
 def _terms(metrics: int, rows: tuple[int, ...], device: torch.device) -> Tensor:
-    """Where metrics' five sums, and then their four counts, stand among `BatchRows.tallies`' totals: [9 * metrics]."""
+    """Where metrics' five sums, and then their four counts, stand among `BatchRows.tally`'s totals: [9 * metrics]."""
     used_rows, *_, noted_rows = rows[:4]
     each = [used_rows, metrics, metrics, *[noted_rows // 3] * 3, *rows[4:]]
     metric, first, places = torch.arange(metrics), 0, []

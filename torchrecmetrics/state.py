@@ -192,23 +192,6 @@ class SummedMetric(Metric):
         state[self._sums_name], state[self._counts_name] = tally
         state |= {"_update_count": 1, "_computed": None, "_summary": None}
 
-    def check_ready(self, device: torch.device) -> None:
-        """Refuse a batch now, or one from this device."""
-        state = self.__dict__
-        if state["_is_synced"]:
-            raise TorchMetricsUserError(f"{self.label} is synchronised: call unsync() before the next batch")
-        here = state[state["_sums_name"]].device
-        if here != device:
-            raise ValueError(f"{self.label} is on {here}, its input on {device}: move the metric with .to(device)")
-
-    def add(self, tally: Tally | Increments) -> None:
-        """Add a tally to the state."""
-        if isinstance(tally, Tally):
-            tallies = Tallies(Tally(tally.sums[None], tally.counts[None]))
-        else:
-            tallies = Tallies(None, [tally])
-        Together([self]).add(tallies)
-
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
         # torchmetrics' own copies each default on the device; nothing writes into ours, see `Together.add`
@@ -338,8 +321,9 @@ Grown: TypeAlias = dict[tuple[int, int], Tensor]
 class Summed(Protocol):
     """What `Together` asks of a metric; see `SummedMetric`."""
 
+    @property
+    def label(self) -> str: ...  # noqa: D102
     def state(self) -> Tally: ...  # noqa: D102
-    def check_ready(self, device: torch.device) -> None: ...  # noqa: D102
 
 
 class Together:
@@ -357,35 +341,43 @@ class Together:
     def check_ready(self, device: torch.device) -> None:
         """Refuse a batch now, or one from this device."""
         for metric, state in zip(self._metrics, self._states, strict=True):
-            if state["_is_synced"] or state[state["_sums_name"]].device != device:
-                metric.check_ready(device)
+            if state["_is_synced"]:
+                raise TorchMetricsUserError(f"{metric.label} is synchronised: call unsync() before the next batch")
+            if (here := state[state["_sums_name"]].device) != device:
+                raise ValueError(
+                    f"{metric.label} is on {here}, its input on {device}: move the metric with .to(device)"
+                )
 
     def add(self, tallies: Tallies) -> None:
         """Add each metric its tally."""
-        states = self._states
-        for kind, more in zip(("_sums_name", "_counts_name"), tallies.short or (), strict=False):
-            of_rows = states[: len(more)]
-            held = [state[state[kind]] for state in of_rows]
-            whole, rows = self._whole.get(kind, (more, ()))
-            # not in place: torchmetrics lets metrics and checkpoints share one tensor;
-            # nor is a tally kept as it is: one that a graph has recorded is overwritten by the next batch's
-            if len(held) == len(rows) and all(map(is_, held, rows)):
-                total = whole + more
-            elif all(old is state["_defaults"][state[kind]] for old, state in zip(held, of_rows, strict=True)):
-                total = more.clone()
-            else:
-                total = torch.stack(held) + more
-            rows = total.unbind()
-            self._whole[kind] = total, rows
-            for state, row in zip(of_rows, rows, strict=True):
-                state[state[kind]] = row  # past what Module does when a parameter may be set, which takes longer
+        if tallies.short is not None:
+            self._add_rows("_sums_name", tallies.short.sums)
+            self._add_rows("_counts_name", tallies.short.counts)
         grown: Grown = {}
         first = len(self._metrics) - len(tallies.long)
-        for metric, state, increments in zip(self._metrics[first:], states[first:], tallies.long, strict=True):
+        for metric, state, increments in zip(self._metrics[first:], self._states[first:], tallies.long, strict=True):
             state[state["_sums_name"]], state[state["_counts_name"]] = grow(metric.state(), increments, grown)
-        for state in states:
+        for state in self._states:
             state["_computed"] = state["_summary"] = None
             state["_update_count"] += 1
+
+    def _add_rows(self, kind: str, more: Tensor) -> None:
+        """Add to one of the two states of the first metrics, [metrics, n]."""
+        states = self._states[: len(more)]
+        held = [state[state[kind]] for state in states]
+        whole, rows = self._whole.get(kind, (None, ()))
+        # not in place: torchmetrics lets metrics and checkpoints share one tensor;
+        # nor is a tally kept as it is: one that a graph has recorded is overwritten by the next batch's
+        if whole is not None and len(held) == len(rows) and all(map(is_, held, rows)):
+            total = whole + more
+        elif all(old is state["_defaults"][state[kind]] for old, state in zip(held, states, strict=True)):
+            total = more.clone()
+        else:
+            total = torch.stack(held) + more
+        rows = total.unbind()
+        self._whole[kind] = total, rows
+        for state, row in zip(states, rows, strict=True):
+            state[state[kind]] = row  # past what Module does when a parameter may be set, which takes longer
 
 
 def grow(state: Tally, more: Increments, grown: Grown) -> Tally:

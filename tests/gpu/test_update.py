@@ -9,7 +9,7 @@ from values import numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics.ranking.forms import Form
-from torchrecmetrics.state import Tallies
+from torchrecmetrics.state import Tallies, Tally
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP", "F1"]
 KERNELS = ["eager", "triton"]
@@ -194,7 +194,7 @@ def test_tallies_can_be_recorded(targets, kernels, place):
     @torch.no_grad()
     def step():
         scores, target, history = inputs
-        return [metrics.panel.rows(metrics.rank(Form(scores, target, exclude=history))).tallies()]
+        return [metrics.panel.rows(metrics.rank(Form(scores, target, exclude=history))).tally()]
 
     replay, tallies = record(step, place.device)
     for _ in range(3):
@@ -202,7 +202,7 @@ def test_tallies_can_be_recorded(targets, kernels, place):
         for old, new in zip(inputs, fresh, strict=True):
             old.copy_(new)
         replay()
-        metrics.panel.add(Tallies(*tallies))
+        metrics.panel.add(Tallies(Tally(*tallies[0])))
         wanted.update(fresh[0], fresh[1], exclude=fresh[2])
     for mine, theirs in zip(members, wanted.members, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(mine.state(), theirs.state(), strict=True))

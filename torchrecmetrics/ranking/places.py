@@ -278,7 +278,7 @@ class Places:
     def listing(self, lists: Lists) -> Self:
         """Return the same places with other lists."""
         other = object.__new__(type(self))  # `dataclasses.replace` takes as long as ten operations
-        vars(other).update(vars(self), lists=lists, _derived={})
+        vars(other).update(self.__getstate__(), lists=lists)
         return other
 
     def within(self, depth: int | None) -> Self:
