@@ -42,14 +42,15 @@ def ours_from_scores(
     weights: Tensor | None = None,
     row_ids: Tensor | None = None,
 ) -> Run:
-    """One collection, validation on: reset, update, compute; rows are kept where they have ids."""
+    """One collection, validation on: reset, update for each batch, compute; rows are kept where they have ids."""
     keep_rows = row_ids is not None
     metrics = trm.RecMetricCollection(problem.names, k=problem.cutoffs, kernels=kernels, keep_rows=keep_rows)
     metrics = metrics.to(problem.device)
 
     def run() -> Values:
         metrics.reset()
-        metrics.update(problem.scores, target, exclude=exclude, weights=weights, row_ids=row_ids)
+        for _ in range(problem.times):
+            metrics.update(problem.scores, target, exclude=exclude, weights=weights, row_ids=row_ids)
         return _floats(metrics.compute())
 
     return run
@@ -306,7 +307,7 @@ def _a_row_at_a_time(metric: Metric, problem: Problem, target: Tensor, k: int, h
 def hand_written(problem: Problem, target: Tensor) -> Run:
     """Write what a project writes for itself: `torch.topk`, a match, the formulas in float32; nothing is checked.
 
-    Every row has the same number of relevant items, none is padding, and one batch is all there is, which favours it.
+    Every row has the same number of relevant items, none is padding, and all batches are of one size, which favours it.
     """
     assert problem.scores is not None
     scores, relevant = problem.scores, target.shape[1]
@@ -314,7 +315,7 @@ def hand_written(problem: Problem, target: Tensor) -> Run:
     discount = 1 / torch.log2(1 + place)
     ideal = discount.cumsum(0).tolist()
 
-    def run() -> Values:
+    def one_batch() -> Values:
         best = scores.topk(problem.depth).indices
         found = (best[:, :, None] == target[:, None, :]).any(-1).float()
         number = found.cumsum(1)
@@ -328,6 +329,10 @@ def hand_written(problem: Problem, target: Tensor) -> Run:
             "MAP": lambda k: precision[:, :k].sum(1) / relevant,
         }
         return {f"{name}@{k}": values[name](k).mean().item() for name in problem.names for k in problem.cutoffs}
+
+    def run() -> Values:
+        every = [one_batch() for _ in range(problem.times)]
+        return {label: sum(batch[label] for batch in every) / problem.times for label in every[0]}
 
     return run
 
@@ -347,7 +352,8 @@ def topk(problem: Problem) -> Run:
 
     def run() -> None:
         assert problem.scores is not None
-        problem.scores.topk(problem.depth)
+        for _ in range(problem.times):
+            problem.scores.topk(problem.depth)
 
     return run
 
@@ -361,11 +367,12 @@ def ours_best(scores: Tensor, k: int) -> Run:
     return run
 
 
-def topk_of(scores: Tensor, k: int) -> Run:
+def topk_of(scores: Tensor, k: int, batches: int = 1) -> Run:
     """`torch.topk`, which takes any of several equal scores."""
 
     def run() -> None:
-        scores.topk(k)
+        for _ in range(batches):
+            scores.topk(k)
 
     return run
 
@@ -378,8 +385,8 @@ BEYOND = (
 """Metrics beyond accuracy, all of them."""
 
 
-def ours_beyond(scores: Tensor, target: Tensor, history: Tensor, codes: Tensor) -> Run:
-    """Read lists that are made already with all metrics beyond accuracy."""
+def ours_beyond(scores: Tensor, target: Tensor, history: Tensor, codes: Tensor, batches: int) -> Run:
+    """Read lists that are made already, a few batches of them, with all metrics beyond accuracy."""
     items = scores.shape[1]
     popularity = torch.bincount(history.flatten(), minlength=items)
     catalogue = trm.Catalogue(items, popularity=popularity, num_users=len(scores), categories=codes)
@@ -387,8 +394,9 @@ def ours_beyond(scores: Tensor, target: Tensor, history: Tensor, codes: Tensor) 
     ranking = trm.Ranking.from_scores(scores, target, depth=max(CUTOFFS), items=True)
 
     def run() -> None:
-        fresh = ranking.listing(ranking.listed())  # what formulas keep of a ranking is made anew
-        collection.update(fresh, history=history)
+        for _ in range(batches):
+            collection.update(ranking.listing(ranking.listed()), history=history)  # without what formulas keep of it
+        collection.members[0].state()
 
     return run
 

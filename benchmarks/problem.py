@@ -44,6 +44,8 @@ class Problem:
     names: tuple[str, ...] = NAMES
     cutoffs: tuple[int, ...] = CUTOFFS
     batch: int = BATCH
+    times: int = 1
+    """So many batches of a loop hold the given scores."""
 
     @property
     def device(self) -> torch.device:
@@ -116,7 +118,7 @@ class Problem:
 
         def loop() -> Iterator[tuple[Batch, Tensor]]:
             nonlocal buffer
-            for batch in self.batches:
+            for batch in self.times * self.batches:
                 scores = self.scores
                 if self.users is not None and self.items is not None:
                     users = self.users[batch.rows]

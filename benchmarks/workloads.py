@@ -236,14 +236,15 @@ def c4(tiny: bool, data: Path) -> Iterator[Case]:
 
 
 def c5(tiny: bool, data: Path) -> Iterator[Case]:
-    """Scores of a small catalogue, as validation loops have them, against the loop that a project writes itself."""
-    rows, limits = (8 if tiny else 256), {1_000: (0.5, 0.8), 3_706: (0.5, 0.7), 10_000: (0.3, 0.45)}
+    """Loop over scores of a small catalogue, against the loop that a project writes itself."""
+    times, rows = (2, 8) if tiny else (16, 256)
+    limits = {1_000: (0.5, 0.8), 3_706: (0.5, 0.7), 10_000: (0.3, 0.45)}
     for size, goals in limits.items():
         torch.manual_seed(0)
         scores = torch.randn(rows, size)
         for relevant, limit in zip((1, 20), goals, strict=True):
             target = distinct(rows, relevant, size)
-            problem = Problem(Interactions.from_padded(target, size), scores=scores)
+            problem = Problem(Interactions.from_padded(target, size), scores=scores, times=times)
             entrants = [
                 contender("ours", partial(peers.ours_from_scores, problem, target)),
                 contender("hand-written loop", partial(peers.hand_written, problem, target)),
@@ -251,9 +252,9 @@ def c5(tiny: bool, data: Path) -> Iterator[Case]:
                 contender("PyG", partial(peers.pyg, problem)),
                 contender("RecBole-style", partial(peers.recbole_style, problem)),
             ]
-            text = f"scores float32 [{rows}, {size}], {relevant} relevant, at random; {METRICS}"
-            goal = Goal("ours", limit, "hand-written loop")
-            yield Case("C5", f"I = {size:,}, T = {relevant}", text, rows, entrants, partial(expected, problem), [goal])
+            text = f"{times} batches of scores float32 [{rows}, {size}], {relevant} relevant, at random; {METRICS}"
+            goal, name = Goal("ours", limit, "hand-written loop"), f"I = {size:,}, T = {relevant}"
+            yield Case("C5", name, text, times * rows, entrants, partial(expected, problem), [goal])
 
 
 def c6(tiny: bool, data: Path) -> Iterator[Case]:
@@ -380,18 +381,18 @@ def c11(tiny: bool, data: Path) -> Iterator[Case]:
 
 def c12(tiny: bool, data: Path) -> Iterator[Case]:
     """Read lists with all metrics beyond accuracy; compare all users' lists with each other."""
-    rows, size = (8, 400) if tiny else (512, 50_000)
+    times, rows, size = (2, 8, 400) if tiny else (8, 512, 50_000)
     torch.manual_seed(0)
     scores, target, history = torch.randn(rows, size), distinct(rows, 1, size), distinct(rows, 100, size)
     codes = torch.randint(20, (size,))
     entrants = [
-        contender("ours", partial(peers.ours_beyond, scores, target, history, codes)),
-        contender("torch.topk", partial(peers.topk_of, scores, 20)),
+        contender("ours", partial(peers.ours_beyond, scores, target, history, codes, times)),
+        contender("torch.topk", partial(peers.topk_of, scores, 20, times)),
     ]
-    text = f"lists of scores float32 [{rows}, {size}], 100 items of history, 20 categories; "
+    text = f"{times} batches of lists of scores float32 [{rows}, {size}], 100 items of history, 20 categories; "
     text += f"{len(peers.BEYOND)} metrics x k = {', '.join(map(str, CUTOFFS))}"
     goal = Goal("ours", 0.2, "torch.topk")
-    yield Case("C12", "beyond accuracy", text, rows, entrants, dict, [goal])
+    yield Case("C12", "beyond accuracy", text, times * rows, entrants, dict, [goal])
     rows, few, size = (32, 8, 200) if tiny else (4_096, 512, 20_000)
     lists = distinct(rows, 10, size)
     entrants = [

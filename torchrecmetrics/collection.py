@@ -26,8 +26,8 @@ from torchrecmetrics.options import MetricOptions, check_spelling
 from torchrecmetrics.panel import BatchRows, Grouped, Panel
 from torchrecmetrics.plots import draw_steps
 from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Target
-from torchrecmetrics.ranking.forms import Form, read
-from torchrecmetrics.ranking.rules import RULES
+from torchrecmetrics.ranking.forms import Form, count, read
+from torchrecmetrics.ranking.rules import RULES, Rules
 from torchrecmetrics.rows import Columns, RowKeeper
 from torchrecmetrics.state import Summary, alone, compute_together, summarize
 
@@ -332,8 +332,13 @@ class RecMetricCollection(MetricCollection):
         runs (without, rows are numbered as they come, on one process), and `clusters`, integers [B]: rows of one user,
         which belong together, share one.
         """
-        ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth, history))
-        self.add(self.read(ranking, weights, groups), RowKeys.read(row_ids, clusters, weights, len(ranking)))
+        form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
+        more = any(each is not None for each in (weights, groups, row_ids, clusters))
+        if more or self.groups or self.keep_rows:
+            ranking = self.rank(form)
+            self.add(self.read(ranking, weights, groups), RowKeys.read(row_ids, clusters, weights, len(ranking)))
+        else:
+            self.panel.take(count(form, *self._wants()), form.holds_ranking)
 
     @torch.no_grad()
     def forward(
@@ -386,9 +391,12 @@ class RecMetricCollection(MetricCollection):
 
     def rank(self, form: Form) -> Ranking:
         """Bring what `update` was given to a ranking, as deep as the members need."""
+        return read(form, *self._wants())
+
+    def _wants(self) -> tuple[Needs, Rules]:
         if not len(self._modules):
             raise ValueError("the collection holds no metric any more")
-        return read(form, self.needs, self.members[0].rules)
+        return self.needs, self.members[0].rules
 
     def add(self, rows: BatchRows, keys: RowKeys | None = None) -> None:
         """Add what a batch adds to every member; and keep its rows, where that was asked for."""
@@ -424,6 +432,8 @@ class RecMetricCollection(MetricCollection):
 
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
+        if (panel := self.__dict__.get("_panel")) is not None:
+            panel.forget()
         super().reset()
         if self._keeper is not None:
             self._keeper.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
@@ -22,7 +22,10 @@ from torchrecmetrics.checks import (
 )
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.options import EmptyTargetAction, Formula
+from torchrecmetrics.pending import Pending, kind_to_wait
 from torchrecmetrics.ranking import Needs, Ranking
+from torchrecmetrics.ranking.joined import Batch, entries_of
+from torchrecmetrics.ranking.places import Lists
 from torchrecmetrics.ranking.rules import Rules
 from torchrecmetrics.state import Increments, Summed, Tallies, Tally, Together
 
@@ -102,12 +105,18 @@ class Panel(Generic[M]):
         accuracy = tuple(not metric.of_lists for metric in self.metrics)
         # which of them judge accuracy: one entry if none does, and none at all without metrics that are means over rows
         self._accuracy = accuracy if any(accuracy) else accuracy[:1]
+        self._reads_lists = bool(self.needs.lists) or not all(accuracy)
         self._questions = [_Question.to([of_rows[place] for place in places]) for places in alike]
         ours = all(metric.is_ours and not metric.of_lists for metric in of_rows)
         beside = self.needs.num_ranked or self.needs.score_threshold is not None
         self._reads_places = ours and not beside and len(alike) > 1  # a single formula takes no longer than a look-up
         self._by_place = constant(self._values_by_place)
         self._together = Together(self.members)
+        strict = any(metric.empty_target_action == "error" for metric in metrics)
+        # what a formula of somebody else refuses, it is to refuse at once
+        self._may_wait = all(metric.is_ours for metric in metrics) and not strict
+        self._counted: set[Hashable] = set()  # kinds of rankings that were counted
+        self._pending = Pending(self.members, self._count)
 
     def rows(self, ranking: Ranking, weights: Tensor | None = None, groups: Grouped | None = None) -> BatchRows:
         """Compute what each row of `ranking` adds to the metrics, touching none.
@@ -125,9 +134,9 @@ class Panel(Generic[M]):
         # an error that was asked for is given even where values are not checked otherwise
         checks = Checks(metric.rules.validate_args or action == "error", device, rows)
         accuracy, asked = None, None
-        if self.needs.lists or not all(self._accuracy):
-            ranking = _inside(ranking, self.needs, checks)
-            asked = ranking.listed().asked
+        if self._reads_lists:
+            lists = _inside(ranking.listed(), self.needs, checks)
+            ranking, asked = ranking if lists is ranking.lists else ranking.listing(lists), lists.asked
         if not all(self._accuracy):
             accuracy = _mask(self._accuracy, device)[:, None]
         values = self.values(ranking)
@@ -211,6 +220,36 @@ class Panel(Generic[M]):
     def add(self, tallies: Tallies) -> None:
         """Add a batch to `members`."""
         self._together.add(tallies)
+
+    def take(self, batch: Batch, given: bool) -> None:
+        """Add a batch to `members`, or let it wait for others to be counted with.
+
+        It may wait if one of its kind has been added: nothing can be wrong with it that was not with that. `given` is
+        one that somebody else holds, too.
+        """
+        kind = kind_to_wait(batch) if self._may_wait else None
+        (rows, width), device = (entries := entries_of(batch)).shape, entries.device
+        if kind is not None and self.needs.each_relevant:  # whether it is known so far down
+            kind = (kind, width)
+        if kind not in self._counted:
+            self.add(self.tallies(self.rows(_placed(batch))))
+            if kind is not None:
+                self._counted.add(kind)
+            return
+        if not self._pending:
+            self._together.check_ready(device)
+        if self._reads_lists and batch.lists is not None:
+            checks = Checks(self.members[0].rules.validate_args, device, rows)
+            if checks.at_once:
+                _inside(batch.lists, self.needs, checks)
+        self._pending.add(batch, kind, given)
+
+    def forget(self) -> None:
+        """Forget the batches that wait."""
+        self._pending.forget()
+
+    def _count(self, batch: Batch) -> None:
+        self._together.add(self.tallies(self.rows(_placed(batch))), updates=0)
 
     def values(self, ranking: Ranking) -> Tensor:
         """Value of each row for each metric, float [metrics, B]; anything in rows without a relevant item."""
@@ -331,11 +370,15 @@ def _mask(values: tuple[bool, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, device=device)
 
 
-def _inside(ranking: Ranking, needs: Needs, checks: Checks) -> Ranking:
-    """Return a ranking whose lists and history hold no item that the catalogue does not have."""
-    lists, size = ranking.listed(), needs.num_items
+def _placed(batch: Batch) -> Ranking:
+    return batch if isinstance(batch, Ranking) else Ranking.placed(batch)
+
+
+def _inside(lists: Lists, needs: Needs, checks: Checks) -> Lists:
+    """Return lists and a history that hold no item that the catalogue does not have."""
+    size = needs.num_items
     if size is None:
-        return ranking
+        return lists
     if lists.num_items is None or lists.num_items > size:
         ids = lists.ids
         beyond = ids >= size
@@ -345,7 +388,7 @@ def _inside(ranking: Ranking, needs: Needs, checks: Checks) -> Ranking:
         lists = lists._replace(stays=stays, num_items=size)
     if needs.history and lists.history is not None:
         lists = lists._replace(history=_history_inside(lists.history, size, checks))
-    return ranking if lists is ranking.lists else ranking.listing(lists)
+    return lists
 
 
 def _history_inside(history: Tensor, size: int, checks: Checks) -> Tensor:

@@ -125,6 +125,8 @@ class SummedMetric(Metric):
     _summary: Summary | None = None
     _sums_name: str
     _counts_name: str
+    _pending: Waits | None = None
+    """Where batches wait that are to be counted; then the states are held there, too."""
     _told: int | None = None
     """How many of the counts, the first ones, `summaries` is told on the host; None = all."""
 
@@ -148,6 +150,7 @@ class SummedMetric(Metric):
 
     def _forget_sums(self) -> None:
         """Drop the state, for another one."""
+        self.count_pending()
         for state in (self._sums_name, self._counts_name):
             delattr(self, state)
             for known in (self._defaults, self._persistent, self._reductions):
@@ -177,8 +180,28 @@ class SummedMetric(Metric):
         """
         raise NotImplementedError
 
+    def count_pending(self) -> None:
+        """Count the batches that wait; what is read from now on holds all of them."""
+        pending = self.__dict__.get("_pending")
+        if pending is not None:
+            pending.count()
+
+    def __getattr__(self, name: str) -> Any:
+        pending = self.__dict__.get("_pending")
+        if pending is not None and name in self._defaults:
+            pending.count()
+            return self.__dict__[name]
+        return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        pending = self.__dict__.get("_pending")
+        if pending is not None and name in self._defaults:
+            pending.count()
+        super().__setattr__(name, value)
+
     def state(self) -> Tally:
         """Return the state as it is on this process."""
+        self.count_pending()
         state = self.__dict__
         return Tally(state[state["_sums_name"]], state[state["_counts_name"]])
 
@@ -188,14 +211,17 @@ class SummedMetric(Metric):
 
     def hold(self, tally: Tally) -> None:
         """Hold a state that was added up elsewhere, in place of this one."""
+        self.count_pending()
         state = self.__dict__
         state[self._sums_name], state[self._counts_name] = tally
         state |= {"_update_count": 1, "_computed": None, "_summary": None}
 
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
-        # torchmetrics' own copies each default on the device; nothing writes into ours, see `Together.add`
         state = self.__dict__
+        if (pending := state.get("_pending")) is not None:
+            pending.leave(self)
+        # torchmetrics' own copies each default on the device; nothing writes into ours, see `Together.add`
         ours = state["_sums_name"], state["_counts_name"]
         for name, default in state["_defaults"].items():
             state[name] = default if name in ours else deepcopy(default)
@@ -274,6 +300,7 @@ class SummedMetric(Metric):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *_: Any, **__: Any) -> Module:
         """Move to another device; torchmetrics' own would cast the state where `Module.to(dtype)` is called."""
+        self.count_pending()
         Module._apply(self, fn)  # type: ignore[no-untyped-call]
         self._device = fn(torch.zeros(1, device=self._device)).device
 
@@ -307,8 +334,10 @@ class SummedMetric(Metric):
         self._computed = self._summary = None
 
     def __getstate__(self) -> dict[str, Any]:
+        self.count_pending()
         # a copy of the metric alone does not belong to its collection
-        return {key: value for key, value in super().__getstate__().items() if key not in ("_collection", "_panel")}
+        left = ("_collection", "_panel", "_pending")
+        return {key: value for key, value in super().__getstate__().items() if key not in left}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.label})"
@@ -318,12 +347,20 @@ Grown: TypeAlias = dict[tuple[int, int], Tensor]
 """What states and what is added to them, by identity, have become."""
 
 
+class Waits(Protocol):
+    """What a metric asks of the batches that wait; see `Pending`."""
+
+    def count(self) -> None: ...  # noqa: D102
+    def leave(self, metric: Any) -> None: ...  # noqa: D102
+
+
 class Summed(Protocol):
     """What `Together` asks of a metric; see `SummedMetric`."""
 
     @property
     def label(self) -> str: ...  # noqa: D102
     def state(self) -> Tally: ...  # noqa: D102
+    def count_pending(self) -> None: ...  # noqa: D102
 
 
 class Together:
@@ -341,6 +378,8 @@ class Together:
     def check_ready(self, device: torch.device) -> None:
         """Refuse a batch now, or one from this device."""
         for metric, state in zip(self._metrics, self._states, strict=True):
+            if state.get("_pending") is not None:
+                metric.count_pending()
             if state["_is_synced"]:
                 raise TorchMetricsUserError(f"{metric.label} is synchronised: call unsync() before the next batch")
             if (here := state[state["_sums_name"]].device) != device:
@@ -348,8 +387,11 @@ class Together:
                     f"{metric.label} is on {here}, its input on {device}: move the metric with .to(device)"
                 )
 
-    def add(self, tallies: Tallies) -> None:
-        """Add each metric its tally."""
+    def add(self, tallies: Tallies, updates: int = 1) -> None:
+        """Add each metric its tally, which is that of one update, or of some that have been noted."""
+        for metric, state in zip(self._metrics, self._states, strict=True):
+            if state.get("_pending") is not None:
+                metric.count_pending()
         if tallies.short is not None:
             self._add_rows("_sums_name", tallies.short.sums)
             self._add_rows("_counts_name", tallies.short.counts)
@@ -359,7 +401,7 @@ class Together:
             state[state["_sums_name"]], state[state["_counts_name"]] = grow(metric.state(), increments, grown)
         for state in self._states:
             state["_computed"] = state["_summary"] = None
-            state["_update_count"] += 1
+            state["_update_count"] += updates
 
     def _add_rows(self, kind: str, more: Tensor) -> None:
         """Add to one of the two states of the first metrics, [metrics, n]."""

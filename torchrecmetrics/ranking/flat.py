@@ -18,8 +18,8 @@ from torchrecmetrics.checks import (
     check_tensor,
     describe,
 )
-from torchrecmetrics.ranking.rules import Needs, Rules, Ties
-from torchrecmetrics.ranking.ties import FromLocated, Located
+from torchrecmetrics.ranking.rules import Rules, Ties
+from torchrecmetrics.ranking.ties import FromLocated, Located, Unplaced
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -96,12 +96,11 @@ class FromFlat(FromLocated):
             unwanted=None if target.dtype == torch.bool else listed & (gains < 0),
             gains=None if target.dtype == torch.bool else gains,
             candidate=listed & table(usable, False),
-            scores=table(scores, 0),
             better=table(run - start, 0),
             group_size=table(run_length, 0),
             num_ranked=torch.bincount(query[usable], minlength=rows),
         )
-        return cls._from_located(located, rules.place_ties, checks, asked=Needs(), made_with=rules.shaping("ties"))
+        return cls.placed(Unplaced(located, rules.place_ties, rules.shaping("ties"), faults=checks.faults))
 
 
 def _check_triple(scores: Tensor, target: Tensor, indexes: Tensor) -> None:

@@ -12,6 +12,8 @@ from torchrecmetrics.checks import Checks, check_device, check_ids, describe
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.data.jagged import Spans, as_jagged, as_spans
 from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Reach, Rules, Target
+from torchrecmetrics.ranking.scores import unplaced
+from torchrecmetrics.ranking.ties import Unplaced
 
 
 class Form(NamedTuple):
@@ -25,6 +27,11 @@ class Form(NamedTuple):
     ranking: Ranking | None = None
     depth: int | None = None
     history: Target | Spans | None = None
+
+    @property
+    def holds_ranking(self) -> bool:
+        """Whether the ranking was made by somebody else."""
+        return self.ranking is not None or isinstance(self.scores, Ranking)
 
 
 def _warn_of_lists(ranks: Tensor, k: int) -> None:
@@ -43,10 +50,16 @@ def _warn_of_lists(ranks: Tensor, k: int) -> None:
 
 def read(form: Form, needs: Needs, rules: Rules) -> Ranking:
     """Bring what was given to a Ranking, as deep as its readers need."""
-    ranking = _ranked(form, needs, rules)
-    if form.history is None or ranking.lists is None:
-        return ranking
-    rows, device = len(ranking), ranking.ranks.device
+    found = count(form, needs, rules)
+    return found if isinstance(found, Ranking) else Ranking.placed(found)
+
+
+def count(form: Form, needs: Needs, rules: Rules) -> Ranking | Unplaced:
+    """Do all of `read` that reads scores."""
+    found = _counted(form, needs, rules)
+    if form.history is None or found.lists is None:
+        return found
+    rows, device = len(found.lists.ids), found.lists.ids.device
     history: Any = form.history.items if isinstance(form.history, Batch) else form.history
     if (jagged := as_jagged("history", history)) is not None:
         history = as_spans("history", jagged, Checks(True, device, rows))
@@ -57,10 +70,10 @@ def read(form: Form, needs: Needs, rules: Rules) -> Ranking:
     if history.dim() not in (1, 2) or len(history) != rows:
         raise ValueError(f"history ids must be [{rows}] or [{rows}, H], got {list(history.shape)}")
     history = (history[:, None] if history.dim() == 1 else history).long()
-    return ranking.listing(ranking.lists._replace(history=history))
+    return found.listing(found.lists._replace(history=history))
 
 
-def _ranked(form: Form, needs: Needs, rules: Rules) -> Ranking:
+def _counted(form: Form, needs: Needs, rules: Rules) -> Ranking | Unplaced:
     scores, target, gains, exclude, ranks, ranking, depth, _ = form
     if isinstance(scores, Ranking):
         if ranking is not None:
@@ -82,7 +95,7 @@ def _ranked(form: Form, needs: Needs, rules: Rules) -> Ranking:
     if scores is not None and target is not None:
         if depth is not None:
             raise ValueError("depth belongs to ranks; the depth of scores follows from the metrics' k")
-        return Ranking.of_batch(scores, target, gains, exclude, needs, rules)
+        return unplaced(scores, target, gains, exclude, needs, rules)
     for name, value in (("target", target), ("gains", gains), ("exclude", exclude)):
         if value is not None:
             raise ValueError(

@@ -24,7 +24,7 @@ from torchrecmetrics.ranking.excluded import Exclude
 from torchrecmetrics.ranking.places import Lists
 from torchrecmetrics.ranking.rules import Needs, Overlap, Rules, Ties
 from torchrecmetrics.ranking.targets import Gains, Target, Targets, selected
-from torchrecmetrics.ranking.ties import FromLocated, Located, place
+from torchrecmetrics.ranking.ties import FromLocated, Located, Unplaced, place
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -116,22 +116,27 @@ class FromScores(FromLocated):
         rules: Rules,
     ) -> Self:
         """Rank as deep as the readers need, and count what they count; the package may hand over scores in parts."""
-        shape, device = check_shape(scores, rules)
-        if needs.num_items not in (None, shape[1]):
-            raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
-        checks = Checks(rules.validate_args, device, shape[0])
-        target, gains = selected(target, gains, checks, rules.max_relevant)
-        asked, needs = needs, needs.within(target, rules)
-        targets = Targets.read(target, gains, exclude, shape, rules, checks)
-        located = locate(scores, targets, needs, rules, checks)
-        return cls._from_located(
-            located,
-            rules.place_ties,
-            checks,
-            depth=needs.depth,
-            asked=asked,
-            made_with=rules.shaping(),
-        )
+        return cls.placed(unplaced(scores, target, gains, exclude, needs, rules))
+
+
+def unplaced(
+    scores: Tensor | ScoreRows | Products,
+    target: Target,
+    gains: Gains | None,
+    exclude: Exclude | None,
+    needs: Needs,
+    rules: Rules,
+) -> Unplaced:
+    """Do all of `of_batch` that reads scores."""
+    shape, device = check_shape(scores, rules)
+    if needs.num_items not in (None, shape[1]):
+        raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
+    checks = Checks(rules.validate_args, device, shape[0])
+    target, gains = selected(target, gains, checks, rules.max_relevant)
+    asked, needs = needs, needs.within(target, rules)
+    targets = Targets.read(target, gains, exclude, shape, rules, checks)
+    located = locate(scores, targets, needs, rules, checks)
+    return Unplaced(located, rules.place_ties, rules.shaping(), asked, needs.depth, checks.faults)
 
 
 @torch.no_grad()
@@ -268,7 +273,6 @@ def locate(
         unwanted=None if (unwanted := targets.unwanted) is None else checks.without_rejected(unwanted),
         gains=targets.gains,
         candidate=candidate,
-        scores=own,
         better=better,
         group_size=equal,
         num_ranked=at_least.pop() if counts_ranked else None,

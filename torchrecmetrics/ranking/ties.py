@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.arrays import ascending, counting, float_dtype, in_turn, keep, scalar, search
-from torchrecmetrics.checks import Checks, any_of_row
+from torchrecmetrics.checks import Faults, any_of_row
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.ranking.places import Graded, Lists, Places, Reach, cut
 from torchrecmetrics.ranking.rules import Needs, Ties
@@ -34,13 +35,32 @@ class Located(NamedTuple):
     unwanted: Tensor | None  # bool, with a negative gain; None where every relevant item gains 1
     gains: Tensor | None  # float
     candidate: Tensor  # bool, takes part in the ranking
-    scores: Tensor  # float
     better: Tensor  # int64, candidates with a higher score
     group_size: Tensor  # int64, candidates with the same score, itself included
     num_ranked: Tensor | None = None  # int64 [B]
     num_recommended: Tensor | None = None  # int64 [B]
     kernels: Kernels | None = None
     lists: Lists | None = None
+
+
+class Unplaced(NamedTuple):
+    """A batch whose relevant items are located, and how they are to be placed: by `Ranking.placed`."""
+
+    located: Located
+    ties: Ties
+    made_with: Mapping[str, object]
+    asked: Needs = Needs()
+    depth: int | None = None  # to which the batch is ranked: as deep as is asked
+    faults: Faults = Faults()
+
+    @property
+    def lists(self) -> Lists | None:
+        """The items in the first places, where somebody asked for them."""
+        return self.located.lists
+
+    def listing(self, lists: Lists) -> Unplaced:
+        """Return the same with other lists."""
+        return self._replace(located=self.located._replace(lists=lists))
 
 
 class Placed(NamedTuple):
@@ -109,17 +129,9 @@ class FromLocated(Places):
     """The way from counts to a ranking."""
 
     @classmethod
-    def _from_located(
-        cls,
-        located: Located,
-        ties: Ties,
-        checks: Checks,
-        *,
-        depth: int | None = None,
-        asked: Needs,
-        made_with: dict[str, object],
-    ) -> Self:
-        """Place the located items and keep what metrics need: a batch is ranked to one `depth`, as deep as is asked."""
+    def placed(cls, batch: Unplaced) -> Self:
+        """Place the located items and keep what metrics need."""
+        located, ties, made_with, asked, depth, faults = batch
         gains = located.gains
         secondary = gains if gains is None or ties == "pessimistic" else -gains
 
@@ -151,7 +163,7 @@ class FromLocated(Places):
             num_recommended=located.num_recommended,
             score_threshold=asked.score_threshold,
             reach=Reach(depth),
-            faults=checks.faults,
+            faults=faults,
             made_with=made_with,
             kernels=located.kernels,
             lists=located.lists,

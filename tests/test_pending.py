@@ -1,0 +1,413 @@
+"""Batches that wait are counted like those that do not, whoever asks, and however."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import random
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torchmetrics import MetricCollection
+
+import torchrecmetrics as trm
+from torchrecmetrics import pending
+
+ITEMS = 30
+CATALOGUE = trm.Catalogue(ITEMS, popularity=torch.arange(ITEMS), num_users=40, categories=torch.arange(ITEMS) % 4)
+ACCURACY = ["HR", "NDCG", "MRR", "MAP", "Recall", "Precision", "F1"]
+LISTS = ["Coverage", "ExposureGini", "Novelty", "Seen", "Missing", "PopularityLift", "Calibration"]
+
+
+def batch(rows=4, relevant=1, seed=0):
+    """Scores with ties, targets with padding, histories."""
+    draw = torch.Generator().manual_seed(seed)
+    scores = (torch.randn(rows, ITEMS, generator=draw) * 3).round() / 3
+    target = torch.rand(rows, ITEMS, generator=draw).topk(relevant).indices
+    target[torch.rand(target.shape, generator=draw) < 0.2] = -1
+    return scores, target, torch.randint(-1, ITEMS, (rows, 3 + seed % 3), generator=draw)
+
+
+def collection(names=tuple(ACCURACY), k=(1, 5), **options):
+    return trm.RecMetricCollection(list(names), k=list(k), **options)
+
+
+def waiting(metrics):
+    """How many batches wait for any of its members."""
+    every = {id(one): one for metric in metrics.members if (one := metric._pending) is not None}
+    return sum(len(one._batches) for one in every.values())
+
+
+def at_once(metrics, *arguments, **named):
+    """Add a batch on the way on which nothing waits."""
+    metrics.add(metrics.read(metrics.rank(trm.collection.Form(*arguments, **named))))
+
+
+def filled(metrics, batches=4, **options):
+    """Return a collection for which all batches but the first wait, and one that has counted them."""
+    counted = copy.deepcopy(metrics)
+    for seed in range(batches):
+        scores, target, history = batch(seed=seed, **options)
+        named = {"history": history} if metrics.needs.history else {}
+        metrics.update(scores, target, **named)
+        at_once(counted, scores, target, **named)
+    assert waiting(metrics) == batches - 1
+    assert not waiting(counted)
+    return metrics, counted
+
+
+def same(metrics, counted):
+    for mine, theirs in zip(metrics.members, counted.members, strict=True):
+        assert mine._update_count == theirs._update_count
+        assert mine.state().counts.equal(theirs.state().counts)
+        torch.testing.assert_close(mine.state().sums, theirs.state().sums, rtol=1e-13, atol=1e-13)
+    return True
+
+
+@pytest.mark.parametrize("validate", [True, "deferred", False])
+@pytest.mark.parametrize("action", ["skip", "neg", "pos"])
+@pytest.mark.parametrize("names", [ACCURACY, ["AUROC", "RPrecision", *ACCURACY], LISTS, ACCURACY + LISTS], ids=len)
+def test_any_loop(names, action, validate):
+    """Batches of many shapes and forms, one after the other."""
+    draw = random.Random(0)
+    lists = {"catalogue": CATALOGUE} if "Seen" in names else {}
+    metrics = collection(names, empty_target_action=action, validate_args=validate, **lists)
+    counted = copy.deepcopy(metrics)
+    waited = 0
+    for seed in range(40):
+        scores, target, history = batch(draw.choice([0, 1, 7]), draw.choice([1, 1, 3]), seed)
+        named = {"history": history} if "Seen" in names else {}
+        given = draw.choice([(scores, target)] * 4 + [(trm.Ranking.from_scores(scores, target, depth=5, items=True),)])
+        if "AUROC" in names:
+            given = scores, target
+        for add in (metrics.update, lambda *a, **n: at_once(counted, *a, **n)):
+            add(*given, **named)
+        waited = max(waited, waiting(metrics))
+    assert waited > 1
+    assert same(metrics, counted)
+
+
+@pytest.mark.parametrize("ties", ["realistic", "optimistic", "pessimistic"])
+@pytest.mark.parametrize("overlap", ["keep", "miss"])
+def test_grades_and_history(overlap, ties):
+    """Grades, penalties, and relevant items that are excluded; in a loader's memory."""
+    metrics = collection(
+        [*ACCURACY, trm.NDCG(5, gain="exponential", overlap=overlap, ties=ties)], overlap=overlap, ties=ties
+    )
+    counted, worth = copy.deepcopy(metrics), torch.zeros(6, 4)
+    for seed in range(6):
+        scores, target, history = batch(rows=6, relevant=4 if seed % 2 else 2, seed=seed)
+        gains = worth[:, : target.shape[1]].copy_(torch.randint(-1, 4, target.shape))
+        metrics.update(scores, target, gains=gains, exclude=history)
+        at_once(counted, scores, target, gains=gains, exclude=history)
+        worth.fill_(7)
+    assert waiting(metrics) == 5
+    assert same(metrics, counted)
+
+
+def test_ranks_and_lists():
+    """What somebody else has ranked waits, too, without a look at its items."""
+    ranks, scores, lists = collection(), collection(), collection(LISTS, k=(3,), catalogue=CATALOGUE)
+    counted = [copy.deepcopy(each) for each in (ranks, scores, lists)]
+    for seed in range(5):
+        ids, target, history = torch.rand(4, ITEMS).topk(5).indices, *batch(relevant=3, seed=seed)[1:]
+        for metrics, given, named in (
+            (ranks, (torch.randint(0, 7, (4, 1)),), {"depth": 6}),
+            (scores, (trm.Ranking.from_topk(ids, target),), {}),
+            (lists, (trm.Ranking.from_topk(ids, target),), {"history": history}),
+        ):
+            metrics.update(*given, **named)
+            at_once(counted[[ranks, scores, lists].index(metrics)], *given, **named)
+    for metrics, other in zip((ranks, scores, lists), counted, strict=True):
+        assert waiting(metrics) == 4
+        assert same(metrics, other)
+
+
+def _load(metrics):
+    metrics.persistent(True)
+    fresh = collection()
+    fresh.load_state_dict(metrics.state_dict())
+    for mine, theirs in zip(fresh.members, metrics.members, strict=True):
+        mine._update_count = theirs._update_count
+    return fresh
+
+
+def _saved(metrics):
+    memory = io.BytesIO()
+    torch.save(metrics, memory)
+    memory.seek(0)
+    return torch.load(memory, weights_only=False)
+
+
+def _taken_apart(metrics):
+    for key in list(metrics.keys())[1:]:
+        del metrics[key]
+    return metrics
+
+
+def _by_name(metrics):
+    for metric in metrics.members:
+        for name in metric._defaults:
+            assert getattr(metric, name).equal(metric.metric_state[name])
+    return metrics
+
+
+def _synced(metrics):
+    for metric in metrics.members:
+        metric.sync(dist_sync_fn=lambda value, group: [value, value], distributed_available=lambda: True)
+        metric.unsync()
+    return metrics
+
+
+READERS = {
+    "state": lambda metrics: metrics,
+    "by name": _by_name,
+    "pickle": lambda metrics: pickle.loads(pickle.dumps(metrics)),
+    "torch.save": _saved,
+    "deepcopy": copy.deepcopy,
+    "copy": copy.copy,
+    "clone": lambda metrics: metrics.clone(),
+    "state_dict": _load,
+    "to": lambda metrics: metrics.to("cpu"),
+    "double": lambda metrics: metrics.double(),
+    "sync": _synced,
+    "taken apart": _taken_apart,
+    "hash": lambda metrics: [hash(metric) for metric in metrics.members] and metrics,
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_whoever_reads_sees_all(read):
+    metrics, counted = filled(collection())
+    found = read(metrics)
+    assert all(same_state(found[key], counted[key]) for key in found)
+
+
+def same_state(mine, theirs):
+    torch.testing.assert_close(mine.state().sums, theirs.state().sums, rtol=1e-13, atol=1e-13)
+    return mine.state().counts.equal(theirs.state().counts) and mine._update_count == theirs._update_count
+
+
+def test_values():
+    metrics, counted = filled(collection(ACCURACY + LISTS, catalogue=CATALOGUE))
+    torch.testing.assert_close(metrics.compute(), counted.compute(), rtol=1e-13, atol=1e-13)
+    metrics.update(*batch()[:2], history=batch()[2])
+    assert all(metric._computed is None for metric in metrics.members)
+    assert metrics.compute()["HR@5"] != counted.compute()["HR@5"]
+
+
+def test_merge():
+    metrics, counted = filled(collection())
+    other, also = filled(collection(), batches=3)
+    metrics.merge_state(other)
+    counted.merge_state(also)
+    for mine, theirs in zip(metrics.members, counted.members, strict=True):
+        assert mine.state().counts.equal(theirs.state().counts)
+
+
+def test_forward_returns_its_batch_alone():
+    metrics, counted = filled(collection())
+    given = batch(seed=9)[:2]
+    assert metrics(*given) == counted(*given)
+    assert same(metrics, counted)
+
+
+def test_reset_forgets_what_waits():
+    metrics, _ = filled(collection())
+    metrics.reset()
+    assert not waiting(metrics)
+    assert all(metric._update_count == 0 and not metric.state().counts.any() for metric in metrics.members)
+    metrics.update(*batch()[:2])
+    assert waiting(metrics) == 1  # its kind is known
+
+
+def test_one_of_them_is_reset():
+    metrics, counted = filled(collection())
+    for each in (metrics, counted):
+        each["HR@5"].reset()
+    assert same(metrics, counted)
+
+
+def test_one_of_them_is_updated_alone():
+    metrics, counted = filled(collection())
+    scores, target, _ = batch(seed=9)
+    for _ in range(3):
+        metrics["HR@5"].update(scores, target)
+        metrics.update(scores, target)
+        counted["HR@5"].update(scores, target)
+        at_once(counted, scores, target)
+    assert same(metrics, counted)
+
+
+def test_a_metric_alone():
+    metric, counted = trm.NDCG(3), trm.NDCG(3)
+    for seed in range(4):
+        metric.update(*batch(seed=seed)[:2])
+        counted.update(*batch(seed=seed)[:2], weights=torch.ones(4))
+    assert metric._pending is not None
+    assert metric._update_count == 4
+    assert metric.compute() == counted.compute()
+    metric.update(*batch()[:2])
+    metric.reset()
+    assert metric._pending is None
+    assert not metric.state().counts.any()
+
+
+def test_a_state_is_replaced():
+    """What is set by hand stands, and what waited before is gone with the state it would have been added to."""
+    metrics, counted = filled(collection())
+    metric = metrics["HR@5"]
+    zeros = torch.zeros_like(counted["HR@5"].state().sums)
+    setattr(metric, metric._sums_name, zeros)
+    assert metric.state().sums is zeros
+    assert metrics["HR@1"].state().counts.equal(counted["HR@1"].state().counts)
+
+
+def test_torchmetrics_collections_see_states():
+    """Compute groups look at states, and hand one metric's to others."""
+    own, theirs = MetricCollection([trm.HitRate(3), trm.Recall(3)]), MetricCollection([trm.HitRate(3), trm.Recall(3)])
+    for seed in range(5):
+        own.update(*batch(seed=seed)[:2])
+        theirs.update(*batch(seed=seed)[:2], weights=torch.ones(4))
+        if seed == 2:
+            own.compute()
+    assert own.compute() == theirs.compute()
+
+
+def test_memory_may_be_used_again():
+    """A loader may write into what it has handed over."""
+    metrics = collection(ACCURACY + LISTS, catalogue=CATALOGUE)
+    ranked = collection(ACCURACY + LISTS, catalogue=CATALOGUE)
+    counted = copy.deepcopy(metrics)
+    scores, target, history = batch(relevant=3)
+    for _ in range(4):
+        more = torch.rand(4, ITEMS), torch.rand(4, ITEMS).topk(3).indices, torch.randint(0, ITEMS, history.shape)
+        for mine, new in zip((scores, target, history), more, strict=True):
+            mine.copy_(new)
+        ranking = trm.Ranking.from_scores(scores, target, depth=5, items=True)
+        metrics.update(scores, target, history=history)
+        ranked.update(ranking, history=history)
+        at_once(counted, scores, target, history=history)
+        ranking.ranks.fill_(1)
+    scores.zero_(), target.zero_(), history.zero_()
+    assert waiting(metrics) == waiting(ranked) == 3
+    assert same(metrics, counted)
+    assert same(ranked, counted)
+
+
+def test_bad_input_raises_at_once():
+    metrics, counted = filled(collection(ACCURACY + LISTS, catalogue=CATALOGUE))
+    scores, target, history = batch()
+    ids = scores.topk(5).indices
+    bad = (
+        ((scores, target + 100), {"history": history}, "beyond the last item"),
+        ((scores.fill_(torch.nan), target), {"history": history}, "NaN"),
+        ((torch.rand(4, ITEMS), target), {"history": history + ITEMS}, "the catalogue does not have"),
+        ((torch.rand(4, ITEMS), target), {}, "history of each row"),
+        ((trm.Ranking.from_topk(ids + ITEMS, target),), {"history": history}, "the catalogue does not have"),
+        ((trm.Ranking.from_topk(ids[:, :2], target),), {"history": history}, "known to depth 2"),
+        ((torch.ones(4, 1, dtype=torch.int64),), {"depth": 5}, "which items stand first"),
+    )
+    for number, (given, named, message) in enumerate(bad):
+        with pytest.raises(ValueError, match=message):
+            metrics.update(*given, **named)
+        assert waiting(metrics) == (3 if number < 3 else 0)  # what is of another kind is not compared with it
+    assert same(metrics, counted)
+
+
+def test_every_batch_of_lists_is_looked_at():
+    """Lists of unknown size wait for each other, and each is looked at before."""
+    metrics = collection(["Coverage"], k=(3,), catalogue=CATALOGUE)
+    for _ in range(3):
+        metrics.update(trm.Ranking.from_topk(torch.rand(4, ITEMS).topk(3).indices))
+    with pytest.raises(ValueError, match="the catalogue does not have"):
+        metrics.update(trm.Ranking.from_topk(torch.full((4, 3), ITEMS) + torch.arange(3)))
+    assert waiting(metrics) == 2
+    assert metrics.members[0].state().counts.sum() == 3 * 4 * 3 + 3 * 4
+
+
+def test_ranks_of_another_width_are_asked_whether_they_reach():
+    """R-precision reads as many places as a row has relevant items."""
+    metric = trm.RPrecision()
+    for _ in range(3):
+        metric.update(torch.tensor([[1, 2]]), depth=3)
+    with pytest.raises(ValueError, match="known to depth 3"):
+        metric.update(torch.tensor([[1, 2, 4, 4]]), depth=3)
+    assert metric.compute() == 1
+
+
+def test_synchronised_metrics_take_nothing():
+    metrics, _ = filled(collection())
+    metric = metrics["HR@1"]
+    metric.sync(dist_sync_fn=lambda value, group: [value, value], distributed_available=lambda: True)
+    with pytest.raises(Exception, match=r"unsync\(\)"):
+        metrics.update(*batch()[:2])
+
+
+def test_what_does_not_wait():
+    """Formulas of others may refuse a batch, rows may be errors, and what is kept of rows is kept at once."""
+
+    class Own(trm.HitRate):
+        """Somebody else's."""
+
+    given = batch()[:2]
+    for metrics, named in (
+        (trm.RecMetricCollection([Own(3)]), {}),
+        (collection(empty_target_action="error"), {}),
+        (collection(keep_rows=True), {}),
+        (collection(groups=["a", "b"]), {"groups": torch.zeros(4, dtype=torch.int64)}),
+        (collection(), {"weights": torch.ones(4)}),
+    ):
+        for _ in range(3):
+            metrics.update(given[0], torch.zeros(4, dtype=torch.int64), **named)
+        assert not waiting(metrics)
+        assert metrics.members[0]._update_count == 3
+
+
+def test_few_wait(monkeypatch):
+    """What waits is bounded, and a batch that is large enough does not."""
+    monkeypatch.setattr(pending, "_ENOUGH", 20)
+    metrics, most = collection(), []
+    for seed in range(12):
+        metrics.update(*batch(seed=seed)[:2])
+        most.append(waiting(metrics))
+    assert max(most) == 5
+    assert metrics.members[0].state().counts[0] > 0
+    metrics.update(*batch(rows=20)[:2])
+    assert not waiting(metrics)
+
+
+def test_nothing_is_lost_where_counting_fails(monkeypatch):
+    metrics, counted = filled(collection())
+    panel = metrics.panel
+    with monkeypatch.context() as patch:
+        patch.setattr(panel, "tallies", lambda rows: (_ for _ in ()).throw(MemoryError("full")))
+        for _ in range(2):
+            with pytest.raises(MemoryError, match="full"):
+                metrics.compute()
+    assert waiting(metrics) == 3
+    assert same(metrics, counted)
+
+
+class Calls(TorchDispatchMode):
+    """Count calls."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.number += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("relevant", "most"), [(1, 55), (20, 80)])
+def test_waiting_saves_calls(relevant, most):
+    """All of an update that waits is its ranking; calls and views, on the CPU."""
+    metrics = collection(["HR", "NDCG", "MRR", "Precision", "Recall", "MAP"], k=(5, 10, 20))
+    given = batch(relevant=relevant)[:2]
+    metrics.update(*given)
+    with Calls() as calls:
+        metrics.update(*given)
+    assert waiting(metrics) == 1
+    assert calls.number <= most
