@@ -116,19 +116,19 @@ def test_the_classic_snippet():
 def test_one_kernel_call_at_the_depth_needed(metrics, k, depth, monkeypatch, device):
     """However many members: scores are counted once per update or forward, as deep as the deepest member asks."""
     calls, depths = [], []
-    count, place = kernels.count, trm.Ranking._from_located.__func__
+    count, place = kernels.count, trm.Ranking.placed.__func__
 
     def counting(*args, **kwargs):
         calls.append(args)
         return count(*args, **kwargs)
 
-    def placing(cls, *args, **kwargs):
-        depths.append(kwargs["depth"])
-        return place(cls, *args, **kwargs)
+    def placing(cls, batch):
+        depths.append(batch.depth)
+        return place(cls, batch)
 
     collection = trm.RecMetricCollection(metrics, k=k).to(device)
     monkeypatch.setattr(kernels, "count", counting)
-    monkeypatch.setattr(trm.Ranking, "_from_located", classmethod(placing))
+    monkeypatch.setattr(trm.Ranking, "placed", classmethod(placing))
     collection.update(*batch(1, device=device))
     collection(*batch(2, device=device))
     assert len(calls) == 2

@@ -142,10 +142,10 @@ def test_far_rows_are_read_once(monkeypatch, generator):
     scores = torch.rand(8, 6400, generator=generator)
     scores[:, :3] = -1.0
     near = Question(scores.amax(1, keepdim=True), 20)
-    for at_once, again in ((2**21, "_compare_rows"), (1, "_compare_blocks")):  # few scores at a time, or many
+    for few, again in ((2**21, "_compare_rows"), (1, "_compare_blocks")):  # few scores, or many
         with monkeypatch.context() as patch:
             patch.setattr(eager, again, None)
-            patch.setattr(eager, "_AT_ONCE", at_once)
+            patch.setattr(eager, "_FEW", few)
             assert (eager.by_blocks(scores, Question(scores[:, :3], 20)).better >= 20).all()
             with pytest.raises(TypeError):
                 eager.by_blocks(scores, near)
@@ -174,11 +174,28 @@ def test_the_rule(items, width, depth, taken, device, expected, monkeypatch):
         monkeypatch.setattr(eager, strategy.__name__, lambda *_, name=strategy.__name__: picked.append(name))
     scores, thresholds = torch.empty(2, items, device=device), torch.empty(2, width, device=device)
     removed = torch.empty(2, taken, device=device) if taken else None
-    monkeypatch.setattr(eager, "_SMALL", 2 * items * width - 1)
+    small = "_SMALL" if items < 10_000 else "_SMALL_OF_LONG"
+    monkeypatch.setattr(eager, small, 2 * items * width - 1)
     eager.count(scores, Question(thresholds, depth, removed=removed))
-    monkeypatch.setattr(eager, "_SMALL", 2 * items * width)  # so little work that nothing is worth leaving out
+    monkeypatch.setattr(eager, small, 2 * items * width)  # so little work that nothing is worth leaving out
     eager.count(scores, Question(thresholds, depth, removed=removed))
     assert picked == [expected, "by_buckets" if width >= 80 else "by_comparing"]
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_wide_rows_are_told_far_by_one_maximum(removed, monkeypatch, generator):
+    """Whether `depth` maxima are above a threshold is whether the `depth`-th largest is: ties, NaN and all."""
+    maxima = torch.randint(20, (50, 30), generator=generator).float()
+    maxima[torch.rand(maxima.shape, generator=generator) < 0.3] = -INF
+    maxima[torch.rand(maxima.shape, generator=generator) < 0.1] = torch.nan
+    asked = torch.randint(-1, 21, (50, 7), generator=generator).float()
+    taken = torch.randint(20, (50, 2), generator=generator).float().sort(dim=1).values if removed else None
+    for depth in (1, 5, 30, 31):
+        above = (maxima[:, :, None] > asked[:, None]).sum(1)
+        above -= 0 if taken is None else (taken[:, :, None] > asked[:, None]).sum(1)
+        for wide in (1, 100):
+            monkeypatch.setattr(eager, "_WIDE", wide)
+            assert torch.equal(eager._fewer_above(maxima, asked, depth, taken), above < depth)
 
 
 # -------------------------------------------------------------------------------------------- what stands on the counts

@@ -965,7 +965,7 @@ def test_counts_behind_the_depth_may_be_anything(ties, width):
     """A kernel counts right what has fewer than `depth` better items; no count of anything else makes a hit of it."""
     better, size = torch.tensor([[20, 3, 20]]), torch.tensor([[-40, 1, 0]])
     every = torch.ones(1, width, dtype=torch.bool)
-    located = Located(every, None, None, every, torch.zeros(1, width), better[:, :width], size[:, :width])
+    located = Located(every, None, None, every, better[:, :width], size[:, :width])
     expected = [INF] if width == 1 else [4, INF, INF]
     for gains in (None, torch.ones(1, width).double()):  # where there are gains, nobody looks for ties first
         placed = place(located._replace(gains=gains), every, ties, None, 20)

@@ -24,8 +24,15 @@ _TOPK_FROM = 32
 # Thresholds a row from which a binary search per score is cheaper than a comparison per score and threshold, each over
 # the whole list (I = 1,682: 85, 12,101: 64, 40,981: 52).
 _BUCKETS_FROM = 80
-# Comparisons, of every score with each threshold, below which nothing is gained by leaving some out.
-_SMALL = 2**20
+# Thresholds a row from which finding the `depth`-th largest of its maxima is cheaper than comparing all with each.
+_WIDE = 100
+# Comparisons of whole rows, with the thresholds that are left, below which looking for blocks does not pay.
+_FEW = 2**20
+# Comparisons, of every score with each threshold, below which nothing is gained by leaving some out; fewer where rows
+# are so long that most can be (4 x 20,000 scores, 5 thresholds: .9 of the time; 1 x 20,000, 20: .5 to .9; 64 x 1,000,
+# 5: twice the time).
+_SMALL, _SMALL_OF_LONG = 2**20, 2**18
+_LONG = 10_000
 # Numbers compared at once: the output of a comparison should be summed before it leaves the cache.
 _AT_ONCE = 2**21
 
@@ -36,7 +43,8 @@ def count(scores: Tensor, question: Question) -> Counts:
     taken = 0 if question.removed is None else question.removed.shape[1]
     strategy = by_comparing if width < _BUCKETS_FROM else by_buckets
     # both look at data to know where to look again, which only the CPU can do without waiting
-    if depth is not None and scores.device.type == "cpu" and scores.numel() * width > _SMALL:
+    small = _SMALL if items < _LONG else _SMALL_OF_LONG
+    if depth is not None and scores.device.type == "cpu" and scores.numel() * width > small:
         if 2 * (items // (_BLOCK // 2)) >= 3 * depth:
             strategy = by_blocks
         elif width >= _TOPK_FROM and depth + taken < items:
@@ -137,10 +145,10 @@ STRATEGIES = (by_comparing, by_buckets, by_topk, by_blocks)
 
 def _at_least(scores: Tensor, question: Question) -> Tensor:
     """Count what reaches the floors, where the strategy has not read everything itself."""
-    none = question.thresholds[:, :0]
+    thresholds = question.thresholds
     if not question.floors:
-        return none.to(torch.int64)
-    return by_comparing(scores, question._replace(thresholds=none)).at_least
+        return thresholds.new_empty((len(thresholds), 0), dtype=torch.int64)
+    return by_comparing(scores, question._replace(thresholds=thresholds[:, :0])).at_least
 
 
 def _look_again(
@@ -162,12 +170,9 @@ def _look_again(
     slot = None  # where the thresholds asked for stood; None = where they stand
     # to settle most thresholds by groups first pays from here on (782 blocks, depth 20: 8 thresholds for 512 rows)
     for level in levels if asked.numel() * levels[-1].shape[1] >= _AT_ONCE else levels[-1:]:
-        above = _matches(torch.gt, level, asked)
-        if removed is not None:
-            above -= count_above(removed, asked.to(removed.dtype))
-        is_open = (above < depth) & (asked > -torch.inf)
+        is_open = _fewer_above(level, asked, depth, removed) & (asked > -torch.inf)
         cell = is_open.view(-1).nonzero()[:, 0]
-        if len(cell) * scores.shape[1] <= _AT_ONCE:  # so few that their whole rows are compared
+        if len(cell) * scores.shape[1] <= _FEW:  # so few that their whole rows are compared
             if len(cell):
                 columns = asked.shape[1]
                 row = cell if columns == 1 else cell.div(columns, rounding_mode="floor")
@@ -194,6 +199,16 @@ def _look_again(
     better.view(-1).index_copy_(0, place, above[asked_for])
     equal.view(-1).index_copy_(0, place, (at_least - above)[asked_for])
     return better, equal
+
+
+def _fewer_above(maxima: Tensor, asked: Tensor, depth: int, removed: Tensor | None) -> Tensor:
+    """For which thresholds fewer than `depth` maxima are above, less the removed items that are: bool [B, T]."""
+    if asked.shape[1] >= _WIDE and removed is None and maxima.shape[1] >= depth:
+        return ~(without_nan(maxima, -torch.inf).topk(depth, dim=1).values[:, -1:] > asked)
+    above = _matches(torch.gt, maxima, asked)
+    if removed is not None:
+        above -= count_above(removed, asked.to(removed.dtype))
+    return above < depth
 
 
 def _compare_rows(

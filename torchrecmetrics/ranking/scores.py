@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.arrays import ascending, count_above, count_at_least, keep
+from torchrecmetrics.arrays import ascending, count_above, count_at_least, keep, scalar
 from torchrecmetrics.checks import (
     Checks,
     Validation,
@@ -234,7 +234,7 @@ def locate(
         rows = slice(start, start + part.shape[0])
         start += part.shape[0]
         own = kernels.look_up(part, targets.ids[rows])
-        takes_part = may_rank[rows] & (own > -torch.inf)
+        takes_part = may_rank[rows] & (own > scalar(-torch.inf, own.dtype, own.device))
         overwritten = removed = None
         if isinstance(scores, ScoreRows):
             assert isinstance(part, Tensor)
@@ -245,7 +245,7 @@ def locate(
         question = Question(keep(own, takes_part, torch.nan), needs.depth, floors, masks, removed)
         counts = kernels.count(part, question, chosen)
         highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
-        first = own.new_empty((len(own), 0), dtype=torch.int64)
+        first = None
         if needs.lists:
             assert isinstance(part, Tensor)  # whoever hands over products does not ask for lists
             leaving = targets.excluded.removed(rows) if overwritten is None else None
@@ -253,12 +253,10 @@ def locate(
             if kept_in is not None:
                 first = _with_kept(first, part, targets.ids[rows], keep(own, kept_in[rows], -torch.inf))
         found.append((own, takes_part, *counts[:3], highest, first))
-    own, candidate, better, equal, reached, highest, first = (
-        found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
-    )
+    own, candidate, better, equal, reached, highest, first = found[0] if len(found) == 1 else _together(found)
     if checks.enabled and not checks.clear(lambda: not len(highest) or float(highest.amax()) < torch.inf):
         checks.reject("scores", ~(highest < torch.inf), lambda row: f"the highest of row {row} is {highest[row]}")
-    at_least = list(reached.unbind(1))
+    at_least = list(reached.unbind(1)) if floors else []
     if kept_in is not None:  # excluded items were left out: put those back that compete all the same
         kept = ascending(keep(own, kept_in, -torch.inf))
         above = count_above(kept, own)
@@ -266,7 +264,7 @@ def locate(
         at_least = [number + (kept >= floor).sum(1) for number, floor in zip(at_least, floors, strict=True)]
     relevant = checks.without_rejected(targets.relevant)
     lists = None
-    if needs.lists:
+    if first is not None:
         lists = Lists(first, keep(targets.ids, relevant, -1), num_items=scores.shape[1])
     return Located(
         relevant=relevant,
@@ -280,6 +278,11 @@ def locate(
         kernels=chosen,
         lists=lists,
     )
+
+
+def _together(parts: list[tuple[Any, ...]]) -> list[Any]:
+    """Put what was found for some rows at a time under each other."""
+    return [None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)]
 
 
 def _with_kept(first: Tensor, scores: Tensor, ids: Tensor, own: Tensor) -> Tensor:
