@@ -223,6 +223,15 @@ def test_reset_forgets_what_waits():
     assert waiting(metrics) == 1  # its kind is known
 
 
+def test_who_has_left_keeps_what_waited():
+    metrics, counted = filled(collection())
+    metric = metrics["HR@5"]
+    del metrics["HR@5"]
+    metrics.reset()
+    assert same_state(metric, counted["HR@5"])
+    assert not metrics["HR@1"].state().counts.any()
+
+
 def test_one_of_them_is_reset():
     metrics, counted = filled(collection())
     for each in (metrics, counted):

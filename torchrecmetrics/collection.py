@@ -26,7 +26,7 @@ from torchrecmetrics.options import MetricOptions, check_spelling
 from torchrecmetrics.panel import BatchRows, Grouped, Panel
 from torchrecmetrics.plots import draw_steps
 from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Target
-from torchrecmetrics.ranking.forms import Form, count, read
+from torchrecmetrics.ranking.forms import Form, bring, read
 from torchrecmetrics.ranking.rules import RULES, Rules
 from torchrecmetrics.rows import Columns, RowKeeper
 from torchrecmetrics.state import Summary, alone, compute_together, summarize
@@ -338,7 +338,7 @@ class RecMetricCollection(MetricCollection):
             ranking = self.rank(form)
             self.add(self.read(ranking, weights, groups), RowKeys.read(row_ids, clusters, weights, len(ranking)))
         else:
-            self.panel.take(count(form, *self._wants()), form.holds_ranking)
+            self.panel.take(bring(form, *self._wants()), form.holds_ranking)
 
     @torch.no_grad()
     def forward(
@@ -432,8 +432,7 @@ class RecMetricCollection(MetricCollection):
 
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
-        if (panel := self.__dict__.get("_panel")) is not None:
-            panel.forget()
+        self.panel.forget()
         super().reset()
         if self._keeper is not None:
             self._keeper.clear()

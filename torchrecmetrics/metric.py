@@ -39,7 +39,7 @@ from torchrecmetrics.options import (
 from torchrecmetrics.panel import ListedRows, Made, Panel
 from torchrecmetrics.plots import draw_interval
 from torchrecmetrics.ranking import Exclude, Gains, Needs, Overlap, Ranking, Rules, Target, Ties
-from torchrecmetrics.ranking.forms import Form, count, read
+from torchrecmetrics.ranking.forms import Form, bring, read
 from torchrecmetrics.ranking.rules import RULES
 from torchrecmetrics.state import Increments, Later, Summary, SummedMetric, Tallies, Tally, alone, summarize
 
@@ -428,7 +428,7 @@ class RankingMetric(SummedMetric):
         """
         form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
         if weights is None and not self.groups:
-            self.panel.take(count(form, self.needs, self.rules), form.holds_ranking)
+            self.panel.take(bring(form, self.needs, self.rules), form.holds_ranking)
         else:
             self.panel.add(self.tallies(read(form, self.needs, self.rules), weights))
 

@@ -24,7 +24,7 @@ from torchrecmetrics.items import Catalogue
 from torchrecmetrics.options import EmptyTargetAction, Formula
 from torchrecmetrics.pending import Pending, kind_to_wait
 from torchrecmetrics.ranking import Needs, Ranking
-from torchrecmetrics.ranking.joined import Batch, entries_of
+from torchrecmetrics.ranking.joined import Rankable, entries_of, placed
 from torchrecmetrics.ranking.places import Lists
 from torchrecmetrics.ranking.rules import Rules
 from torchrecmetrics.state import Increments, Summed, Tallies, Tally, Together
@@ -221,7 +221,7 @@ class Panel(Generic[M]):
         """Add a batch to `members`."""
         self._together.add(tallies)
 
-    def take(self, batch: Batch, given: bool) -> None:
+    def take(self, batch: Rankable, given: bool) -> None:
         """Add a batch to `members`, or let it wait for others to be counted with.
 
         It may wait if one of its kind has been added: nothing can be wrong with it that was not with that. `given` is
@@ -232,13 +232,14 @@ class Panel(Generic[M]):
         if kind is not None and self.needs.each_relevant:  # whether it is known so far down
             kind = (kind, width)
         if kind not in self._counted:
-            self.add(self.tallies(self.rows(_placed(batch))))
+            self.add(self.tallies(self.rows(placed(batch))))
             if kind is not None:
                 self._counted.add(kind)
             return
         if not self._pending:
             self._together.check_ready(device)
-        if self._reads_lists and batch.lists is not None:
+        if self._reads_lists:
+            assert batch.lists is not None  # or none of its kind would have been added
             checks = Checks(self.members[0].rules.validate_args, device, rows)
             if checks.at_once:
                 _inside(batch.lists, self.needs, checks)
@@ -248,8 +249,8 @@ class Panel(Generic[M]):
         """Forget the batches that wait."""
         self._pending.forget()
 
-    def _count(self, batch: Batch) -> None:
-        self._together.add(self.tallies(self.rows(_placed(batch))), updates=0)
+    def _count(self, batch: Rankable) -> None:
+        self._together.add(self.tallies(self.rows(placed(batch))), updates=0)
 
     def values(self, ranking: Ranking) -> Tensor:
         """Value of each row for each metric, float [metrics, B]; anything in rows without a relevant item."""
@@ -368,10 +369,6 @@ class BatchRows(NamedTuple):
 @constant
 def _mask(values: tuple[bool, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, device=device)
-
-
-def _placed(batch: Batch) -> Ranking:
-    return batch if isinstance(batch, Ranking) else Ranking.placed(batch)
 
 
 def _inside(lists: Lists, needs: Needs, checks: Checks) -> Lists:

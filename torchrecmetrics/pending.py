@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.arrays import is_traced
-from torchrecmetrics.ranking.joined import Batch, borrows, entries_of, joined, kind_of, size_of
+from torchrecmetrics.ranking.joined import Rankable, borrows, entries_of, joined, kind_of, size_of
 from torchrecmetrics.state import Summed
 
 # Numbers, of targets, lists and histories, that wait at most: what is made of them stays in the processor's caches.
 _ENOUGH = 2**16
 
 
-def kind_to_wait(batch: Batch) -> Hashable | None:
+def kind_to_wait(batch: Rankable) -> Hashable | None:
     """Return what batches that wait together have in common; None if this one is not to wait."""
     device = entries_of(batch).device
     if not 0 < size_of(batch) < _ENOUGH or device.type == "meta" or is_traced():
@@ -32,11 +32,11 @@ class Pending:
     `SummedMetric.__getattr__`.
     """
 
-    def __init__(self, metrics: Sequence[Summed], count: Callable[[Batch], None]) -> None:
+    def __init__(self, metrics: Sequence[Summed], count: Callable[[Rankable], None]) -> None:
         self._metrics = metrics
         self._count = count
         self._held: list[dict[str, Tensor]] = []  # the metrics' states
-        self._batches: list[Batch] = []
+        self._batches: list[Rankable] = []
         self._kind: Hashable | None = None
         self._size = 0
 
@@ -44,11 +44,11 @@ class Pending:
         """Whether there are any."""
         return bool(self._batches)
 
-    def add(self, batch: Batch, kind: Hashable, given: bool) -> None:
+    def add(self, batch: Rankable, kind: Hashable, given: bool) -> None:
         """Let a batch of some kind wait; `given` is one that somebody else holds, too."""
         size = size_of(batch)
         if self._batches and (kind != self._kind or self._size + size > _ENOUGH):
-            self.count()
+            self.flush()
         if given or borrows(batch):
             batch = joined([batch])  # a loader may use its memory again
         if not self._batches:
@@ -58,7 +58,7 @@ class Pending:
         for metric in self._metrics:
             metric.__dict__["_update_count"] += 1
 
-    def count(self) -> None:
+    def flush(self) -> None:
         """Count what waits."""
         if not self._batches:
             return
@@ -80,7 +80,7 @@ class Pending:
     def leave(self, metric: Summed) -> None:
         """Forget what waits for a metric, and count it for the others."""
         if len(self._metrics) > 1:
-            self.count()
+            self.flush()
         else:
             self.forget()
 

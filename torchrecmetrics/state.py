@@ -150,7 +150,7 @@ class SummedMetric(Metric):
 
     def _forget_sums(self) -> None:
         """Drop the state, for another one."""
-        self.count_pending()
+        self.flush()
         for state in (self._sums_name, self._counts_name):
             delattr(self, state)
             for known in (self._defaults, self._persistent, self._reductions):
@@ -180,28 +180,28 @@ class SummedMetric(Metric):
         """
         raise NotImplementedError
 
-    def count_pending(self) -> None:
+    def flush(self) -> None:
         """Count the batches that wait; what is read from now on holds all of them."""
         pending = self.__dict__.get("_pending")
         if pending is not None:
-            pending.count()
+            pending.flush()
 
     def __getattr__(self, name: str) -> Any:
         pending = self.__dict__.get("_pending")
         if pending is not None and name in self._defaults:
-            pending.count()
+            pending.flush()
             return self.__dict__[name]
         return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         pending = self.__dict__.get("_pending")
         if pending is not None and name in self._defaults:
-            pending.count()
+            pending.flush()
         super().__setattr__(name, value)
 
     def state(self) -> Tally:
         """Return the state as it is on this process."""
-        self.count_pending()
+        self.flush()
         state = self.__dict__
         return Tally(state[state["_sums_name"]], state[state["_counts_name"]])
 
@@ -211,7 +211,7 @@ class SummedMetric(Metric):
 
     def hold(self, tally: Tally) -> None:
         """Hold a state that was added up elsewhere, in place of this one."""
-        self.count_pending()
+        self.flush()
         state = self.__dict__
         state[self._sums_name], state[self._counts_name] = tally
         state |= {"_update_count": 1, "_computed": None, "_summary": None}
@@ -300,7 +300,7 @@ class SummedMetric(Metric):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *_: Any, **__: Any) -> Module:
         """Move to another device; torchmetrics' own would cast the state where `Module.to(dtype)` is called."""
-        self.count_pending()
+        self.flush()
         Module._apply(self, fn)  # type: ignore[no-untyped-call]
         self._device = fn(torch.zeros(1, device=self._device)).device
 
@@ -334,7 +334,7 @@ class SummedMetric(Metric):
         self._computed = self._summary = None
 
     def __getstate__(self) -> dict[str, Any]:
-        self.count_pending()
+        self.flush()
         # a copy of the metric alone does not belong to its collection
         left = ("_collection", "_panel", "_pending")
         return {key: value for key, value in super().__getstate__().items() if key not in left}
@@ -350,7 +350,7 @@ Grown: TypeAlias = dict[tuple[int, int], Tensor]
 class Waits(Protocol):
     """What a metric asks of the batches that wait; see `Pending`."""
 
-    def count(self) -> None: ...  # noqa: D102
+    def flush(self) -> None: ...  # noqa: D102
     def leave(self, metric: Any) -> None: ...  # noqa: D102
 
 
@@ -360,7 +360,7 @@ class Summed(Protocol):
     @property
     def label(self) -> str: ...  # noqa: D102
     def state(self) -> Tally: ...  # noqa: D102
-    def count_pending(self) -> None: ...  # noqa: D102
+    def flush(self) -> None: ...  # noqa: D102
 
 
 class Together:
@@ -379,7 +379,7 @@ class Together:
         """Refuse a batch now, or one from this device."""
         for metric, state in zip(self._metrics, self._states, strict=True):
             if state.get("_pending") is not None:
-                metric.count_pending()
+                metric.flush()
             if state["_is_synced"]:
                 raise TorchMetricsUserError(f"{metric.label} is synchronised: call unsync() before the next batch")
             if (here := state[state["_sums_name"]].device) != device:
@@ -391,7 +391,7 @@ class Together:
         """Add each metric its tally, which is that of one update, or of some that have been noted."""
         for metric, state in zip(self._metrics, self._states, strict=True):
             if state.get("_pending") is not None:
-                metric.count_pending()
+                metric.flush()
         if tallies.short is not None:
             self._add_rows("_sums_name", tallies.short.sums)
             self._add_rows("_counts_name", tallies.short.counts)

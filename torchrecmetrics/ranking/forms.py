@@ -12,8 +12,8 @@ from torchrecmetrics.checks import Checks, check_device, check_ids, describe
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.data.jagged import Spans, as_jagged, as_spans
 from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Reach, Rules, Target
+from torchrecmetrics.ranking.joined import Rankable, placed
 from torchrecmetrics.ranking.scores import unplaced
-from torchrecmetrics.ranking.ties import Unplaced
 
 
 class Form(NamedTuple):
@@ -50,13 +50,12 @@ def _warn_of_lists(ranks: Tensor, k: int) -> None:
 
 def read(form: Form, needs: Needs, rules: Rules) -> Ranking:
     """Bring what was given to a Ranking, as deep as its readers need."""
-    found = count(form, needs, rules)
-    return found if isinstance(found, Ranking) else Ranking.placed(found)
+    return placed(bring(form, needs, rules))
 
 
-def count(form: Form, needs: Needs, rules: Rules) -> Ranking | Unplaced:
-    """Do all of `read` that reads scores."""
-    found = _counted(form, needs, rules)
+def bring(form: Form, needs: Needs, rules: Rules) -> Rankable:
+    """Do all of `read` for which scores are needed."""
+    found = _brought(form, needs, rules)
     if form.history is None or found.lists is None:
         return found
     rows, device = len(found.lists.ids), found.lists.ids.device
@@ -73,7 +72,7 @@ def count(form: Form, needs: Needs, rules: Rules) -> Ranking | Unplaced:
     return found.listing(found.lists._replace(history=history))
 
 
-def _counted(form: Form, needs: Needs, rules: Rules) -> Ranking | Unplaced:
+def _brought(form: Form, needs: Needs, rules: Rules) -> Rankable:
     scores, target, gains, exclude, ranks, ranking, depth, _ = form
     if isinstance(scores, Ranking):
         if ranking is not None:

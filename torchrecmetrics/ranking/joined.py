@@ -1,4 +1,4 @@
-"""Several batches as one."""
+"""Several batches, placed or not, as one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.places import Graded
 from torchrecmetrics.ranking.ties import Unplaced
 
-Batch: TypeAlias = Ranking | Unplaced
-"""What was found of a batch: where its relevant items stand, or all that this takes."""
+Rankable: TypeAlias = Ranking | Unplaced
+"""What is a ranking, or becomes one when it is asked for."""
 
 # fields of a ranking that have an entry a row
 _OF_ROWS = ("num_relevant", "tied", "unreachable", "num_ranked", "num_recommended", "num_repeated")
 
 
-def kind_of(batch: Batch) -> Hashable | None:
+def kind_of(batch: Rankable) -> Hashable | None:
     """Return what batches must have in common to be joined; None if this one cannot be.
 
     Metrics that can read one of a kind can read all of them.
@@ -41,24 +41,29 @@ def kind_of(batch: Batch) -> Hashable | None:
     return (*own, *made_with.items(), of_lists, batch.faults.rows is None)
 
 
-def entries_of(batch: Batch) -> Tensor:
+def entries_of(batch: Rankable) -> Tensor:
     """Return what is known of each relevant item, [B, T]."""
     return batch.located.better if isinstance(batch, Unplaced) else batch.ranks
 
 
-def size_of(batch: Batch) -> int:
+def size_of(batch: Rankable) -> int:
     """Return of how many numbers it is made."""
     lists = batch.lists
     more = () if lists is None else (lists.ids, lists.history)
     return entries_of(batch).numel() + sum(each.numel() for each in more if each is not None)
 
 
-def borrows(batch: Batch) -> bool:
+def placed(batch: Rankable) -> Ranking:
+    """Return the ranking that it is, or becomes."""
+    return batch if isinstance(batch, Ranking) else Ranking.placed(batch)
+
+
+def borrows(batch: Rankable) -> bool:
     """Whether it may hold memory of what `update` was given."""
     return batch.lists is not None or (isinstance(batch, Unplaced) and batch.located.gains is not None)
 
 
-def joined(batches: Sequence[Batch]) -> Batch:
+def joined(batches: Sequence[Rankable]) -> Rankable:
     """Return the rows of batches of one kind, one after the other, in memory of their own."""
     first: Any = batches[0]
     several: Sequence[Any] = batches
@@ -66,7 +71,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
         "lists": _fields([each.lists for each in several], -1),
         "faults": Faults(_rows([each.faults.rows for each in several]), _sum([each.faults.counts for each in several])),
     }
-    joined: Batch
+    joined: Rankable
     if isinstance(first, Unplaced):
         located = _fields([each.located._replace(lists=None) for each in several], 0)
         joined = first._replace(located=located._replace(lists=more["lists"]), faults=more["faults"])
