@@ -20,6 +20,8 @@ from torchrecmetrics import Interactions
 
 ITEMS, ROWS, RELEVANT = 20_000, 256, 20
 MOST_SCORES = 2**25  # 128 MB of float32: there are fewer rows where the items are many
+LOOP = 1024  # rows of a loop, in at least so many batches
+BATCHES = 8
 METRICS = {  # number of metrics: names and cut-offs; the largest cut-off is 20 throughout
     1: (NAMES[:1], (20,)),
     2: (NAMES[:2], (20,)),
@@ -50,12 +52,13 @@ COLOURS = {
 
 
 def case(items: int = ITEMS, rows: int = ROWS, relevant: int = RELEVANT, metrics: int = 18) -> Case:
-    """Random scores with random targets, of one size."""
+    """Loop over batches of random scores with random targets, of one size."""
+    times = max(BATCHES, LOOP // rows)
     rows = min(rows, max(MOST_SCORES // items, 1))
     torch.manual_seed(0)
     scores, target = torch.randn(rows, items), distinct(rows, relevant, items)
     names, cutoffs = METRICS[metrics]
-    problem = Problem(Interactions.from_padded(target, items), scores=scores, names=names, cutoffs=cutoffs)
+    problem = Problem(Interactions.from_padded(target, items), scores=scores, names=names, cutoffs=cutoffs, times=times)
     entrants = [
         contender("ours", partial(peers.ours_from_scores, problem, target)),
         contender("hand-written loop", partial(peers.hand_written, problem, target)),
@@ -64,7 +67,7 @@ def case(items: int = ITEMS, rows: int = ROWS, relevant: int = RELEVANT, metrics
         contender("torch.topk alone", partial(peers.topk, problem)),
     ]
     text = f"[{rows}, {items}], T = {relevant}, {metrics} metrics"
-    return Case("scaling", text, text, rows, entrants, partial(expected, problem))
+    return Case("scaling", text, text, times * rows, entrants, partial(expected, problem))
 
 
 def measure(panels: dict[str, list[int]], rounds: int | None = None, **fixed: int) -> Iterator[dict[str, Any]]:
@@ -146,7 +149,8 @@ def main(folder: Path, plot_only: bool = False) -> None:
             "date": datetime.date.today().isoformat(),
             "machine": here,
             "fixed": f"float32, {here['threads']} CPU threads; where not varied: "
-            f"I = {ITEMS:,}, B = {ROWS} (fewer from I = 300,000), T = {RELEVANT}, 18 metrics",
+            f"I = {ITEMS:,}, B = {ROWS} (fewer from I = 300,000), T = {RELEVANT}, 18 metrics, "
+            f"loops of {LOOP:,} rows or more",
             "panels": list(measure(PANELS)),
         }
         data.write_text(json.dumps(kept, indent=1) + "\n")

@@ -5,6 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchrecmetrics as trm
+from torchrecmetrics.ranking.forms import Form, bring
 
 # calls that make a view, or memory that nobody fills
 VIEWS = {
@@ -56,6 +57,17 @@ def test_an_update_from_scores(relevant, most):
     target = torch.arange(relevant).expand(64, -1)
     names = calls(eighteen(), torch.zeros(64, 1000), target)
     assert len(names) <= most, names
+
+
+@pytest.mark.parametrize(("relevant", "most"), [(1, 20), (20, 26)])
+def test_an_update_that_waits(relevant, most):
+    """What is left of it; it ends as a value that is kept."""
+    metrics = eighteen().to("meta")
+    form = Form(torch.zeros(64, 1000, device="meta"), torch.arange(relevant).expand(64, -1).to("meta"))
+    bring(form, metrics.needs, trm.ranking.Rules())
+    with Calls() as counted:
+        bring(form, metrics.needs, trm.ranking.Rules())
+    assert len(counted.names) <= most, counted.names
 
 
 def test_an_update_from_ranks():

@@ -9,7 +9,6 @@ import random
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torchmetrics import MetricCollection
 
 import torchrecmetrics as trm
@@ -398,25 +397,3 @@ def test_nothing_is_lost_where_counting_fails(monkeypatch):
                 metrics.compute()
     assert waiting(metrics) == 3
     assert same(metrics, counted)
-
-
-class Calls(TorchDispatchMode):
-    """Count calls."""
-
-    number = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.number += 1
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize(("relevant", "most"), [(1, 55), (20, 80)])
-def test_waiting_saves_calls(relevant, most):
-    """All of an update that waits is its ranking; calls and views, on the CPU."""
-    metrics = collection(["HR", "NDCG", "MRR", "Precision", "Recall", "MAP"], k=(5, 10, 20))
-    given = batch(relevant=relevant)[:2]
-    metrics.update(*given)
-    with Calls() as calls:
-        metrics.update(*given)
-    assert waiting(metrics) == 1
-    assert calls.number <= most
