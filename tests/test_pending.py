@@ -9,6 +9,7 @@ import random
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torchmetrics import MetricCollection
 
 import torchrecmetrics as trm
@@ -95,10 +96,10 @@ def test_grades_and_history(overlap, ties):
     metrics = collection(
         [*ACCURACY, trm.NDCG(5, gain="exponential", overlap=overlap, ties=ties)], overlap=overlap, ties=ties
     )
-    counted, worth = copy.deepcopy(metrics), torch.zeros(6, 4)
+    counted, worth = copy.deepcopy(metrics), torch.zeros(6, 4, dtype=torch.float64)
     for seed in range(6):
         scores, target, history = batch(rows=6, relevant=4 if seed % 2 else 2, seed=seed)
-        gains = worth[:, : target.shape[1]].copy_(torch.randint(-1, 4, target.shape))
+        gains = worth[:, : target.shape[1]].copy_(torch.randint(-1, 4, target.shape))  # float64, which none converts
         metrics.update(scores, target, gains=gains, exclude=history)
         at_once(counted, scores, target, gains=gains, exclude=history)
         worth.fill_(7)
@@ -111,7 +112,7 @@ def test_ranks_and_lists():
     ranks, scores, lists = collection(), collection(), collection(LISTS, k=(3,), catalogue=CATALOGUE)
     counted = [copy.deepcopy(each) for each in (ranks, scores, lists)]
     for seed in range(5):
-        ids, target, history = torch.rand(4, ITEMS).topk(5).indices, *batch(relevant=3, seed=seed)[1:]
+        ids, target, history = torch.rand(4, ITEMS).topk(5).indices, *batch(relevant=1 + seed % 3, seed=seed)[1:]
         for metrics, given, named in (
             (ranks, (torch.randint(0, 7, (4, 1)),), {"depth": 6}),
             (scores, (trm.Ranking.from_topk(ids, target),), {}),
@@ -194,6 +195,8 @@ def test_values():
     torch.testing.assert_close(metrics.compute(), counted.compute(), rtol=1e-13, atol=1e-13)
     metrics.update(*batch()[:2], history=batch()[2])
     assert all(metric._computed is None for metric in metrics.members)
+    with pytest.raises(RuntimeError, match="call it first"):
+        print(metrics["HR@1"].num_users)
     assert metrics.compute()["HR@5"] != counted.compute()["HR@5"]
 
 
@@ -271,6 +274,9 @@ def test_a_state_is_replaced():
     setattr(metric, metric._sums_name, zeros)
     assert metric.state().sums is zeros
     assert metrics["HR@1"].state().counts.equal(counted["HR@1"].state().counts)
+    metrics.update(*batch()[:2])
+    metric.hold(counted["HR@5"].state())
+    assert metric.state().sums is counted["HR@5"].state().sums
 
 
 def test_torchmetrics_collections_see_states():
@@ -288,7 +294,8 @@ def test_memory_may_be_used_again():
     """A loader may write into what it has handed over."""
     metrics = collection(ACCURACY + LISTS, catalogue=CATALOGUE)
     ranked = collection(ACCURACY + LISTS, catalogue=CATALOGUE)
-    counted = copy.deepcopy(metrics)
+    plain = collection()
+    counted, without = copy.deepcopy(metrics), copy.deepcopy(plain)
     scores, target, history = batch(relevant=3)
     for _ in range(4):
         more = torch.rand(4, ITEMS), torch.rand(4, ITEMS).topk(3).indices, torch.randint(0, ITEMS, history.shape)
@@ -299,10 +306,16 @@ def test_memory_may_be_used_again():
         ranked.update(ranking, history=history)
         at_once(counted, scores, target, history=history)
         ranking.ranks.fill_(1)
+        places = trm.Ranking.from_scores(scores, target)
+        plain.update(places)
+        at_once(without, scores, target)
+        places.ranks.fill_(1)
     scores.zero_(), target.zero_(), history.zero_()
     assert waiting(metrics) == waiting(ranked) == 3
     assert same(metrics, counted)
     assert same(ranked, counted)
+    assert waiting(plain) == 3
+    assert same(plain, without)
 
 
 def test_bad_input_raises_at_once():
@@ -346,6 +359,149 @@ def test_ranks_of_another_width_are_asked_whether_they_reach():
     assert metric.compute() == 1
 
 
+def _short(seed):
+    """Lists of which history takes three items, or none: then they reach no further than two."""
+    ids = torch.arange(4).repeat(5, 1) + seed
+    return trm.Ranking.from_topk(ids, ids[:, :1], exclude=ids[:, 1:3] if seed else ids[:, :1] + 20)
+
+
+OTHERS = {  # metrics, what may wait for them, what may not be joined to it, and what is said of it
+    "depth": (
+        *([trm.HitRate(5)], lambda _: trm.Ranking.from_ranks(torch.ones(2, 1), depth=5)),
+        *(lambda: trm.Ranking.from_ranks(torch.ones(2, 1), depth=3), "known to depth 3"),
+    ),
+    "depth unknown": (
+        *([trm.MRR()], lambda _: trm.Ranking.from_ranks(torch.ones(2, 1))),
+        *(lambda: trm.Ranking.from_ranks(torch.ones(2, 1), depth_known=False), "depth unknown"),
+    ),
+    "candidates": (
+        *([trm.AUROC()], lambda _: trm.Ranking.from_ranks(torch.ones(2, 1), num_ranked=9)),
+        *(lambda: trm.Ranking.from_ranks(torch.ones(2, 1)), "num_ranked"),
+    ),
+    "ties": (
+        *(
+            [trm.HitRate(5, ties="realistic")],
+            lambda _: trm.Ranking.from_scores(torch.eye(2, 9), torch.ones(2).long()),
+        ),
+        *(lambda: trm.Ranking.from_scores(torch.eye(2, 9), torch.ones(2).long(), ties="optimistic"), "ties="),
+    ),
+    "lists": (
+        *([trm.Coverage(2, catalogue=CATALOGUE)], lambda _: trm.Ranking.from_topk(torch.tensor([[1, 2, 3]]))),
+        *(lambda: trm.Ranking.from_ranks(torch.ones(2, 1), depth=3), "which items stand first"),
+    ),
+    "places left": ([trm.HitRate(4)], lambda _: _short(0), lambda: _short(1), "fewer than k places"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_is_of_another_kind_raises_at_once(kind):
+    members, make, other, message = OTHERS[kind]
+    metrics = trm.RecMetricCollection([metric.clone() for metric in members])
+    counted = copy.deepcopy(metrics)
+    for seed in range(4):
+        metrics.update(make(seed))
+        at_once(counted, make(seed))
+    with pytest.raises(ValueError, match=message):
+        metrics.update(other())
+    assert same(metrics, counted)
+
+
+def test_kinds_are_not_mixed():
+    """Rankings that know different things wait one after the other, or do not."""
+    scores, target, _ = batch(rows=6, relevant=3)
+    grades = torch.tensor([2.0, -1, 3]).expand(6, 3)
+    short = torch.cat([scores[:, :8], torch.full((6, 2), -torch.inf)], 1)
+    kinds = [
+        lambda: trm.Ranking.from_scores(scores, target),
+        lambda: trm.Ranking.from_scores(scores, target, gains=grades),
+        lambda: trm.Ranking.from_scores(scores, target, depth=5),
+        lambda: trm.Ranking.from_scores(scores, target, depth=5, items=True),
+        lambda: trm.Ranking.from_scores(scores, target, validate_args="deferred"),
+        lambda: trm.Ranking.from_scores(short, target % 10, validate_args=False),
+        lambda: trm.Ranking.from_topk(scores.topk(6).indices, target),
+        lambda: trm.Ranking.from_topk(scores.topk(9).indices, target, exclude=target[:, :1], overlap="miss"),
+        lambda: trm.Ranking.from_ranks(torch.tensor([[1, 2], [4, 0]]), depth=5),
+        lambda: trm.Ranking.from_ranks(torch.tensor([[1.5, 2], [4, 0]]), num_ranked=9),
+    ]
+    metrics = collection()
+    counted, draw = copy.deepcopy(metrics), random.Random(0)
+    for _ in range(120):
+        kind = draw.choice(kinds)
+        for _ in range(draw.choice([1, 2])):
+            metrics.update(kind())
+            at_once(counted, kind())
+    assert same(metrics, counted)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_dense_and_padded_targets(first):
+    """Equally wide, and looked at to different depths: what lies behind one of them was not counted right."""
+    metric, counted = trm.RPrecision(), trm.RPrecision()
+    scores = torch.rand(8, 3000)
+    ids = scores.topk(2500).indices[:, [0, 2400]]
+    dense = torch.zeros(scores.shape, dtype=torch.bool).scatter(1, ids, True)
+    for number in range(6):
+        target = ids if number % 2 == first else dense
+        metric.update(scores, target)
+        counted.update(scores, target, weights=torch.ones(8))
+    assert metric._pending is not None
+    assert metric.compute() == counted.compute() == 0.5
+    assert metric.num_tied == counted.num_tied
+
+
+def test_bad_rows_are_counted_once_and_told_later():
+    """Where nothing raises at once, rows that are left out are so in every batch that waits."""
+    metrics = collection(ACCURACY + LISTS, catalogue=CATALOGUE, validate_args="deferred")
+    counted = copy.deepcopy(metrics)
+    for seed in range(6):
+        scores, target, history = batch(rows=5, relevant=2, seed=seed)
+        target[seed % 5] = ITEMS + 3
+        history[(seed + 1) % 5, 0] = ITEMS
+        lists = torch.arange(5).repeat(5, 1) + seed % 2
+        lists[(seed + 2) % 5] += ITEMS
+        for given in ((scores, target), (trm.Ranking.from_topk(lists, target[:, :1] % 7),)):
+            metrics.update(*given, history=history)
+            at_once(counted, *given, history=history)
+    assert same(metrics, counted)
+    with pytest.raises(ValueError, match="6 rows with a target id beyond the last item"):
+        metrics.compute()
+
+
+def test_lists_of_unknown_size_are_not_mixed_with_others():
+    """Nobody has looked at their items where nothing raises at once."""
+    metrics = collection(["Coverage"], k=(3,), catalogue=CATALOGUE, validate_args="deferred")
+    scores = batch()[0]
+    known = trm.Ranking.from_scores(scores, torch.zeros(4).long(), depth=3, items=True, validate_args="deferred")
+    beyond = trm.Ranking.from_topk(torch.tensor([[1, 2, ITEMS]] * 4), torch.zeros(4).long(), validate_args="deferred")
+    for _ in range(3):
+        metrics.update(known)
+        metrics.update(beyond)
+    with pytest.raises(ValueError, match="12 rows with an item, in the list or the history, that the catalogue"):
+        metrics.compute()
+
+
+def test_nothing_is_learnt():
+    """States need no gradient, wherever they are read."""
+    vectors = torch.rand(ITEMS, 4, requires_grad=True)
+    catalogue = trm.Catalogue(ITEMS, embeddings=vectors)
+    metric = trm.beyond.metrics.IntraListDiversity(3, catalogue=catalogue)
+    for _ in range(3):
+        metric.update(torch.rand(4, ITEMS, requires_grad=True), torch.zeros(4).long())
+    assert metric._pending is not None
+    assert not metric.state().sums.requires_grad
+
+
+def test_what_holds_no_data_does_not_wait():
+    metrics = collection().to("meta")
+    for _ in range(3):
+        metrics.update(torch.zeros(4, 9, device="meta"), torch.zeros(4, device="meta", dtype=torch.int64))
+    assert not waiting(metrics)
+    ranking = trm.Ranking.from_ranks(torch.ones(4, 1))
+    assert pending.kind_to_wait(ranking) is not None
+    with FakeTensorMode():
+        assert pending.kind_to_wait(ranking) is None
+
+
 def test_synchronised_metrics_take_nothing():
     metrics, _ = filled(collection())
     metric = metrics["HR@1"]
@@ -385,6 +541,10 @@ def test_few_wait(monkeypatch):
     assert metrics.members[0].state().counts[0] > 0
     metrics.update(*batch(rows=20)[:2])
     assert not waiting(metrics)
+    lists = collection(["Coverage"], k=(2,), catalogue=CATALOGUE)
+    for _ in range(3):
+        lists.update(*batch(rows=4)[:2])  # 4 relevant items, and lists of 8
+    assert waiting(lists) == 1
 
 
 def test_nothing_is_lost_where_counting_fails(monkeypatch):

@@ -150,7 +150,6 @@ class SummedMetric(Metric):
 
     def _forget_sums(self) -> None:
         """Drop the state, for another one."""
-        self.flush()
         for state in (self._sums_name, self._counts_name):
             delattr(self, state)
             for known in (self._defaults, self._persistent, self._reductions):

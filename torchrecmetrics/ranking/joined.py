@@ -37,7 +37,7 @@ def kind_of(batch: Rankable) -> Hashable | None:
     else:
         return None
     lists = batch.lists
-    of_lists = None if lists is None else (lists.num_items, _given(lists))
+    of_lists = None if lists is None else (lists.num_items, lists.ids.shape[1], _given(lists))
     return (*own, *made_with.items(), of_lists, batch.faults.rows is None)
 
 
@@ -103,7 +103,6 @@ def _rows(several: Sequence[Any], padding: float = 0) -> Any:
     widths = {part.shape[1:] for part in several}
     if len(widths) == 1:
         return torch.cat(list(several))
-    padding = False if first.dtype == torch.bool else padding
     together = first.new_full((sum(map(len, several)), *max(widths)), padding)
     start = 0
     for part in several:
