@@ -299,7 +299,6 @@ class SummedMetric(Metric):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *_: Any, **__: Any) -> Module:
         """Move to another device; torchmetrics' own would cast the state where `Module.to(dtype)` is called."""
-        self.flush()
         Module._apply(self, fn)  # type: ignore[no-untyped-call]
         self._device = fn(torch.zeros(1, device=self._device)).device
 
@@ -335,8 +334,7 @@ class SummedMetric(Metric):
     def __getstate__(self) -> dict[str, Any]:
         self.flush()
         # a copy of the metric alone does not belong to its collection
-        left = ("_collection", "_panel", "_pending")
-        return {key: value for key, value in super().__getstate__().items() if key not in left}
+        return {key: value for key, value in super().__getstate__().items() if key not in ("_collection", "_panel")}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.label})"
