@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -309,7 +310,7 @@ def test_memory_may_be_used_again():
         at_once(counted, scores, target, history=history)
         ranking.ranks.fill_(1)
         places = trm.Ranking.from_scores(scores, target)
-        plain.update(places)
+        plain.update(ranking=places)
         at_once(without, scores, target)
         places.ranks.fill_(1)
     scores.zero_(), target.zero_(), history.zero_()
@@ -333,10 +334,10 @@ def test_bad_input_raises_at_once():
         ((trm.Ranking.from_topk(ids[:, :2], target),), {"history": history}, "known to depth 2"),
         ((torch.ones(4, 1, dtype=torch.int64),), {"depth": 5}, "which items stand first"),
     )
-    for number, (given, named, message) in enumerate(bad):
+    for given, named, message in bad:
         with pytest.raises(ValueError, match=message):
             metrics.update(*given, **named)
-        assert waiting(metrics) == (3 if number < 3 else 0)  # what is of another kind is not compared with it
+    assert waiting(metrics) == 3
     assert same(metrics, counted)
 
 
@@ -499,9 +500,10 @@ def test_what_holds_no_data_does_not_wait():
         metrics.update(torch.zeros(4, 9, device="meta"), torch.zeros(4, device="meta", dtype=torch.int64))
     assert not waiting(metrics)
     ranking = trm.Ranking.from_ranks(torch.ones(4, 1))
-    assert pending.kind_to_wait(ranking) is not None
+    waits = pending.Pending([trm.HitRate(1)], lambda *_: [])
+    assert waits.kind_of(ranking) is not None
     with FakeTensorMode():
-        assert pending.kind_to_wait(ranking) is None
+        assert waits.kind_of(ranking) is None
 
 
 def test_synchronised_metrics_take_nothing():
@@ -533,9 +535,9 @@ def test_what_does_not_wait():
 
 
 def test_few_wait(monkeypatch):
-    """What waits is bounded, and a batch that is large enough does not."""
-    monkeypatch.setattr(pending, "_ENOUGH", 20)
-    metrics, most = collection(), []
+    """What waits, and what is made of it, is bounded; a batch that is large enough does not wait."""
+    metrics, most = collection(), []  # 14 of them
+    monkeypatch.setattr(pending, "_ENOUGH", 5 * 4 * (1 + 14))
     for seed in range(12):
         metrics.update(*batch(seed=seed)[:2])
         most.append(waiting(metrics))
@@ -543,10 +545,89 @@ def test_few_wait(monkeypatch):
     assert metrics.members[0].state().counts[0] > 0
     metrics.update(*batch(rows=20)[:2])
     assert not waiting(metrics)
-    lists = collection(["Coverage"], k=(2,), catalogue=CATALOGUE)
-    for _ in range(3):
-        lists.update(*batch(rows=4)[:2])  # 4 relevant items, and lists of 8
-    assert waiting(lists) == 1
+    monkeypatch.setattr(pending, "_ENOUGH", 2 * 4 * (1 + 2 + 3 + 1))  # with lists of two and a history of three
+    lists = collection(["Seen"], k=(2,), catalogue=CATALOGUE)
+    for _ in range(4):
+        lists.update(*batch(rows=4)[:2], history=batch(rows=4)[2])
+        most.append(waiting(lists))
+    assert most[-4:] == [0, 1, 2, 1]
+
+
+def test_a_wide_row_does_not_widen_all_others():
+    metrics = collection()
+    for _ in range(9):
+        metrics.update(torch.rand(500, 9), torch.randint(9, (500,)))
+    assert waiting(metrics) == 8
+    wide = torch.rand(1, 3000), torch.arange(3000)[None]
+    metrics.update(*wide)
+    assert waiting(metrics) == 1
+    metrics.update(*wide)
+    assert waiting(metrics) == 2
+
+
+def test_another_device_is_refused_at_once(monkeypatch):
+    """Also where its kind is known: the metrics may have been there."""
+    metrics, counted = filled(collection())
+    monkeypatch.setattr(metrics.panel._pending, "kind_of", lambda _: "there")
+    metrics.panel._counted.add("there")
+    with pytest.raises(ValueError, match="HR@1 is on cpu, its input on meta"):
+        metrics.update(torch.zeros(4, 9, device="meta"), torch.zeros(4, device="meta", dtype=torch.int64))
+    assert waiting(metrics) == 3
+    assert same(metrics, counted)
+
+
+def test_threads_read_whole_states():
+    for _ in range(20):
+        metrics, counted = filled(collection(), batches=9)
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda metric: metric.state().counts, metrics.members))
+        assert all(mine.equal(theirs.state().counts) for mine, theirs in zip(found, counted.members, strict=True))
+
+
+def test_options_are_those_of_the_time():
+    """What is set by hand holds for the batches that follow."""
+    metric, counted = trm.NDCG(3), trm.NDCG(3)
+    given = torch.rand(4, 9), torch.tensor([1, -1, 3, 4])
+    for each, more in ((metric, {}), (counted, {"weights": torch.ones(4)})):
+        each.update(*given, **more)
+        each.update(*given, **more)
+        each.empty_target_action = "neg"
+        each.update(*given, **more)
+        each.empty_target_action = "error"
+        with pytest.raises(ValueError, match="without a relevant item"):
+            each.update(*given, **more)
+    assert metric.compute() == pytest.approx(float(counted.compute()), abs=1e-15)
+
+
+def test_a_subclass_sees_each_batch():
+    class Watched(trm.RecMetricCollection):
+        seen = 0
+
+        def read(self, *arguments, **named):
+            self.seen += 1
+            return super().read(*arguments, **named)
+
+    metrics = Watched(["HR"], k=3)
+    for seed in range(4):
+        metrics.update(*batch(seed=seed)[:2])
+    assert metrics.seen == 4
+
+
+def test_a_state_can_be_deleted():
+    metrics, _ = filled(collection())
+    metric = metrics["HR@1"]
+    delattr(metric, metric._sums_name)
+    with pytest.raises(AttributeError, match="-sums"):
+        getattr(metric, metric._sums_name)
+    with pytest.raises(AttributeError, match="nothing"):
+        print(metric.nothing)
+
+
+def test_a_warning_points_at_its_cause():
+    for metrics in (trm.HitRate(5), collection()):
+        with pytest.warns(UserWarning, match="look like item ids") as told:
+            metrics.update(1000 * torch.arange(1, 41).view(4, 10))
+        assert told[0].filename == __file__
 
 
 def test_nothing_is_lost_where_counting_fails(monkeypatch):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from operator import is_
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -93,6 +93,14 @@ class RecMetricCollection(MetricCollection):
         >>> {key: value.item() for key, value in collection.compute().items()}
         {'HR@1': 0.0, 'MRR@1': 0.0, 'HR@2': 1.0, 'MRR@2': 0.5}
     """
+
+    _as_ours: ClassVar[bool] = True
+    """Whether no subclass wants to see each batch."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        seen = (getattr(cls, name) is getattr(RecMetricCollection, name) for name in ("rank", "read", "add"))
+        cls._as_ours = all(seen)
 
     def __init__(
         self,
@@ -334,11 +342,12 @@ class RecMetricCollection(MetricCollection):
         """
         form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
         more = any(each is not None for each in (weights, groups, row_ids, clusters))
-        if more or self.groups or self.keep_rows:
+        if self._as_ours and not (more or self.groups or self.keep_rows):
+            batch = bring(form, *self._wants())
+            self.panel.take(batch, form.holds_ranking, lambda ranking: self.add(self.read(ranking)))
+        else:
             ranking = self.rank(form)
             self.add(self.read(ranking, weights, groups), RowKeys.read(row_ids, clusters, weights, len(ranking)))
-        else:
-            self.panel.take(bring(form, *self._wants()), form.holds_ranking)
 
     @torch.no_grad()
     def forward(

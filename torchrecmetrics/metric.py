@@ -40,6 +40,7 @@ from torchrecmetrics.panel import ListedRows, Made, Panel
 from torchrecmetrics.plots import draw_interval
 from torchrecmetrics.ranking import Exclude, Gains, Needs, Overlap, Ranking, Rules, Target, Ties
 from torchrecmetrics.ranking.forms import Form, bring, read
+from torchrecmetrics.ranking.joined import placed
 from torchrecmetrics.ranking.rules import RULES
 from torchrecmetrics.state import Increments, Later, Summary, SummedMetric, Tallies, Tally, alone, summarize
 
@@ -427,10 +428,15 @@ class RankingMetric(SummedMetric):
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
         form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
+
+        def add(ranking: Ranking) -> None:
+            self.panel.add(self.tallies(ranking, weights))
+
+        batch = bring(form, self.needs, self.rules)
         if weights is None and not self.groups:
-            self.panel.take(bring(form, self.needs, self.rules), form.holds_ranking)
+            self.panel.take(batch, form.holds_ranking, add)
         else:
-            self.panel.add(self.tallies(read(form, self.needs, self.rules), weights))
+            add(placed(batch))
 
     @torch.no_grad()
     def forward(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
@@ -22,7 +22,7 @@ from torchrecmetrics.checks import (
 )
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.options import EmptyTargetAction, Formula
-from torchrecmetrics.pending import Pending, kind_to_wait
+from torchrecmetrics.pending import Pending
 from torchrecmetrics.ranking import Needs, Ranking
 from torchrecmetrics.ranking.joined import Rankable, entries_of, placed
 from torchrecmetrics.ranking.places import Lists
@@ -112,9 +112,7 @@ class Panel(Generic[M]):
         self._reads_places = ours and not beside and len(alike) > 1  # a single formula takes no longer than a look-up
         self._by_place = constant(self._values_by_place)
         self._together = Together(self.members)
-        strict = any(metric.empty_target_action == "error" for metric in metrics)
-        # what a formula of somebody else refuses, it is to refuse at once
-        self._may_wait = all(metric.is_ours for metric in metrics) and not strict
+        self._may_wait = all(metric.is_ours for metric in metrics)  # what another's formula refuses, it does at once
         self._counted: set[Hashable] = set()  # kinds of rankings that were counted
         self._pending = Pending(self.members, self._count)
 
@@ -221,22 +219,23 @@ class Panel(Generic[M]):
         """Add a batch to `members`."""
         self._together.add(tallies)
 
-    def take(self, batch: Rankable, given: bool) -> None:
-        """Add a batch to `members`, or let it wait for others to be counted with.
+    def take(self, batch: Rankable, given: bool, add: Callable[[Ranking], None]) -> None:
+        """Let a batch wait for others to be counted with, or `add` it.
 
         It may wait if one of its kind has been added: nothing can be wrong with it that was not with that. `given` is
         one that somebody else holds, too.
         """
-        kind = kind_to_wait(batch) if self._may_wait else None
+        strict = self.members[0].empty_target_action == "error"
+        kind = self._pending.kind_of(batch) if self._may_wait and not strict else None
         (rows, width), device = (entries := entries_of(batch)).shape, entries.device
         if kind is not None and self.needs.each_relevant:  # whether it is known so far down
             kind = (kind, width)
         if kind not in self._counted:
-            self.add(self.tallies(self.rows(placed(batch))))
+            add(placed(batch))
             if kind is not None:
                 self._counted.add(kind)
             return
-        if not self._pending:
+        if kind != self._pending.kind:
             self._together.check_ready(device)
         if self._reads_lists:
             assert batch.lists is not None  # or none of its kind would have been added
@@ -249,8 +248,9 @@ class Panel(Generic[M]):
         """Forget the batches that wait."""
         self._pending.forget()
 
-    def _count(self, batch: Rankable) -> None:
-        self._together.add(self.tallies(self.rows(placed(batch))), updates=0)
+    def _count(self, batch: Rankable, states: Sequence[Tally]) -> list[Tally]:
+        """Return states of `members` with a batch that has waited."""
+        return self._together.summed(states, self.tallies(self.rows(placed(batch))))
 
     def values(self, ranking: Ranking) -> Tensor:
         """Value of each row for each metric, float [metrics, B]; anything in rows without a relevant item."""

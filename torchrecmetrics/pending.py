@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from threading import RLock
 
 import torch
-from torch import Tensor
 
 from torchrecmetrics.arrays import is_traced
-from torchrecmetrics.ranking.joined import Rankable, borrows, entries_of, joined, kind_of, size_of
-from torchrecmetrics.state import Summed
+from torchrecmetrics.ranking.joined import Rankable, borrows, entries_of, joined, kind_of, shape_of
+from torchrecmetrics.state import Summed, Tally
 
-# Numbers, of targets, lists and histories, that wait at most: what is made of them stays in the processor's caches.
-_ENOUGH = 2**16
-
-
-def kind_to_wait(batch: Rankable) -> Hashable | None:
-    """Return what batches that wait together have in common; None if this one is not to wait."""
-    device = entries_of(batch).device
-    if not 0 < size_of(batch) < _ENOUGH or device.type == "meta" or is_traced():
-        return None
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():  # a graph must hold all of it
-        return None
-    return kind_of(batch)
+# Numbers that wait at most, or are made of those: targets, lists, histories and values, padded to the widest.
+_ENOUGH = 2**19
 
 
 class Pending:
@@ -32,50 +22,61 @@ class Pending:
     `SummedMetric.__getattr__`.
     """
 
-    def __init__(self, metrics: Sequence[Summed], count: Callable[[Rankable], None]) -> None:
+    def __init__(self, metrics: Sequence[Summed], count: Callable[[Rankable, Sequence[Tally]], list[Tally]]) -> None:
         self._metrics = metrics
-        self._count = count
-        self._held: list[dict[str, Tensor]] = []  # the metrics' states
+        self._count = count  # returns states with a batch added
+        self._states: list[Tally] = []
         self._batches: list[Rankable] = []
-        self._kind: Hashable | None = None
-        self._size = 0
+        self._rows = 0
+        self._widths: tuple[int, ...] = ()
+        self._lock = RLock()  # several threads may ask for states
+        self.kind: Hashable | None = None
+        """What those that wait have in common; None if there are none."""
 
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return bool(self._batches)
+    def kind_of(self, batch: Rankable) -> Hashable | None:
+        """Return what a batch must have in common with those it waits with; None if it is not to wait."""
+        rows, *widths = shape_of(batch)
+        device = entries_of(batch).device
+        if not 0 < self._size(rows, widths) < _ENOUGH or device.type == "meta" or is_traced():
+            return None
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():  # a graph must hold all of it
+            return None
+        return kind_of(batch)
+
+    @property
+    def device(self) -> torch.device:
+        """Where they and the metrics are."""
+        return self._states[0].sums.device
 
     def add(self, batch: Rankable, kind: Hashable, given: bool) -> None:
         """Let a batch of some kind wait; `given` is one that somebody else holds, too."""
-        size = size_of(batch)
-        if self._batches and (kind != self._kind or self._size + size > _ENOUGH):
-            self.flush()
         if given or borrows(batch):
             batch = joined([batch])  # a loader may use its memory again
-        if not self._batches:
-            self._hold()
-        self._batches.append(batch)
-        self._kind, self._size = kind, self._size + size
-        for metric in self._metrics:
-            metric.__dict__["_update_count"] += 1
+        rows, *widths = shape_of(batch)
+        with self._lock:
+            together = [*map(max, zip(widths, self._widths, strict=True))] if self._batches else widths
+            if kind != self.kind or self._size(self._rows + rows, together) > _ENOUGH:
+                self.flush()
+                self._hold(kind)
+                together = widths
+            self._batches.append(batch)
+            self._rows, self._widths = self._rows + rows, tuple(together)
+            for metric in self._metrics:
+                metric.__dict__["_update_count"] += 1
 
     def flush(self) -> None:
         """Count what waits."""
-        if not self._batches:
-            return
-        self._release()
-        try:
-            with torch.no_grad():
-                self._count(joined(self._batches))
-        except BaseException:
-            self._hold()  # nothing was added
-            raise
-        self.forget()
+        with self._lock:
+            if self._batches:
+                with torch.no_grad():
+                    found = self._count(joined(self._batches), self._states)
+                self._release(found)
 
     def forget(self) -> None:
         """Give the metrics their states back, as they were before what waits."""
-        if self._held:
-            self._release()
-        self._batches, self._size = [], 0
+        with self._lock:
+            if self._batches:
+                self._release(self._states)
 
     def leave(self, metric: Summed) -> None:
         """Forget what waits for a metric, and count it for the others."""
@@ -84,13 +85,18 @@ class Pending:
         else:
             self.forget()
 
-    def _hold(self) -> None:
+    def _size(self, rows: int, widths: Sequence[int]) -> int:
+        return rows * (sum(widths) + len(self._metrics))
+
+    def _hold(self, kind: Hashable) -> None:
+        self._states, self.kind = [metric.state() for metric in self._metrics], kind
         for metric in self._metrics:
             state = metric.__dict__
-            self._held.append({name: state.pop(name) for name in (state["_sums_name"], state["_counts_name"])})
             state.update(_pending=self, _computed=None, _summary=None)
+            del state[state["_sums_name"]], state[state["_counts_name"]]
 
-    def _release(self) -> None:
-        for metric, held in zip(self._metrics, self._held, strict=True):
-            metric.__dict__.update(held, _pending=None)
-        self._held = []
+    def _release(self, states: Sequence[Tally]) -> None:
+        for metric, (sums, counts) in zip(self._metrics, states, strict=True):
+            state = metric.__dict__
+            state.update({state["_sums_name"]: sums, state["_counts_name"]: counts, "_pending": None})
+        self._states, self._batches, self._rows, self._widths, self.kind = [], [], 0, (), None

@@ -186,17 +186,21 @@ class SummedMetric(Metric):
             pending.flush()
 
     def __getattr__(self, name: str) -> Any:
-        pending = self.__dict__.get("_pending")
-        if pending is not None and name in self._defaults:
-            pending.flush()
-            return self.__dict__[name]
+        own = self.__dict__
+        if name in own.get("_defaults", ()):  # while batches wait, states are not there
+            self.flush()
+            if name in own:
+                return own[name]
         return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        pending = self.__dict__.get("_pending")
-        if pending is not None and name in self._defaults:
-            pending.flush()
+        if not name.startswith("_"):  # a state, or what batches are counted by
+            self.flush()
         super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self.flush()
+        super().__delattr__(name)
 
     def state(self) -> Tally:
         """Return the state as it is on this process."""
@@ -347,6 +351,8 @@ Grown: TypeAlias = dict[tuple[int, int], Tensor]
 class Waits(Protocol):
     """What a metric asks of the batches that wait; see `Pending`."""
 
+    @property
+    def device(self) -> torch.device: ...  # noqa: D102
     def flush(self) -> None: ...  # noqa: D102
     def leave(self, metric: Any) -> None: ...  # noqa: D102
 
@@ -375,35 +381,38 @@ class Together:
     def check_ready(self, device: torch.device) -> None:
         """Refuse a batch now, or one from this device."""
         for metric, state in zip(self._metrics, self._states, strict=True):
-            if state.get("_pending") is not None:
-                metric.flush()
             if state["_is_synced"]:
                 raise TorchMetricsUserError(f"{metric.label} is synchronised: call unsync() before the next batch")
-            if (here := state[state["_sums_name"]].device) != device:
+            pending = state.get("_pending")
+            if (here := (state[state["_sums_name"]] if pending is None else pending).device) != device:
                 raise ValueError(
                     f"{metric.label} is on {here}, its input on {device}: move the metric with .to(device)"
                 )
 
-    def add(self, tallies: Tallies, updates: int = 1) -> None:
-        """Add each metric its tally, which is that of one update, or of some that have been noted."""
-        for metric, state in zip(self._metrics, self._states, strict=True):
-            if state.get("_pending") is not None:
-                metric.flush()
-        if tallies.short is not None:
-            self._add_rows("_sums_name", tallies.short.sums)
-            self._add_rows("_counts_name", tallies.short.counts)
-        grown: Grown = {}
-        first = len(self._metrics) - len(tallies.long)
-        for metric, state, increments in zip(self._metrics[first:], self._states[first:], tallies.long, strict=True):
-            state[state["_sums_name"]], state[state["_counts_name"]] = grow(metric.state(), increments, grown)
-        for state in self._states:
+    def add(self, tallies: Tallies) -> None:
+        """Add each metric its tally."""
+        found = self.summed([metric.state() for metric in self._metrics], tallies)
+        for state, (sums, counts) in zip(self._states, found, strict=True):
+            # past what Module does when a parameter may be set, which takes longer
+            state[state["_sums_name"]], state[state["_counts_name"]] = sums, counts
             state["_computed"] = state["_summary"] = None
-            state["_update_count"] += updates
+            state["_update_count"] += 1
 
-    def _add_rows(self, kind: str, more: Tensor) -> None:
+    def summed(self, held: Sequence[Tally], tallies: Tallies) -> list[Tally]:
+        """Return the states that metrics which hold these have with their tallies."""
+        first = len(held) - len(tallies.long)
+        found: list[Tally] = []
+        if tallies.short is not None:
+            sums = self._add_rows("_sums_name", [state.sums for state in held[:first]], tallies.short.sums)
+            counts = self._add_rows("_counts_name", [state.counts for state in held[:first]], tallies.short.counts)
+            found = list(map(Tally, sums, counts))
+        grown: Grown = {}
+        found += [grow(state, more, grown) for state, more in zip(held[first:], tallies.long, strict=True)]
+        return found
+
+    def _add_rows(self, kind: str, held: list[Tensor], more: Tensor) -> tuple[Tensor, ...]:
         """Add to one of the two states of the first metrics, [metrics, n]."""
         states = self._states[: len(more)]
-        held = [state[state[kind]] for state in states]
         whole, rows = self._whole.get(kind, (None, ()))
         # not in place: torchmetrics lets metrics and checkpoints share one tensor;
         # nor is a tally kept as it is: one that a graph has recorded is overwritten by the next batch's
@@ -415,8 +424,7 @@ class Together:
             total = torch.stack(held) + more
         rows = total.unbind()
         self._whole[kind] = total, rows
-        for state, row in zip(states, rows, strict=True):
-            state[state[kind]] = row  # past what Module does when a parameter may be set, which takes longer
+        return rows
 
 
 def grow(state: Tally, more: Increments, grown: Grown) -> Tally:

@@ -46,11 +46,11 @@ def entries_of(batch: Rankable) -> Tensor:
     return batch.located.better if isinstance(batch, Unplaced) else batch.ranks
 
 
-def size_of(batch: Rankable) -> int:
-    """Return of how many numbers it is made."""
+def shape_of(batch: Rankable) -> tuple[int, ...]:
+    """Return its rows, and how many relevant items, places and items of history a row has at most."""
     lists = batch.lists
-    more = () if lists is None else (lists.ids, lists.history)
-    return entries_of(batch).numel() + sum(each.numel() for each in more if each is not None)
+    of_lists = (0, 0) if lists is None else (lists.ids.shape[1], 0 if lists.history is None else lists.history.shape[1])
+    return *entries_of(batch).shape, *of_lists
 
 
 def placed(batch: Rankable) -> Ranking:
