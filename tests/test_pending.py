@@ -413,10 +413,12 @@ def test_kinds_are_not_mixed():
     """Rankings that know different things wait one after the other, or do not."""
     scores, target, _ = batch(rows=6, relevant=3)
     grades = torch.tensor([2.0, -1, 3]).expand(6, 3)
+    worth = torch.tensor([2.0, 1, 3]).expand(6, 3)
     short = torch.cat([scores[:, :8], torch.full((6, 2), -torch.inf)], 1)
     kinds = [
         lambda: trm.Ranking.from_scores(scores, target),
         lambda: trm.Ranking.from_scores(scores, target, gains=grades),
+        lambda: trm.Ranking.from_scores(scores, target, gains=worth),
         lambda: trm.Ranking.from_scores(scores, target, depth=5),
         lambda: trm.Ranking.from_scores(scores, target, depth=5, items=True),
         lambda: trm.Ranking.from_scores(scores, target, validate_args="deferred"),
@@ -428,11 +430,14 @@ def test_kinds_are_not_mixed():
     ]
     metrics = collection()
     counted, draw = copy.deepcopy(metrics), random.Random(0)
-    for _ in range(120):
+    for _ in range(300):
         kind = draw.choice(kinds)
         for _ in range(draw.choice([1, 2])):
             metrics.update(kind())
             at_once(counted, kind())
+        for more in draw.sample([{}, {"gains": worth}, {"gains": grades}, {"exclude": target * 0 - 1}], 2):
+            metrics.update(scores, target, **more)
+            at_once(counted, scores, target, **more)
     assert same(metrics, counted)
 
 
@@ -463,10 +468,11 @@ def test_bad_rows_are_counted_once_and_told_later():
         lists = torch.arange(5).repeat(5, 1) + seed % 2
         lists[(seed + 2) % 5] += ITEMS
         for given in ((scores, target), (trm.Ranking.from_topk(lists, target[:, :1] % 7),)):
-            metrics.update(*given, history=history)
-            at_once(counted, *given, history=history)
+            for _ in range(2):
+                metrics.update(*given, history=history)
+                at_once(counted, *given, history=history)
     assert same(metrics, counted)
-    with pytest.raises(ValueError, match="6 rows with a target id beyond the last item"):
+    with pytest.raises(ValueError, match="12 rows with a target id beyond the last item"):
         metrics.compute()
 
 
@@ -504,6 +510,7 @@ def test_what_holds_no_data_does_not_wait():
     assert waits.kind_of(ranking) is not None
     with FakeTensorMode():
         assert waits.kind_of(ranking) is None
+    assert waits.kind_of(_short(0)) is waits.kind_of(_short(1)) is None
 
 
 def test_synchronised_metrics_take_nothing():
@@ -563,6 +570,8 @@ def test_a_wide_row_does_not_widen_all_others():
     assert waiting(metrics) == 1
     metrics.update(*wide)
     assert waiting(metrics) == 2
+    metrics.update(torch.rand(500, 9), torch.randint(9, (500,)))
+    assert waiting(metrics) == 1
 
 
 def test_another_device_is_refused_at_once(monkeypatch):

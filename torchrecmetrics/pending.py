@@ -68,9 +68,7 @@ class Pending:
         """Count what waits."""
         with self._lock:
             if self._batches:
-                with torch.no_grad():
-                    found = self._count(joined(self._batches), self._states)
-                self._release(found)
+                self._release(self._count(joined(self._batches), self._states))
 
     def forget(self) -> None:
         """Give the metrics their states back, as they were before what waits."""
