@@ -30,7 +30,7 @@ def kind_of(batch: Rankable) -> Hashable | None:
     if isinstance(batch, Unplaced):
         located, ties, made_with, asked, depth, _ = batch
         own = located.better.device, ties, asked, depth, located.kernels, _given(located[:-1])
-    elif batch.gains is None and batch.penalties is None and batch.reach.rows is None:
+    elif batch.gains is None and batch.reach.rows is None:
         made_with = batch.made_with
         fields = [getattr(batch, name) for name in _OF_ROWS]
         own = batch.ranks.device, batch.ranks.dtype, batch.reach, batch.kernels, batch.score_threshold, _given(fields)
