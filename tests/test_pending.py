@@ -430,14 +430,14 @@ def test_kinds_are_not_mixed():
     ]
     metrics = collection()
     counted, draw = copy.deepcopy(metrics), random.Random(0)
-    for _ in range(300):
-        kind = draw.choice(kinds)
+    options = [{}, {"gains": worth}, {"gains": grades}, {"exclude": target * 0 - 1}]
+    for number in range(300):
         for _ in range(draw.choice([1, 2])):
-            metrics.update(kind())
-            at_once(counted, kind())
-        for more in draw.sample([{}, {"gains": worth}, {"gains": grades}, {"exclude": target * 0 - 1}], 2):
-            metrics.update(scores, target, **more)
-            at_once(counted, scores, target, **more)
+            given, more = (
+                ((scores, target), draw.choice(options)) if number // 20 % 2 else ((draw.choice(kinds)(),), {})
+            )
+            metrics.update(*given, **more)
+            at_once(counted, *given, **more)
     assert same(metrics, counted)
 
 
