@@ -550,7 +550,10 @@ def test_few_wait(monkeypatch):
         most.append(waiting(metrics))
     assert max(most) == 5
     assert metrics.members[0].state().counts[0] > 0
-    metrics.update(*batch(rows=20)[:2])
+    metrics.update(*batch(rows=4)[:2])
+    assert waiting(metrics)
+    monkeypatch.setattr(pending, "_LARGE", 4 * (1 + 14))
+    metrics.update(*batch(rows=4)[:2])
     assert not waiting(metrics)
     monkeypatch.setattr(pending, "_ENOUGH", 2 * 4 * (1 + 2 + 3 + 1))  # with lists of two and a history of three
     lists = collection(["Seen"], k=(2,), catalogue=CATALOGUE)

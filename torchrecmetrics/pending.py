@@ -11,8 +11,10 @@ from torchrecmetrics.arrays import is_traced
 from torchrecmetrics.ranking.joined import Rankable, borrows, entries_of, joined, kind_of, shape_of
 from torchrecmetrics.state import Summed, Tally
 
-# Numbers that wait at most, or are made of those: targets, lists, histories and values, padded to the widest.
+# Numbers that wait at most, or are made of those: targets, lists, histories and values, padded to the widest; and numbers
+# of a batch from which its calls are of no account.
 _ENOUGH = 2**19
+_LARGE = 2**17
 
 
 class Pending:
@@ -37,7 +39,7 @@ class Pending:
         """Return what a batch must have in common with those it waits with; None if it is not to wait."""
         rows, *widths = shape_of(batch)
         device = entries_of(batch).device
-        if not 0 < self._size(rows, widths) < _ENOUGH or device.type == "meta" or is_traced():
+        if not 0 < self._size(rows, widths) < _LARGE or device.type == "meta" or is_traced():
             return None
         if device.type == "cuda" and torch.cuda.is_current_stream_capturing():  # a graph must hold all of it
             return None
