@@ -20,7 +20,7 @@ from torchrecmetrics import Interactions
 
 ITEMS, ROWS, RELEVANT = 20_000, 256, 20
 MOST_SCORES = 2**25  # 128 MB of float32: there are fewer rows where the items are many
-LOOP = 1024  # rows of a loop, in at least so many batches
+LOOP = 256  # rows of a loop, in at least so many batches
 BATCHES = 8
 METRICS = {  # number of metrics: names and cut-offs; the largest cut-off is 20 throughout
     1: (NAMES[:1], (20,)),

@@ -11,7 +11,7 @@ from torchrecmetrics.arrays import is_traced
 from torchrecmetrics.ranking.joined import Rankable, borrows, entries_of, joined, kind_of, shape_of
 from torchrecmetrics.state import Summed, Tally
 
-# Numbers that wait at most, or are made of those: targets, lists, histories and values, padded to the widest; and numbers
+# Numbers that wait at most, or are made of those: targets, lists, histories and values, padded to the widest; and those
 # of a batch from which its calls are of no account.
 _ENOUGH = 2**19
 _LARGE = 2**17

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -314,13 +314,17 @@ def _matches(compare: Callable[..., Tensor], values: Tensor, thresholds: Tensor)
     """How many of each row's `values` [R, n] compare true with each of its thresholds [R, T]: int64 [R, T]."""
     thresholds = working(thresholds)[:, :, None]
     at_once = max(1, _at_once(values.device) // max(1, values.shape[1] * thresholds.shape[1]))
+    rows = values.shape[0]
+    if rows <= at_once:
+        pieces: Iterable[tuple[Tensor, Tensor]] = [(values, thresholds)]
+    else:
+        pieces = zip(torch.split(values, at_once), torch.split(thresholds, at_once), strict=True)
     sums = []
-    for top in range(0, max(1, len(values)), at_once):
-        piece = values[top : top + at_once, None, :]
-        wanted = thresholds[top : top + at_once]
+    for some, wanted in pieces:
+        piece = some[:, None]
         out = None
         if values.device.type == "cpu":  # floats are summed several times faster there than bools; exact up to 2^24
-            out = _compared((len(piece), wanted.shape[1], piece.shape[2]), torch.float32, values.device)
+            out = _compared((piece.shape[0], wanted.shape[1], piece.shape[2]), torch.float32, values.device)
         sums.append(compare(piece, wanted, out=out).sum(2))
     return (sums[0] if len(sums) == 1 else torch.cat(sums)).to(torch.int64)
 

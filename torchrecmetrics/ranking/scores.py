@@ -233,8 +233,11 @@ def locate(
     for part in _parts(scores, targets.excluded.pieces):
         rows = slice(start, start + part.shape[0])
         start += part.shape[0]
-        own = kernels.look_up(part, targets.ids[rows])
-        takes_part = may_rank[rows] & (own > scalar(-torch.inf, own.dtype, own.device))
+        ids, may = (
+            (targets.ids, may_rank) if part.shape[0] == targets.ids.shape[0] else (targets.ids[rows], may_rank[rows])
+        )
+        own = kernels.look_up(part, ids)
+        takes_part = may & (own > scalar(-torch.inf, own.dtype, own.device))
         overwritten = removed = None
         if isinstance(scores, ScoreRows):
             assert isinstance(part, Tensor)
@@ -251,7 +254,7 @@ def locate(
             leaving = targets.excluded.removed(rows) if overwritten is None else None
             first = kernels.best(part, needs.lists, masks, leaving)
             if kept_in is not None:
-                first = _with_kept(first, part, targets.ids[rows], keep(own, kept_in[rows], -torch.inf))
+                first = _with_kept(first, part, ids, keep(own, kept_in[rows], -torch.inf))
         found.append((own, takes_part, *counts[:3], highest, first))
     own, candidate, better, equal, reached, highest, first = found[0] if len(found) == 1 else _together(found)
     if checks.enabled and not checks.clear(lambda: not len(highest) or float(highest.amax()) < torch.inf):
