@@ -193,8 +193,9 @@ def test_wide_rows_are_told_far_by_one_maximum(removed, monkeypatch, generator):
     for depth in (1, 5, 30, 31):
         above = (maxima[:, :, None] > asked[:, None]).sum(1)
         above -= 0 if taken is None else (taken[:, :, None] > asked[:, None]).sum(1)
-        for wide in (1, 100):
+        for wide, few in ((1, 0), (100, 0), (100, 2000)):
             monkeypatch.setattr(eager, "_WIDE", wide)
+            monkeypatch.setattr(eager, "_FEW_MAXIMA", few)
             assert torch.equal(eager._fewer_above(maxima, asked, depth, taken), above < depth)
 
 
