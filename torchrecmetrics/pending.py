@@ -78,8 +78,8 @@ class Pending:
             if self._batches:
                 self._release(self._states)
 
-    def leave(self, metric: Summed) -> None:
-        """Forget what waits for a metric, and count it for the others."""
+    def leave(self) -> None:
+        """Forget what waits for one of the metrics, and count it for the others."""
         if len(self._metrics) > 1:
             self.flush()
         else:

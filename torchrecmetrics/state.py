@@ -223,7 +223,7 @@ class SummedMetric(Metric):
         """Forget all updates; what the last `compute` found stays."""
         state = self.__dict__
         if (pending := state.get("_pending")) is not None:
-            pending.leave(self)
+            pending.leave()
         # torchmetrics' own copies each default on the device; nothing writes into ours, see `Together.add`
         ours = state["_sums_name"], state["_counts_name"]
         for name, default in state["_defaults"].items():
@@ -354,7 +354,7 @@ class Waits(Protocol):
     @property
     def device(self) -> torch.device: ...  # noqa: D102
     def flush(self) -> None: ...  # noqa: D102
-    def leave(self, metric: Any) -> None: ...  # noqa: D102
+    def leave(self) -> None: ...  # noqa: D102
 
 
 class Summed(Protocol):
