@@ -15,6 +15,7 @@ import torchrecmetrics as trm
 from torchrecmetrics import arrays, functional, kernels
 from torchrecmetrics.kernels import Question, eager
 from torchrecmetrics.ranking import Needs, Rules, ScoreRows
+from torchrecmetrics.ranking.scores import unplaced
 
 INF, NAN = math.inf, math.nan
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -233,7 +234,7 @@ def rows(scores, at_once=2):
 def ranked(scores, target, depth, gains=None, exclude=None, score_threshold=None, **rules):
     """`Ranking.from_scores`, for scores that the package makes."""
     needs = Needs(depth, num_ranked=True, score_threshold=score_threshold)
-    return trm.Ranking.of_batch(scores, target, gains, exclude, needs, Rules(**rules))
+    return trm.Ranking.placed(unplaced(scores, target, gains, exclude, needs, Rules(**rules)))
 
 
 def fields(ranking):

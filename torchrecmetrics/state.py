@@ -363,7 +363,6 @@ class Summed(Protocol):
     @property
     def label(self) -> str: ...  # noqa: D102
     def state(self) -> Tally: ...  # noqa: D102
-    def flush(self) -> None: ...  # noqa: D102
 
 
 class Together:

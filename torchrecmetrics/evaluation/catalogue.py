@@ -40,6 +40,7 @@ from torchrecmetrics.names import Metrics, check_options
 from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.processes import together
 from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.ranking.scores import unplaced
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -272,7 +273,8 @@ def evaluate(
         def update(batch: Tensor, at_once: int) -> None:
             relevant = target.select(batch)
             scores, exclude = scorer.scores(batch, at_once), history.select(batch)
-            ranking = Ranking.of_batch(scores, relevant.items, relevant.values, exclude, needs, member.rules)
+            counted = unplaced(scores, relevant.items, relevant.values, exclude, needs, member.rules)
+            ranking = Ranking.placed(counted)
             before = None if past is None else past.select(batch)
             row_ids = batch if collection.keep_rows else None
             collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)

@@ -102,20 +102,6 @@ class FromScores(FromLocated):
             raise ValueError("items=True names the items in the first places: say how many, depth=")
         threshold = check_score_threshold(score_threshold)
         needs = Needs(depth, num_ranked=True, score_threshold=threshold, lists=(depth or 0) if items else 0)
-        return cls.of_batch(scores, target, gains, exclude, needs, rules)
-
-    @classmethod
-    @torch.no_grad()
-    def of_batch(
-        cls,
-        scores: Tensor | ScoreRows | Products,
-        target: Target,
-        gains: Gains | None,
-        exclude: Exclude | None,
-        needs: Needs,
-        rules: Rules,
-    ) -> Self:
-        """Rank as deep as the readers need, and count what they count; the package may hand over scores in parts."""
         return cls.placed(unplaced(scores, target, gains, exclude, needs, rules))
 
 
@@ -127,7 +113,7 @@ def unplaced(
     needs: Needs,
     rules: Rules,
 ) -> Unplaced:
-    """Do all of `of_batch` that reads scores."""
+    """Count as deep as the readers need, and what they count; the package may hand over scores in parts."""
     shape, device = check_shape(scores, rules)
     if needs.num_items not in (None, shape[1]):
         raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
