@@ -143,9 +143,9 @@ class SummedMetric(Metric):
         self._sums_name, self._counts_name = f"{name}-sums", f"{name}-counts"
         kinds = (self._sums_name, sums, float_dtype(self._device)), (self._counts_name, counts, torch.int64)
         for state, length, dtype in kinds:
-            self.add_state(state, torch.zeros(0, dtype=dtype, device=self._device), dist_reduce_fx="sum")
+            self.add_state(state, [], dist_reduce_fx="sum")
             zeros = self._zeros(length, dtype, self._device)
-            self._defaults[state] = zeros  # torchmetrics would have copied it
+            self._defaults[state] = zeros  # torchmetrics would have copied it, at length
             setattr(self, state, zeros)
 
     def _forget_sums(self) -> None:
