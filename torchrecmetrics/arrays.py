@@ -68,6 +68,29 @@ def indices(length: int, device: torch.device) -> Tensor:
     return torch.arange(length, device=device)
 
 
+# Numbers up to which PyTorch compares as fast as numpy, or sorts them as fast together with their places.
+_FEW = 2**14
+
+
+def compare(how: Callable[[Any, Any], Any], values: Tensor, others: Tensor | float) -> Tensor:
+    """Compare by `operator.eq` or one of its kind, with a number or values of the same dtype: bool."""
+    if values.numel() < _FEW or values.itemsize < 4 or not may_look(values):
+        return how(values, others)  # type: ignore[no-any-return]
+    # PyTorch makes bools one by one on the CPU: numpy takes a fifth of the time
+    beside = others.detach().numpy() if isinstance(others, Tensor) else others
+    return torch.from_numpy(how(values.detach().numpy(), beside))
+
+
+def true_places(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return row and column of what is true in [B, n], row by row; waits for the device."""
+    if mask.numel() < _FEW or not may_look(mask):
+        row, column = mask.nonzero(as_tuple=True)
+        return row, column
+    place = torch.from_numpy(mask.numpy().ravel().nonzero()[0])  # PyTorch looks at them one by one
+    row = place.div(mask.shape[1], rounding_mode="floor")
+    return row, place - row * mask.shape[1]
+
+
 def keep(values: Tensor, mask: Tensor, otherwise: float) -> Tensor:
     """Keep values where a mask is true; `Tensor.where` fills a tensor with the number each time."""
     return torch.where(mask, values, scalar(otherwise, values.dtype, values.device))
@@ -101,10 +124,6 @@ def ascending(values: Tensor) -> Tensor:
     return values.sort(dim=1).values
 
 
-# Numbers up to which PyTorch sorts them as fast together with their places.
-_FEW = 2**14
-
-
 def in_turn(values: Tensor) -> tuple[Tensor, Tensor]:
     """Sort each row of whole numbers from 0 to 2^40, [B, n]; also return where they stood; equal ones in any order."""
     rows, width = values.shape
@@ -133,19 +152,56 @@ def search(ascending: Tensor, values: Tensor, right: bool = False) -> Tensor:
     return torch.searchsorted(ascending.contiguous(), values.contiguous(), right=right)
 
 
+# Ids up to which comparing each takes a fraction of searching.
+_BESIDE = 8
+
+
 def among(items: Tensor, ascending: Tensor) -> Tensor:
     """Which items of rows [B, n] are among ids of their row, ascending, bool [B, n]; anything for negative ones."""
     if not ascending.shape[1]:
         return torch.zeros_like(items, dtype=torch.bool)
     if ascending.shape[1] == 1:
         return items == ascending
-    if ascending.shape[1] <= 8 and items.device.type == "cpu":  # comparing takes a fraction of searching
+    if ascending.shape[1] <= _BESIDE and items.device.type == "cpu":
         found = items == ascending[:, :1]
         for column in ascending[:, 1:].unbind(1):
             found |= items == column[:, None]
         return found
     nearest = search(ascending, items).clamp(max=ascending.shape[1] - 1)
     return ascending.gather(1, nearest) == items
+
+
+def met_once(items: Tensor, ids: Tensor) -> Tensor | None:
+    """Return which items of rows [B, n] are among ids of their row, [B, T], bool [B, n]; negative ones never are.
+
+    None unless one sort of both, on the host, shows that no row holds an item or an id twice.
+    """
+    if ids.shape[1] <= _BESIDE or items.numel() < _FEW or not may_look(items):
+        return None
+    import numpy as np
+
+    rows, width = items.shape
+    columns = 1 << (width - 1).bit_length()
+    most = 2**30 // columns  # whole numbers of 32 bits: an id, and behind it 0, or 1 and the column it has in `items`
+    if not all(-most <= low <= high < most for low, high in (map(int, part.aminmax()) for part in (items, ids))):
+        return None
+    keys = np.empty((rows, width + ids.shape[1]), np.int32)
+    np.multiply(items.numpy(), 2 * columns, out=keys[:, :width], dtype=np.int32, casting="unsafe")
+    keys[:, :width] += np.arange(columns, columns + width, dtype=np.int32)
+    np.multiply(ids.numpy(), 2 * columns, out=keys[:, width:], dtype=np.int32, casting="unsafe")
+    keys.sort(axis=1)
+    line = keys.ravel()
+    apart = (line[1:] ^ line[:-1]).view(np.uint32)  # 0: an id twice; below `columns`: an item twice
+    if ((apart == 0) & (line[1:] >= 0)).any():
+        return None
+    met = np.flatnonzero(apart - 1 < 2 * columns - 1)
+    if (apart[met] < columns).any():
+        return None
+    met += 1
+    met = met[(met % keys.shape[1] != 0) & (line[met] >= 0)]  # not the last of a row and the first of the next
+    found = np.zeros(rows * width, bool)
+    found[met // keys.shape[1] * width + (line[met] & (columns - 1))] = True
+    return torch.from_numpy(found).view(rows, width)
 
 
 def running_sums(values: Tensor) -> Tensor:

@@ -70,7 +70,8 @@ class Pending:
         """Count what waits."""
         with self._lock:
             if self._batches:
-                self._release(self._count(joined(self._batches), self._states))
+                batch = self._batches[0] if len(self._batches) == 1 else joined(self._batches)
+                self._release(self._count(batch, self._states))
 
     def forget(self) -> None:
         """Give the metrics their states back, as they were before what waits."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import lt
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import count_above, count_at_least, search, tiles
+from torchrecmetrics.arrays import compare, count_above, count_at_least, search, tiles, true_places
 from torchrecmetrics.kernels.contract import Counts, Question
 from torchrecmetrics.kernels.edges import from_buckets, to_counts, with_floors, without_nan, working, working_dtype
 
@@ -137,6 +138,7 @@ def by_blocks(scores: Tensor, question: Question) -> Counts:
         if removed is not None:
             surely_above -= count_above(removed, best.to(removed.dtype))
         near = ((surely_above < depth) & (best > -torch.inf))[:, 0].nonzero()[:, 0]
+        near = None if 4 * len(near) > 3 * len(scores) else near  # to look at all takes less than to pick most
     better, equal = _look_again(scores, near, question._replace(depth=depth), levels, size)
     return Counts(better, equal, _at_least(scores, question), highest)
 
@@ -177,9 +179,8 @@ def _look_again(
             if len(cell):
                 columns = asked.shape[1]
                 row = cell if columns == 1 else cell.div(columns, rounding_mode="floor")
-                at, place = row, cell
-                if near is not None:  # else there was but one level, which moved nothing
-                    at = near[row]
+                at, place = row if near is None else near[row], cell
+                if near is not None or slot is not None:  # else they stand where they stood
                     place = at * width + (cell % columns if slot is None else slot.view(-1)[cell])
                 taken = None if removed is None else removed[row]
                 found = _compare_rows(scores, at, asked.reshape(-1)[cell], masks, taken)
@@ -234,7 +235,7 @@ def _compare_blocks(
 ) -> tuple[Tensor, Tensor]:
     """Count what is > and >= the thresholds `asked` of the rows `near`, in the blocks that reach the lowest of them."""
     least = without_nan(asked, torch.inf).amin(1, keepdim=True)
-    row, block = (~(maxima < least)).nonzero(as_tuple=True)  # a block whose maximum is NaN hides the others: look
+    row, block = true_places(~compare(lt, maxima, least))  # a block whose maximum is NaN hides the others: look
     whole = maxima.shape[1] * size
     masked = [_blocks(mask[..., :whole], size) for mask in masks]
     above = torch.zeros(asked.shape, dtype=torch.int64, device=scores.device)
