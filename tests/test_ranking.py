@@ -9,9 +9,11 @@ import torch
 from hypothesis import given, settings
 
 import torchrecmetrics as trm
-from torchrecmetrics import arrays
+from torchrecmetrics import arrays, functional
 from torchrecmetrics.kernels import eager
 from torchrecmetrics.ranking import targets
+from torchrecmetrics.ranking.forms import Form, read
+from torchrecmetrics.ranking.places import by_place
 from torchrecmetrics.ranking.scores import INVALID_RANK
 from torchrecmetrics.ranking.ties import Located, place
 
@@ -991,3 +993,96 @@ def test_rows_are_sorted(shape, kind, generator):
     assert torch.equal(found, whole.sort(dim=1).values)
     assert torch.equal(whole.gather(1, order), found)
     assert torch.equal(order.sort(dim=1).values, torch.arange(shape[1]).expand(shape))
+
+
+@st.composite
+def many_or_few(draw):
+    """Lists and targets, mostly of different ids, some of them large; or ranks, mostly of different places."""
+    rows, width, most = draw(st.integers(1, 4)), draw(st.integers(1, 6)), draw(st.sampled_from([7, 2**26, 2**40]))
+    ids = st.one_of(st.integers(-1, 7), st.integers(most - 4, most), st.just(-(2**33)))
+    unique = draw(st.integers(0, 5)) > 0
+
+    def matrix(columns, entry):
+        row = st.lists(entry, min_size=columns, max_size=columns, unique=unique)
+        made = torch.tensor(draw(st.lists(row, min_size=rows, max_size=rows)))
+        gone = draw(st.lists(st.booleans(), min_size=columns, max_size=columns))
+        return made.masked_fill(torch.tensor(gone), draw(st.sampled_from([-1, 0])))
+
+    lists, target = matrix(width, ids), matrix(draw(st.integers(1, 6)), ids)
+    place = st.one_of(st.integers(1, 9), st.sampled_from([21, 2**31, 2**62, 2**63 - 1, INVALID_RANK]))
+    ranks = matrix(draw(st.integers(1, 6)), place)
+    kind = draw(st.sampled_from([torch.int64, torch.int32, torch.int16]))
+    return lists.to(kind), target, ranks
+
+
+@pytest.mark.filterwarnings("ignore:integers without a target")
+@settings(max_examples=400, deadline=None)
+@given(many_or_few(), st.sampled_from([True, "deferred", False]), st.sampled_from([None, 4]))
+def test_many_numbers_are_read_as_few_are(given, check, depth):
+    """Where there are many, numpy compares and one sort says what is met: the same ranking, or the same error."""
+    lists, target, ranks = given
+    needs = trm.RecMetricCollection(["NDCG"], k=[2, 4]).needs
+    seen = []
+    for few, beside in ((0, 0), (2**60, 2**60)):
+        patch = pytest.MonkeyPatch()
+        patch.setattr(arrays, "_FEW", few)
+        patch.setattr(arrays, "_BESIDE", beside)
+        found = []
+        for make in (
+            lambda: trm.Ranking.from_topk(lists, target, validate_args=check),
+            lambda: trm.Ranking.from_ranks(ranks, depth=depth, validate_args=check),
+            lambda: read(Form(ranks=ranks, depth=depth), needs, trm.ranking.Rules(validate_args=check)),
+        ):
+            try:
+                made = make()
+            except ValueError as error:
+                found.append(str(error))
+            else:
+                counts = made.invalid if made.invalid is None else made.invalid.tolist()
+                found.append((made.ranks.tolist(), made.num_relevant.tolist(), made.reach[:2], counts))
+        seen.append(found)
+        patch.undo()
+    assert seen[0] == seen[1]
+
+
+def test_ranks_without_a_sort_of_their_own():
+    """Ranks [B, T] of a loop, cut at k, against rank by rank; the last of a row may be the first of the next."""
+    ranks = torch.tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])
+    needs = trm.RecMetricCollection(["NDCG"], k=[2, 3]).needs
+    ranking = read(Form(ranks=ranks, depth=9), needs, trm.ranking.Rules())
+    assert ranking.ranks.tolist() == [[1, 3, INF], [2, INF, INF], [INF, INF, INF]]
+    assert ranking.num_relevant.tolist() == [3, 2, 3]
+    whole = trm.Ranking.from_ranks(ranks)
+    assert whole.ranks.tolist() == [[1, 3, 9, INF], [2, 9, INF, INF], [4, INF, INF, INF]]
+    with pytest.raises(ValueError, match=r"1 of 2 rows .* a place twice.*: row 1 is \[3, 3\]"):
+        trm.Ranking.from_ranks(torch.tensor([[1, 3], [3, 3]]))
+
+
+def test_whole_and_half_ranks_are_known():
+    """What each is worth may be looked up; a third of a place is none of them, nor what somebody else made."""
+    scores = torch.tensor([[2.0, 2.0, 2.0, 1.0]])
+    assert trm.Ranking.from_scores(scores[:, 2:], torch.tensor([[0, 1]]), depth=3).few_places == 3
+    assert trm.Ranking.from_scores(scores, torch.tensor([[0, 1]]), depth=3).few_places is None  # ranks 4/3 and 8/3
+    assert trm.Ranking.from_scores(scores, torch.tensor([0]), depth=3).few_places == 3
+    assert trm.Ranking.from_scores(scores, torch.tensor([0])).few_places is None  # who knows how many places
+    assert trm.Ranking.from_topk(torch.tensor([[4, 5]]), torch.tensor([[5, 6]])).few_places == 2
+    assert trm.Ranking.from_ranks(torch.tensor([[4, 5]]), depth=2000).few_places is None
+    assert trm.Ranking.from_ranks(torch.tensor([[4.0, 5.0]]), depth=20).few_places is None
+
+
+def test_discounts_that_are_looked_up(generator):
+    """Bit for bit what the logarithm gives, at every half place and behind them."""
+    ranks = torch.arange(2, 2 * 1024 + 1).double()[torch.randperm(2047, generator=generator)] / 2
+    ranks = torch.cat([ranks, torch.tensor([INF])])
+    for some in (ranks, ranks[:7], ranks[:1]):
+        looked_up = by_place(functional._half_discounts(1024, some.dtype, some.device), some)
+        assert torch.equal(looked_up, torch.log2(1 + some).reciprocal())
+
+
+def test_true_places(generator):
+    """Row and column of what is true, as PyTorch gives them."""
+    for share in (0, 0.01, 1):
+        mask = torch.rand(300, 99, generator=generator) < share
+        for some in (mask, mask[:2], mask[:, ::2]):
+            for found, expected in zip(arrays.true_places(some), some.nonzero(as_tuple=True), strict=True):
+                assert torch.equal(found, expected)

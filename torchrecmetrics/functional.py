@@ -19,6 +19,7 @@ from torch import Tensor
 from torchrecmetrics.arrays import constant, counting, keep, running_sums
 from torchrecmetrics.checks import check_choice, check_cutoffs, describe
 from torchrecmetrics.ranking import DEPTH_UNKNOWN, Ranking, derived
+from torchrecmetrics.ranking.places import by_place, half_places
 
 Denominator: TypeAlias = Literal["k", "min", "recommended"]
 """What hits are divided by: k, min(k, R), or min(k, n') with n' the number of items that were recommended."""
@@ -336,7 +337,17 @@ def _gains(ranking: Ranking) -> Tensor:
 @derived
 def _discounts(ranking: Ranking) -> Tensor:
     """1 / log2(1 + r), [B, T]; 0 for what was not found."""
-    return torch.log2(1 + ranking.near).reciprocal_()
+    near = ranking.near
+    if near.device.type == "cpu" and (depth := ranking.few_places) is not None:
+        return by_place(_half_discounts(depth, near.dtype, near.device), near)  # a third of the time
+    return torch.log2(1 + near).reciprocal_()
+
+
+@constant
+def _half_discounts(depth: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """1 / log2(1 + r) of `half_places`; 0 behind them."""
+    ranks = half_places(depth, device).to(dtype)
+    return keep(torch.log2(1 + ranks).reciprocal_(), ranks <= depth, 0)
 
 
 @derived

@@ -25,7 +25,7 @@ from torchrecmetrics.options import EmptyTargetAction, Formula
 from torchrecmetrics.pending import Pending
 from torchrecmetrics.ranking import Needs, Ranking
 from torchrecmetrics.ranking.joined import Rankable, entries_of, placed
-from torchrecmetrics.ranking.places import Lists
+from torchrecmetrics.ranking.places import Lists, by_place, half_places
 from torchrecmetrics.ranking.rules import Rules
 from torchrecmetrics.state import Increments, Summed, Tallies, Tally, Together
 
@@ -79,10 +79,6 @@ class ListedRows(NamedTuple):
 
 
 M = TypeVar("M", bound=Reader)
-
-
-# Places up to which the value at each is kept.
-_PLACES = 2**10
 
 
 class Panel(Generic[M]):
@@ -256,16 +252,14 @@ class Panel(Generic[M]):
         """Value of each row for each metric, float [metrics, B]; anything in rows without a relevant item."""
         if not self._questions:
             return ranking.ranks.new_zeros((0, len(ranking)))
-        depth = ranking.depth
-        if self._reads_places and ranking.is_of_places and depth is not None and depth <= _PLACES:
-            table = self._by_place(depth, ranking.ranks.device)
-            return table.index_select(1, (2 * ranking.ranks[:, 0] - 2).clamp_(max=2 * depth - 1).long())
+        alone = ranking.ranks.shape[1] == 1 and ranking.gains is None
+        if self._reads_places and alone and (depth := ranking.few_places) is not None:
+            return by_place(self._by_place(depth, ranking.ranks.device), ranking.ranks[:, 0])
         return self._asked(ranking)
 
     def _values_by_place(self, depth: int, device: torch.device) -> Tensor:
-        """Values of a row whose relevant item stands at 1, 1 1/2, 2, ..., `depth`, and behind it: [metrics, places]."""
-        places = torch.arange(2, 2 * depth + 2, dtype=float_dtype(device), device=device) / 2
-        return self._asked(Ranking.from_ranks(places, depth=depth, validate_args=False))
+        """Values of rows whose only relevant item stands at each of `half_places`: [metrics, 2 * depth]."""
+        return self._asked(Ranking.from_ranks(half_places(depth, device), depth=depth, validate_args=False))
 
     def _asked(self, ranking: Ranking) -> Tensor:
         """Ask every formula."""

@@ -77,8 +77,8 @@ def joined(batches: Sequence[Rankable]) -> Rankable:
         joined = first._replace(located=located._replace(lists=more["lists"]), faults=more["faults"])
         return joined
     of_rows = {name: _rows([getattr(each, name) for each in several]) for name in _OF_ROWS}
-    ranks = _rows([each.ranks for each in several], torch.inf)
-    joined = replace(first, found=Graded(ranks), **of_rows, **more)
+    found = Graded(_rows([each.ranks for each in several], torch.inf))
+    joined = replace(first, found=found, in_halves=all(each.in_halves for each in several), **of_rows, **more)
     return joined
 
 

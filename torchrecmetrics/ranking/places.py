@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import constant, counting, float_dtype, group_mean, keep, may_look, search
+from torchrecmetrics.arrays import constant, counting, float_dtype, group_mean, indices, keep, may_look, search
 from torchrecmetrics.checks import Checks, Faults, check_cutoffs, check_k, in_words
 from torchrecmetrics.data.saving import read, write
 from torchrecmetrics.kernels import Kernels
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     More = TypeVarTuple("More")
 
 DEPTH_UNKNOWN = "depth unknown: pass update(ranks, depth=...), or scores, or a Ranking (of item ids: Ranking.from_topk)"
+
+# Places up to which what each is worth is kept.
+_FEW = 2**10
 
 
 class Graded(NamedTuple):
@@ -103,6 +106,8 @@ class Places:
     """Which kernels counted the candidates; None = nothing was counted."""
     lists: Lists | None = None
     """The items in the first places, where somebody asked for them."""
+    in_halves: bool = False
+    """Whether all ranks are known to be whole or half."""
 
     _derived: dict[Any, Any] = field(default_factory=dict, init=False)
 
@@ -123,6 +128,7 @@ class Places:
             num_recommended=none,
             score_threshold=score_threshold,
             lists=Lists(nothing, nothing, num_items=0, history=nothing, asked=none.bool()),
+            in_halves=True,
         )
 
     def __len__(self) -> int:
@@ -157,10 +163,9 @@ class Places:
         return self.faults.counts
 
     @property
-    def is_of_places(self) -> bool:
-        """Whether a place, whole or half, is all there is to know of a row: one item is relevant at most."""
-        counted = self.kernels is not None or self.lists is not None  # not what somebody made elsewhere
-        return counted and self.ranks.shape[1] == 1 and self.gains is None
+    def few_places(self) -> int | None:
+        """The depth, if what each rank is worth may be looked up: ranks are whole or half, and few; else None."""
+        return self.depth if self.in_halves and self.depth is not None and self.depth <= _FEW else None
 
     @property
     def near(self) -> Tensor:
@@ -316,7 +321,7 @@ class Places:
             ValueError: for any other file.
         """
         held = read(path, "Ranking")
-        given = {each.name: held[each.name] for each in dataclass_fields(cls) if each.init}
+        given = {each.name: held[each.name] for each in dataclass_fields(cls) if each.name in held}
         given["found"] = Graded(*given["found"])
         given["penalties"] = None if given["penalties"] is None else Graded(*given["penalties"])
         given["reach"], given["faults"] = Reach(*given["reach"]), Faults(*given["faults"])
@@ -438,6 +443,31 @@ def _column(k: tuple[int, ...], device: torch.device) -> Tensor:
 def _ideal_gains(ranking: Places) -> Tensor:
     assert ranking.gains is not None
     return ranking.gains.sort(dim=1, descending=True).values
+
+
+def by_place(values: Tensor, ranks: Tensor) -> Tensor:
+    """Look up what each rank is worth, in its shape: `values` [..., P] of the places 1, 1 1/2, 2, ..., and behind."""
+    place = (2 * ranks - 2).clamp_(max=values.shape[-1] - 1).long()
+    return values.index_select(-1, place.flatten()).view(*values.shape[:-1], *ranks.shape)
+
+
+def as_ranks(places: Tensor, last: int, dtype: torch.dtype) -> Tensor:
+    """Return whole places as float ranks, `inf` from `last` on."""
+    if last <= _FEW:
+        ranks = _whole_places(last, dtype, places.device)
+        return ranks.index_select(0, places.clamp(max=last).flatten()).view(places.shape)
+    return keep(places.to(dtype), places < last, torch.inf)
+
+
+@constant
+def _whole_places(last: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return 0, 1, 2, ... up to `last`, which is nowhere."""
+    return torch.arange(last + 1, dtype=dtype, device=device).index_fill_(0, indices(last + 1, device)[-1:], torch.inf)
+
+
+def half_places(depth: int, device: torch.device) -> Tensor:
+    """Return the ranks 1, 1 1/2, 2, ..., `depth`, and one behind them, float [2 * depth]."""
+    return torch.arange(2, 2 * depth + 2, dtype=float_dtype(device), device=device) / 2
 
 
 def cut(ranks: Tensor, depth: int | None) -> Tensor:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from operator import eq, gt, lt
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import ascending, float_dtype, keep, running_sums, scalar
+from torchrecmetrics.arrays import ascending, compare, float_dtype, keep, running_sums, scalar
 from torchrecmetrics.checks import (
     ID_DTYPES,
     SCORE_DTYPES,
@@ -19,7 +20,7 @@ from torchrecmetrics.checks import (
     describe,
     shown,
 )
-from torchrecmetrics.ranking.places import Graded, Places, Reach, cut
+from torchrecmetrics.ranking.places import Graded, Places, Reach, as_ranks, cut
 from torchrecmetrics.ranking.rules import Rules
 from torchrecmetrics.ranking.scores import INVALID_RANK
 
@@ -70,36 +71,36 @@ class FromRanks(Places):
         num_ranked = _num_ranked(num_ranked, len(ranks), ranks.device)
         checks = Checks(rules.validate_args, ranks.device, len(ranks))
         dtype = float_dtype(ranks.device)
-        if not ranks.is_floating_point():
+        whole = not ranks.is_floating_point()
+        if whole:
             ranks = ranks.long()  # what they are compared with may not fit a smaller type
-        relevant = ranks > 0
-        wanted = relevant if columns is None or ranks.is_floating_point() else relevant & (ranks <= columns)
-        last: float = torch.inf
-        if ranks.shape[1] == 1:
-            placed = keep(ranks.to(dtype), wanted, last)
-        elif ranks.is_floating_point():
-            placed = ascending(keep(ranks.to(dtype), wanted, last))
-        else:  # integers sort faster; none of them is as large as this
-            kind = torch.int64 if columns is None or columns >= 2**31 - 1 else torch.int32
-            last = torch.iinfo(kind).max
-            placed = ascending(keep(ranks.to(kind), wanted, last))
+        last: float = torch.inf  # from here on it is the same which rank it is
+        if whole and ranks.shape[1] > 1:  # integers sort faster
+            kind, last = (torch.int64, 2**62) if columns is None or columns >= 2**30 else (torch.int32, columns + 1)
+            places = ranks.clamp(0, last).to(kind)
+            relevant = compare(gt, places, 0)
+            placed = ascending((places - 1).bitwise_and_(torch.iinfo(kind).max >> 1) + 1)  # 0 goes behind all others
             if columns is not None and columns + 1 < placed.shape[1]:
                 placed = placed[:, : columns + 1].contiguous()  # of so many in the first places, two share one
-        if checks.enabled:
-            wrong, again = _no_places(ranks, placed, last, reach)
+        else:
+            relevant = ranks > 0
+            placed = ascending(keep(ranks.to(dtype), relevant, last))
+        known = last if reach.depth is None else min(last, reach.depth + 1)
+        quick = whole and num_ranked is None
+        if checks.enabled and not (quick and checks.clear(lambda: _different(ranks, placed, known))):
+            wrong, again = _no_places(ranks, placed, known, reach)
             if again is not None and (ranks.device.type != "cpu" or again.any()):
                 # a place taken twice is the k + 1 of somebody's "not in the top k"
                 repeated = placed[:, 1:].where(again, last).amin(1)
                 reach = reach._replace(rows=repeated.long() - 1)
             if num_ranked is not None:
                 beyond = placed > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
-                beyond &= placed <= reach.depth if reach.depth is not None else placed < last
-                wrong[:, : placed.shape[1]] |= beyond
+                wrong[:, : placed.shape[1]] |= beyond & (placed < known)
             checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(ranks[row])}")
         if columns is not None and columns < placed.shape[1]:
-            placed = placed[:, :columns].contiguous()
+            placed = placed[:, :columns]
         if not placed.is_floating_point():
-            placed = placed.to(dtype).masked_fill_(placed == last, torch.inf)
+            placed = as_ranks(placed, int(last), dtype)
         relevant = checks.without_rejected(relevant)
         if (rejected := checks.rejected) is not None:
             placed = placed.masked_fill(rejected[:, None], torch.inf)
@@ -116,6 +117,7 @@ class FromRanks(Places):
             num_ranked=num_ranked,
             reach=reach,
             faults=checks.faults,
+            in_halves=whole,
         )
 
 
@@ -145,10 +147,17 @@ def _num_ranked(num_ranked: int | Tensor | None, rows: int, device: torch.device
     return num_ranked
 
 
-def _no_places(ranks: Tensor, placed: Tensor, last: float, reach: Reach) -> tuple[Tensor, Tensor | None]:
+def _different(ranks: Tensor, placed: Tensor, known: float) -> bool:
+    """Whether a quick look shows that whole ranks are places, each another one; `placed` and `known` as below."""
+    in_line = placed.view(-1)  # the last of a row and the first of the next may be the same, too: then look again
+    again = compare(eq, in_line[1:], in_line[:-1]) & compare(lt, in_line[1:], known)
+    return not again.count_nonzero() and (not len(ranks) or int(ranks.aminmax().min) != INVALID_RANK)
+
+
+def _no_places(ranks: Tensor, placed: Tensor, known: float, reach: Reach) -> tuple[Tensor, Tensor | None]:
     """Return which entries show that a row holds no places; and, at an unknown depth, which stand where another does.
 
-    `placed` are the ranks in order, as far as they are looked at; `last` stands for none.
+    `placed` are the ranks in order, as far as they are looked at; from `known` on they say nothing.
     """
     if ranks.is_floating_point():  # places among equal scores may be averages; i of them add up to 1 + ... + i
         wrong = ranks.isnan() | ((ranks > 0) & (ranks < 1))
@@ -157,8 +166,7 @@ def _no_places(ranks: Tensor, placed: Tensor, last: float, reach: Reach) -> tupl
     wrong = ranks == INVALID_RANK
     if ranks.shape[1] == 1:
         return wrong, None
-    again = placed[:, 1:] == placed[:, :-1]
-    again &= placed[:, 1:] < (last if reach.depth is None else min(last, reach.depth + 1))
+    again = (placed[:, 1:] == placed[:, :-1]) & (placed[:, 1:] < known)
     if reach.known:
         wrong[:, 1 : placed.shape[1]] |= again
         return wrong, None

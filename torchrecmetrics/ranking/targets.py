@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from operator import eq, ge
 from typing import NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import ascending, float_dtype, keep, tiles
+from torchrecmetrics.arrays import ascending, compare, float_dtype, keep, tiles
 from torchrecmetrics.checks import (
     ID_DTYPES,
     Checks,
@@ -50,9 +51,13 @@ class Targets(NamedTuple):
         shape: tuple[int, int | None],
         rules: Rules,
         checks: Checks,
+        once: bool = False,
     ) -> Targets:
-        """Read target, gains and exclude for scores of this shape, or lists (items None)."""
-        ids, listed, gains, ascending = _entries(target, gains, shape, rules, checks)
+        """Read target, gains and exclude for scores of this shape, or lists (items None).
+
+        `once`: it is known that no row holds an id twice, and nobody reads them in order.
+        """
+        ids, listed, gains, ascending = _entries(target, gains, shape, rules, checks, once)
         excluded = Excluded(exclude, shape, rules, checks)
         relevant = listed if gains is None else listed & (gains > 0)
         outside = excluded.contains(ids, listed) if excluded else None
@@ -121,7 +126,7 @@ def _side_by_side(
 
 
 def _entries(
-    target: Tensor, gains: Tensor | None, shape: tuple[int, int | None], rules: Rules, checks: Checks
+    target: Tensor, gains: Tensor | None, shape: tuple[int, int | None], rules: Rules, checks: Checks, once: bool
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """Bring target to ids [B, T] inside the catalogue, `listed` (not padding) and gains beside them, ids in order."""
     rows, items = shape
@@ -164,16 +169,17 @@ def _entries(
             ids = ids.new_full((rows, 1), -1)
             gain = None if gain is None else gain.new_zeros((rows, 1))
     inside = ids if items is None else ids.clamp(0, items - 1)
-    listed = ids >= 0 if items is None else inside == ids
+    listed = compare(ge, ids, 0) if items is None else inside == ids
     asked = ids
     if padding_idx is not None:
         asked = keep(ids, ids != padding_idx, -1)
         listed &= ids != padding_idx
-    if asked.shape[1] > 1 and (checks.enabled or items is None):
+    several = asked.shape[1] > 1 and not once
+    if several and (checks.enabled or items is None):
         asked = ascending(asked)
     if checks.enabled:
-        if asked.shape[1] > 1:
-            twice = asked[:, 1:] == asked[:, :-1]
+        if several:
+            twice = compare(eq, asked[:, 1:], asked[:, :-1])
             if not checks.clear(lambda: not twice.count_nonzero()):
                 twice = twice & (asked[:, 1:] >= 0)
                 checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))

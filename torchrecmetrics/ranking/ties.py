@@ -167,4 +167,5 @@ class FromLocated(Places):
             made_with=made_with,
             kernels=located.kernels,
             lists=located.lists,
+            in_halves=placed.group is None,
         )

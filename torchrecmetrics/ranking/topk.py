@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from operator import eq, ge
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import among, ascending, float_dtype, keep, scalar, search
+from torchrecmetrics.arrays import among, ascending, compare, float_dtype, keep, met_once, scalar, search
 from torchrecmetrics.checks import Checks, Validation, check_choice, check_ids, check_integer_target, shown
 from torchrecmetrics.data.jagged import Jagged, Pair, as_jagged, as_spans, side_by_side
 from torchrecmetrics.ranking.excluded import Exclude
@@ -76,18 +77,22 @@ class FromTopk(Places):
             target = torch.full((rows, 1), -1, dtype=torch.int64, device=device)
         target, gains = selected(target, gains, checks)
         _check_target(target, rows)
-        targets = Targets.read(target, gains, exclude, (rows, None), rules, checks)
+        first_stands = duplicates == "first"
+        met = None
+        plain = gains is None and exclude is None and padding_idx is None and not first_stands
+        if plain and target.shape[:-1] == (rows,) and target.device == device:
+            met = met_once(item_ids, target)
+        targets = Targets.read(target, gains, exclude, (rows, None), rules, checks, met is not None)
 
         # what leaves the list makes those behind it move up
         item_ids = item_ids.long()
-        given = item_ids >= 0
-        first_stands = duplicates == "first"
-        listed = keep(item_ids, given, -1)
+        given = compare(ge, item_ids, 0)
+        again = None
         if first_stands or targets.gains is not None:
-            by_id, slot = listed.sort(dim=1, stable=first_stands)
+            by_id, slot = keep(item_ids, given, -1).sort(dim=1, stable=first_stands)
             again = _again(by_id, padding_idx) if first_stands or checks.enabled else None
-        else:
-            again = _again(ascending(listed), padding_idx) if checks.enabled else None
+        elif checks.enabled and met is None:
+            again = _again(ascending(keep(item_ids, given, -1)), padding_idx)
         if again is not None and not first_stands:
             checks.reject("list_repeat", again, lambda row: _repeat_detail(row, item_ids))
         removed = None
@@ -110,7 +115,8 @@ class FromTopk(Places):
         width = targets.ids.shape[1]
         penalties = None
         if targets.gains is None:
-            hit = stays & checks.without_rejected(among(item_ids, targets.ascending))
+            hit = among(item_ids, targets.ascending) if met is None else met
+            hit = stays & checks.without_rejected(hit)
             found = Graded(_first_hits(places, hit, width))
         else:
             # where each target stands in its list, if it does
@@ -138,6 +144,7 @@ class FromTopk(Places):
             faults=checks.faults,
             made_with=rules.shaping("padding_idx", "overlap"),
             lists=Lists(item_ids, keep(targets.ids, relevant, -1), stays, repeated),
+            in_halves=True,
         )
 
 
@@ -153,7 +160,7 @@ def _first_hits(places: Tensor, hit: Tensor, width: int) -> Tensor:
 
 def _again(by_id: Tensor, padding_idx: int | None) -> Tensor:
     """Which entries of ascending lists hold the item before them once more, bool [B, K - 1]."""
-    again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
+    again = compare(eq, by_id[:, 1:], by_id[:, :-1]) & compare(ge, by_id[:, 1:], 0)
     return again if padding_idx is None else again & (by_id[:, 1:] != padding_idx)
 
 
