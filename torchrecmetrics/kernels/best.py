@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import counting, may_look
+from torchrecmetrics.arrays import counting, may_look, runs
 from torchrecmetrics.kernels.edges import without_nan, working_dtype
 
 # Items a block, or half as many: 32 and 64 vectorise, 16 does not.
@@ -64,7 +64,7 @@ def _pieces(
     """
     rows, items = scores.shape
     dtype = working_dtype(scores) if looks else scores.dtype
-    copied = bool(masks) or excluded is not None or (looks and (dtype != scores.dtype or not scores.is_contiguous()))
+    copied = bool(masks) or excluded is not None or (looks and (dtype != scores.dtype or scores.stride(1) != 1))
     if copied or not looks:
         at_once = _CACHED if looks else 8 * _CACHED
     tall = min(rows, max(1, at_once // items))
@@ -161,7 +161,7 @@ def _take_blocks(scores: Tensor, row: Tensor, block: Tensor, size: int) -> tuple
     items = scores.shape[1]
     first = block * size
     start = first.clamp(max=items - size)
-    values = scores.view(-1).unfold(0, size, 1).index_select(0, row * items + start)
+    values = runs(scores, row, start, size)
     if items % size:
         short = (first > start).nonzero()[:, 0]
         values[short, : size - items % size] = -torch.inf

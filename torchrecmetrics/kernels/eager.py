@@ -10,7 +10,7 @@ from operator import lt
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import compare, count_above, count_at_least, search, tiles, true_places
+from torchrecmetrics.arrays import compare, count_above, count_at_least, runs, search, tiles, true_places
 from torchrecmetrics.kernels.contract import Counts, Question
 from torchrecmetrics.kernels.edges import from_buckets, to_counts, with_floors, without_nan, working, working_dtype
 
@@ -278,8 +278,8 @@ def _block_maxima(scores: Tensor, masks: Sequence[Tensor], size: int) -> tuple[T
 
 def _take_blocks(scores: Tensor, row: Tensor, block: Tensor, size: int) -> Tensor:
     """Scores of some blocks, [P, items a block]."""
-    if scores.is_contiguous():  # whole runs of memory: four times faster
-        return scores.view(-1).unfold(0, size, 1).index_select(0, row * scores.shape[1] + block * size)
+    if scores.stride(1) == 1:
+        return runs(scores, row, block * size, size)
     return _blocks(scores[:, : scores.shape[1] - scores.shape[1] % size], size)[row, block]
 
 
