@@ -565,3 +565,16 @@ def test_products_begin_with_a_cache_line(generator):
     assert part.shape == (40, 501)
     assert part.stride() == (512, 1)
     torch.testing.assert_close(part, users @ items.T)
+
+
+@pytest.mark.parametrize("share", [0.2, 1])
+def test_what_is_open_at_any_level(share, monkeypatch, generator):
+    """Near rows, few of them or most, are settled by groups, by blocks or whole: all the same, and where they stand."""
+    for name, value in {"_BLOCK": 4, "_GROUP": 2, "_AT_ONCE": 8}.items():
+        monkeypatch.setattr(eager, name, value)
+    scores = torch.randn(12, 96, generator=generator)
+    thresholds = scores.gather(1, scores.argsort(1)[:, torch.tensor([0, 95, 40, 90])])  # far, near, between, near
+    thresholds = thresholds.where(torch.rand(12, 1, generator=generator) < share, thresholds[:, :1])
+    for few in (0, 200, 500, 1000, 2000, 3000, 5000):
+        monkeypatch.setattr(eager, "_FEW", few)
+        check(eager.by_blocks(scores, Question(thresholds, 5)), scores, thresholds, 5, (), [], scores.isnan())

@@ -126,6 +126,18 @@ def test_ranks_and_lists():
         assert same(metrics, other)
 
 
+def test_places_of_one_are_not_those_of_another():
+    """Whole ranks, and after them thirds of places, wait together: each is worth what it is."""
+    metrics = collection(["NDCG", "MRR"], k=(2, 3))
+    counted = copy.deepcopy(metrics)
+    for ranks in ([[1, 3]], [[2, 3]], [[4 / 3, 8 / 3]]):
+        ranking = trm.Ranking.from_ranks(torch.tensor(ranks), depth=5)
+        metrics.update(ranking)
+        at_once(counted, ranking)
+    assert waiting(metrics) == 2
+    assert same(metrics, counted)
+
+
 def _load(metrics):
     metrics.persistent(True)
     fresh = collection()

@@ -1030,6 +1030,8 @@ def test_many_numbers_are_read_as_few_are(given, check, depth):
         found = []
         for make in (
             lambda: trm.Ranking.from_topk(lists, target, validate_args=check),
+            lambda: trm.Ranking.from_topk(lists, target, exclude=lists[:, :2], overlap="miss", validate_args=check),
+            lambda: trm.Ranking.from_topk(lists, target, padding_idx=3, duplicates="first", validate_args=check),
             lambda: trm.Ranking.from_ranks(ranks, depth=depth, validate_args=check),
             lambda: read(Form(ranks=ranks, depth=depth), needs, trm.ranking.Rules(validate_args=check)),
         ):
@@ -1056,6 +1058,28 @@ def test_ranks_without_a_sort_of_their_own():
     assert whole.ranks.tolist() == [[1, 3, 9, INF], [2, 9, INF, INF], [4, INF, INF, INF]]
     with pytest.raises(ValueError, match=r"1 of 2 rows .* a place twice.*: row 1 is \[3, 3\]"):
         trm.Ranking.from_ranks(torch.tensor([[1, 3], [3, 3]]))
+
+
+def test_places_that_are_none():
+    """A place twice, as deep as ranks are known and no deeper; a row that was marked invalid."""
+    with pytest.raises(ValueError, match="a place twice"):
+        trm.Ranking.from_ranks(torch.tensor([[2, 2]]), depth=2)
+    assert trm.Ranking.from_ranks(torch.tensor([[3, 3]]), depth=2).ranks.tolist() == [[INF, INF]]
+    with pytest.raises(ValueError, match="marked invalid"):
+        trm.Ranking.from_ranks(torch.tensor([[INVALID_RANK, 1]]))
+
+
+def test_one_sort_says_what_is_met(monkeypatch):
+    """Neither the end of one row and the beginning of the next, nor a small type's range, misleads it."""
+    monkeypatch.setattr(arrays, "_FEW", 0)
+    monkeypatch.setattr(arrays, "_BESIDE", 0)
+    ids = torch.tensor([[1, 30_000], [2, 5]])
+    for kind in (torch.int64, torch.int32, torch.int16):
+        items = torch.tensor([[0, 1, 7], [30_000, 31_000, 32_000]], dtype=kind)
+        assert arrays.met_once(items, ids).tolist() == [[False, True, False], [False] * 3]
+    assert arrays.met_once(torch.tensor([[1, 1]]), ids[:1]) is None
+    assert arrays.met_once(torch.tensor([[1, 2]]), torch.tensor([[4, 4]])) is None
+    assert arrays.met_once(torch.tensor([[1, 2**40]]), ids[:1]) is None
 
 
 def test_whole_and_half_ranks_are_known():

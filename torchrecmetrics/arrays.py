@@ -183,7 +183,7 @@ def among(items: Tensor, ascending: Tensor) -> Tensor:
 
 
 def met_once(items: Tensor, ids: Tensor) -> Tensor | None:
-    """Return which items of rows [B, n] are among ids of their row, [B, T], bool [B, n]; negative ones never are.
+    """Which items of rows [B, n] are among ids of their row [B, T], bool [B, n]; anything for negative ones.
 
     None unless one sort of both, on the host, shows that no row holds an item or an id twice.
     """
@@ -209,7 +209,7 @@ def met_once(items: Tensor, ids: Tensor) -> Tensor | None:
     if (apart[met] < columns).any():
         return None
     met += 1
-    met = met[(met % keys.shape[1] != 0) & (line[met] >= 0)]  # not the last of a row and the first of the next
+    met = met[met % keys.shape[1] != 0]  # not the last of a row and the first of the next
     found = np.zeros(rows * width, bool)
     found[met // keys.shape[1] * width + (line[met] & (columns - 1))] = True
     return torch.from_numpy(found).view(rows, width)

@@ -79,8 +79,7 @@ class FromTopk(Places):
         _check_target(target, rows)
         first_stands = duplicates == "first"
         met = None
-        plain = gains is None and exclude is None and padding_idx is None and not first_stands
-        if plain and target.shape[:-1] == (rows,) and target.device == device:
+        if gains is None and not first_stands and target.shape[:-1] == (rows,) and target.device == device:
             met = met_once(item_ids, target)
         targets = Targets.read(target, gains, exclude, (rows, None), rules, checks, met is not None)
 
