@@ -23,7 +23,7 @@ KINDS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "
 
 HERE = Path(__file__).parent
 INTERPRETED = [HERE / "interpreted.py", *sorted(HERE.glob("gpu/test_*.py"))]
-# numpy multiplies for the interpreter: elsewhere by kernels whose last bits depend on a tile's shape, on some processors
+# numpy multiplies for the interpreter, on some processors with last bits that depend on a tile's shape: not by these
 INTERPRETER = {"TRITON_INTERPRET": "1", "OPENBLAS_CORETYPE": "Nehalem"}
 
 
