@@ -573,8 +573,8 @@ def test_what_is_open_at_any_level(share, monkeypatch, generator):
     for name, value in {"_BLOCK": 4, "_GROUP": 2, "_AT_ONCE": 8}.items():
         monkeypatch.setattr(eager, name, value)
     scores = torch.randn(12, 96, generator=generator)
-    thresholds = scores.gather(1, scores.argsort(1)[:, torch.tensor([0, 95, 40, 90])])  # far, near, between, near
+    thresholds = scores.gather(1, scores.argsort(1)[:, torch.tensor([0, 95, 88, 86])])  # far, near, between
     thresholds = thresholds.where(torch.rand(12, 1, generator=generator) < share, thresholds[:, :1])
-    for few in (0, 200, 500, 1000, 2000, 3000, 5000):
+    for few in range(0, 96 * 48, 96):
         monkeypatch.setattr(eager, "_FEW", few)
         check(eager.by_blocks(scores, Question(thresholds, 5)), scores, thresholds, 5, (), [], scores.isnan())
