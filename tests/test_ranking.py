@@ -1099,7 +1099,7 @@ def test_discounts_that_are_looked_up(generator):
     ranks = torch.arange(2, 2 * 1024 + 1).double()[torch.randperm(2047, generator=generator)] / 2
     ranks = torch.cat([ranks, torch.tensor([INF])])
     for some in (ranks, ranks[:7], ranks[:1]):
-        looked_up = by_place(functional._half_discounts(1024, some.dtype, some.device), some)
+        looked_up = by_place(functional._half_discounts(1024, some.device), some)
         assert torch.equal(looked_up, torch.log2(1 + some).reciprocal())
 
 

@@ -339,14 +339,14 @@ def _discounts(ranking: Ranking) -> Tensor:
     """1 / log2(1 + r), [B, T]; 0 for what was not found."""
     near = ranking.near
     if near.device.type == "cpu" and (depth := ranking.few_places) is not None:
-        return by_place(_half_discounts(depth, near.dtype, near.device), near)  # a third of the time
+        return by_place(_half_discounts(depth, near.device), near)  # a third of the time
     return torch.log2(1 + near).reciprocal_()
 
 
 @constant
-def _half_discounts(depth: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _half_discounts(depth: int, device: torch.device) -> Tensor:
     """1 / log2(1 + r) of `half_places`; 0 behind them."""
-    ranks = half_places(depth, device).to(dtype)
+    ranks = half_places(depth, device)
     return keep(torch.log2(1 + ranks).reciprocal_(), ranks <= depth, 0)
 
 

@@ -74,7 +74,7 @@ class FromRanks(Places):
         whole = not ranks.is_floating_point()
         if whole:
             ranks = ranks.long()  # what they are compared with may not fit a smaller type
-        last: float = torch.inf  # from here on it is the same which rank it is
+        last: float = torch.inf  # this rank and all behind it are nowhere
         if whole and ranks.shape[1] > 1:  # integers sort faster
             kind, last = (torch.int64, 2**62) if columns is None or columns >= 2**30 else (torch.int32, columns + 1)
             places = ranks.clamp(0, last).to(kind)
