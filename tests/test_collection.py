@@ -12,7 +12,7 @@ from torchmetrics import MeanMetric, MetricCollection, MetricTracker
 from values import numbers
 
 import torchrecmetrics as trm
-from torchrecmetrics import kernels, names
+from torchrecmetrics import kernels, names, panel
 from torchrecmetrics.ranking.forms import Form
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "F1", "MAP", "RPrecision", "AUROC"]
@@ -661,3 +661,25 @@ def test_a_tally_is_not_kept(device):
         tallies.short.counts.zero_()
     assert numbers(collection.compute()) == wanted
     assert collection["HR@2"].num_users == 16
+
+
+@pytest.mark.parametrize("given", ["rows", "weights", "groups"])
+def test_matrices_are_added_up_apart_or_together(given, monkeypatch, generator):
+    """Bit for bit the same states, whichever the CPU does."""
+    scores = torch.rand(300, 40, generator=generator)
+    target = torch.randint(-1, 40, (300, 1), generator=generator)
+    beside = {
+        "rows": {},
+        "weights": {"weights": torch.rand(300, generator=generator)},
+        "groups": {"groups": torch.randint(-1, 2, (300,), generator=generator)},
+    }[given]
+    states = []
+    for many in (0, 2**60):
+        monkeypatch.setattr(panel, "_MANY", many)
+        groups = ["old", "new"] if given == "groups" else None
+        metrics = trm.RecMetricCollection(["NDCG", "HR", "MAP"], k=[3, 9], groups=groups)
+        metrics.update(scores, target, **beside)
+        states.append([metric.state() for metric in metrics.members])
+    for apart, together in zip(*states, strict=True):
+        assert torch.equal(apart.sums, together.sums)
+        assert torch.equal(apart.counts, together.counts)

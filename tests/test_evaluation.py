@@ -421,6 +421,11 @@ def test_scores_are_made_for_a_few_users_at_once():
         list(scoring.batches(Scorer(), sizes, sizes, lambda batch, rows: used.append((len(batch), rows)), budget))
     assert used[:3] == [(4096, 16), (4096, 16), (1808, 16)]
     assert used[3:] == [(4096, 5), (4096, 5), (1808, 5)]
+    used.clear()
+    Scorer.row_bytes = 2**20
+    for number in (256, 257):  # up to 256 MB in all through memory that the C library hands out again
+        list(scoring.batches(Scorer(), sizes[:number], sizes, lambda batch, rows: used.append(rows), scoring.Budget()))
+    assert used == [31, 64]
 
 
 def test_out_of_memory_halves_the_batch():

@@ -1005,8 +1005,10 @@ def many_or_few(draw):
     def matrix(columns, entry):
         row = st.lists(entry, min_size=columns, max_size=columns, unique=unique)
         made = torch.tensor(draw(st.lists(row, min_size=rows, max_size=rows)))
+        made = made.sort(dim=1).values if draw(st.booleans()) else made
         gone = draw(st.lists(st.booleans(), min_size=columns, max_size=columns))
-        return made.masked_fill(torch.tensor(gone), draw(st.sampled_from([-1, 0])))
+        made = made.masked_fill(torch.tensor(gone), draw(st.sampled_from([-1, 0])))
+        return made.T.contiguous().T if draw(st.booleans()) else made
 
     lists, target = matrix(width, ids), matrix(draw(st.integers(1, 6)), ids)
     place = st.one_of(st.integers(1, 9), st.sampled_from([21, 2**31, 2**62, 2**63 - 1, INVALID_RANK]))
@@ -1045,6 +1047,27 @@ def test_many_numbers_are_read_as_few_are(given, check, depth):
         seen.append(found)
         patch.undo()
     assert seen[0] == seen[1]
+
+
+def test_rows_that_ascend(monkeypatch):
+    """Whole ranks that stand in order are not sorted; one row's end says nothing of the next one's beginning."""
+    monkeypatch.setattr(arrays, "_FEW", 0)
+    for rows, expected in (
+        ([[1, 3, 5], [2, 4, 6]], True),
+        ([[1, 3, 9], [9, 9, 9]], True),
+        ([[7, 9, 12]], True),  # from 9 on they say nothing
+        ([[1, 3, 2], [2, 4, 6]], False),
+        ([[1, 3, 3], [2, 4, 6]], False),
+        ([[1, 3, 5], [9, 4, 6]], False),
+        ([[8, 8]], False),
+    ):
+        assert arrays.ascends(torch.tensor(rows), 9) is expected
+        assert arrays.ascends(torch.tensor(rows).T.contiguous().T, 9) is expected
+    monkeypatch.undo()
+    assert not arrays.ascends(torch.tensor([[1, 2]]), 9)  # a sort of so few takes no longer
+    in_order = torch.arange(1, 6).repeat(4096, 1)
+    monkeypatch.setattr(trm.ranking.ranks, "ascending", lambda _: pytest.fail("sorted"))
+    assert trm.Ranking.from_ranks(in_order, depth=4).num_hits(4).eq(4).all()
 
 
 def test_ranks_without_a_sort_of_their_own():

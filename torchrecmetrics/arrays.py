@@ -124,6 +124,17 @@ def ascending(values: Tensor) -> Tensor:
     return values.sort(dim=1).values
 
 
+def ascends(values: Tensor, last: float) -> bool:
+    """Whether a look at many whole numbers shows that rows [B, n] ascend, none twice, up to those from `last` on."""
+    if values.numel() < _FEW or not may_look(values):
+        return False
+    line = values.numpy().ravel()
+    fits = line[1:] > line[:-1]
+    fits |= line[1:] >= last
+    fits[values.shape[1] - 1 :: values.shape[1]] = True  # the first of a row follows no other
+    return bool(fits.all())
+
+
 def in_turn(values: Tensor) -> tuple[Tensor, Tensor]:
     """Sort each row of whole numbers from 0 to 2^40, [B, n]; also return where they stood; equal ones in any order."""
     rows, width = values.shape

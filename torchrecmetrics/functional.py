@@ -185,7 +185,7 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
     at_most = [min(one, width) for one in k] if isinstance(k, Sequence) else width if k is None else min(k, width)
     relevant = ranking.num_relevant.clamp(max=ranking.cutoffs(at_most))
     if plain:
-        return found / _ideal_dcg(width, found.dtype, found.device)[relevant]
+        return found / _ideal_dcg(width, found.dtype, found.device).take(relevant)
     if ranking.penalties is not None:
         places = ranking.penalties.ranks
         near = places.isfinite() if cut is None else places <= (cut[:, None] if isinstance(cut, Tensor) else cut)

@@ -80,6 +80,9 @@ class ListedRows(NamedTuple):
 
 M = TypeVar("M", bound=Reader)
 
+# Numbers from which the CPU adds several matrices up apart sooner than it puts them together.
+_MANY = 2**14
+
 
 class Panel(Generic[M]):
     """Metrics that read the same batches, with the same rules for empty rows and for validation."""
@@ -340,16 +343,18 @@ class BatchRows(NamedTuple):
         parts = [self.used, weighted, weighted.square(), self.notes.flatten(0, 1)]
         if self.weights is not None:
             parts += [self.weights, self.weights.square(), self.weights * weighted]
-        # one reduction for all of them; float64 counts up to 2^53
-        every = torch.cat(parts)
         metrics = len(self.values)
-        terms = _terms(metrics, tuple(part.shape[0] for part in parts), every.device)
-        picked = every.sum(1).take(terms)
+        terms = _terms(metrics, tuple(part.shape[0] for part in parts), weighted.device)
+        if self.groups is not None or weighted.numel() < _MANY or weighted.device.type != "cpu":
+            parts = [torch.cat(parts)]  # one reduction for all of them; float64 counts up to 2^53
+        totals = [part.sum(1) for part in parts]
+        picked = (totals[0] if len(totals) == 1 else torch.cat(totals)).take(terms)
         sums, counts = picked[: 5 * metrics].view(-1, 5), [picked[5 * metrics :].view(-1, 4).to(torch.int64)]
-        invalid = no_violations(every.device) if self.invalid is None else self.invalid
+        invalid = no_violations(weighted.device) if self.invalid is None else self.invalid
         counts.append(invalid.expand(metrics, -1))
         if self.groups is not None:
             codes, number = self.groups
+            (every,) = parts
             by_group = every.new_zeros(number + 1, len(every))  # those of no group come last
             by_group.index_add_(0, codes.where(codes >= 0, number), every.T.contiguous())
             picked = by_group[:number, terms]

@@ -405,7 +405,7 @@ def _near(ranking: Places) -> Tensor:
     if ranks.shape[1] == 1 or ranking.gains is not None:
         return ranks
     if len(ranks) and may_look(ranks):
-        return ranks[:, : max(1, int(ranks.amin(0).isfinite().sum()))]
+        return ranks[:, : max(1, int(ranks.amin(0).isfinite().sum()))].contiguous()  # once for all who read it
     return ranks if depth is None else ranks[:, :depth]  # no more items than that stand there
 
 
@@ -447,7 +447,7 @@ def _ideal_gains(ranking: Places) -> Tensor:
 
 def by_place(values: Tensor, ranks: Tensor) -> Tensor:
     """Look up what each rank is worth, in its shape: `values` [..., P] of the places 1, 1 1/2, 2, ..., and behind."""
-    place = (2 * ranks - 2).clamp_(max=values.shape[-1] - 1).long()
+    place = (2 * ranks - 2).clamp_(max=values.shape[-1] - 1).to(torch.int32)
     return values.index_select(-1, place.flatten()).view(*values.shape[:-1], *ranks.shape)
 
 

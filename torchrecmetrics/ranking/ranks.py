@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import ascending, compare, float_dtype, keep, running_sums, scalar
+from torchrecmetrics.arrays import ascending, ascends, compare, float_dtype, keep, running_sums, scalar
 from torchrecmetrics.checks import (
     ID_DTYPES,
     SCORE_DTYPES,
@@ -74,20 +74,25 @@ class FromRanks(Places):
         whole = not ranks.is_floating_point()
         if whole:
             ranks = ranks.long()  # what they are compared with may not fit a smaller type
+        several = whole and ranks.shape[1] > 1
         last: float = torch.inf  # this rank and all behind it are nowhere
-        if whole and ranks.shape[1] > 1:  # integers sort faster
+        kind = dtype
+        if several:  # integers sort faster
             kind, last = (torch.int64, 2**62) if columns is None or columns >= 2**30 else (torch.int32, columns + 1)
-            places = ranks.clamp(0, last).to(kind)
-            relevant = compare(gt, places, 0)
-            placed = ascending((places - 1).bitwise_and_(torch.iinfo(kind).max >> 1) + 1)  # 0 goes behind all others
-            if columns is not None and columns + 1 < placed.shape[1]:
-                placed = placed[:, : columns + 1].contiguous()  # of so many in the first places, two share one
-        else:
-            relevant = ranks > 0
-            placed = ascending(keep(ranks.to(dtype), relevant, last))
         known = last if reach.depth is None else min(last, reach.depth + 1)
+        if several:
+            places = ranks.contiguous().clamp(0, last).to(kind)
+            relevant = compare(gt, places, 0)
+        else:
+            places, relevant = ranks.to(kind), ranks > 0
+        placed = keep(places, relevant, last)
+        in_order = several and ascends(placed, known)
+        if not in_order:
+            placed = ascending(placed)
+        if several and columns is not None and columns + 1 < placed.shape[1]:
+            placed = placed[:, : columns + 1].contiguous()  # of so many in the first places, two share one
         quick = whole and num_ranked is None
-        if checks.enabled and not (quick and checks.clear(lambda: _different(ranks, placed, known))):
+        if checks.enabled and not (quick and checks.clear(lambda: _different(ranks, placed, known, in_order))):
             wrong, again = _no_places(ranks, placed, known, reach)
             if again is not None and (ranks.device.type != "cpu" or again.any()):
                 # a place taken twice is the k + 1 of somebody's "not in the top k"
@@ -147,11 +152,17 @@ def _num_ranked(num_ranked: int | Tensor | None, rows: int, device: torch.device
     return num_ranked
 
 
-def _different(ranks: Tensor, placed: Tensor, known: float) -> bool:
-    """Whether a quick look shows that whole ranks are places, each another one; `placed` and `known` as below."""
-    in_line = placed.view(-1)  # the last of a row and the first of the next may be the same, too: then look again
-    again = compare(eq, in_line[1:], in_line[:-1]) & compare(lt, in_line[1:], known)
-    return not again.count_nonzero() and (not len(ranks) or int(ranks.aminmax().min) != INVALID_RANK)
+def _different(ranks: Tensor, placed: Tensor, known: float, in_order: bool) -> bool:
+    """Whether a quick look shows that whole ranks are places, each another one; `placed` and `known` as below.
+
+    `in_order`: it has shown the latter.
+    """
+    if not in_order:
+        in_line = placed.view(-1)  # the last of a row and the first of the next may be the same, too: then look again
+        again = compare(eq, in_line[1:], in_line[:-1]) & compare(lt, in_line[1:], known)
+        if again.count_nonzero():
+            return False
+    return not len(ranks) or int(ranks.aminmax().min) != INVALID_RANK
 
 
 def _no_places(ranks: Tensor, placed: Tensor, known: float, reach: Reach) -> tuple[Tensor, Tensor | None]:
