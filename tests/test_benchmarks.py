@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+import torchrecmetrics as trm
 from benchmarks import __main__ as program
-from benchmarks import gpu, peers, report, scaling, timing, workloads
+from benchmarks import gpu, peers, phases, report, scaling, timing, workloads
 from benchmarks.problem import Problem, expected, expected_in_parts
 from torchrecmetrics import Interactions
 
@@ -145,6 +146,39 @@ def test_scaling(tmp_path, capsys):
     (tmp_path / "scaling.json").write_text(json.dumps({"fixed": "tiny", "panels": measured}))
     scaling.main(tmp_path, plot_only=True)
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_phases(tmp_path, capsys):
+    """Every part of every row is named, takes no time twice, and is printed as a table."""
+    program.main(["phases", "--tiny", "--rounds", "1", "--out", str(tmp_path / "phases.json")])
+    kept = json.loads((tmp_path / "phases.json").read_text())
+    assert {case["id"] for case in kept["cases"]} == set(phases.PEERS)
+    seen = set()
+    for case in kept["cases"]:
+        assert all(share >= 0 for share in case["parts"].values())
+        assert 0 < sum(case["parts"].values()) < case["ours"]
+        assert case["calls"] > 20
+        seen |= {part for part, share in case["parts"].items() if share}
+    assert {"metrics made", "product", "block maxima", "ranks or lists", "formulas", "sums", "results"} <= seen
+    table = phases.markdown(kept).splitlines()
+    assert len(table) == 2 + len(kept["cases"])
+    assert all(line.count("|") == 5 for line in table)
+
+
+def test_parts_are_booked_once():
+    """A part is not charged with what it calls, nor with anything after an error."""
+    spent = phases.defaultdict(float)
+    scores, target = torch.rand(4, 30), torch.tensor([1, 2, 3, 40])
+    with phases.timed(spent):
+        begin = phases.time.perf_counter()
+        with pytest.raises(ValueError, match="beyond the last item"):
+            trm.HitRate(3).update(scores, target)
+        metric = trm.HitRate(3)
+        metric.update(scores, target.clamp(max=29))
+        metric.compute()
+        took = phases.time.perf_counter() - begin
+    assert {"targets and history", "scores compared", "formulas", "sums", "results"} <= set(spent)
+    assert 0 < sum(spent.values()) < took
 
 
 # ------------------------------------------------------------------------------------------------------ rows of a card
