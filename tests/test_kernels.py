@@ -100,8 +100,8 @@ def check(counts, scores, thresholds, depth, floors, masks, out):
 @pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
 @pytest.mark.parametrize(("block", "at_once"), [(4, 2**21), (4, 24), (2, 8), (1, 1), (64, 2**21)])
 @settings(max_examples=150, deadline=None)
-@given(problem=problems(), width=st.integers(0, 2))
-def test_every_strategy_counts(strategy, block, at_once, problem, width):
+@given(problem=problems(), width=st.integers(0, 2), calls=st.sampled_from([0, 2**15]))
+def test_every_strategy_counts(strategy, block, at_once, problem, width, calls):
     """Each strategy alone is exact for every input, whether or not the rule would pick it, and writes to nothing."""
     scores, thresholds, depth, floors, masks, out = problem
     before = scores.clone()
@@ -109,6 +109,7 @@ def test_every_strategy_counts(strategy, block, at_once, problem, width):
     patch.setattr(eager, "_BLOCK", block)
     patch.setattr(eager, "_AT_ONCE", at_once)
     patch.setattr(eager, "_GROUP", 2)
+    patch.setattr(eager, "_CALLS", calls)  # 0: PyTorch compares, however little
     counts = strategy(scores, Question(thresholds, depth, floors, masks, removed(scores, out, width)))
     patch.undo()
     check(counts, *problem)
@@ -118,8 +119,10 @@ def test_every_strategy_counts(strategy, block, at_once, problem, width):
 @pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("items", [63, 64, 1000])
-def test_strategies_on_real_shapes(strategy, dtype, items, generator, device):
+@pytest.mark.parametrize("calls", [0, 2**15])
+def test_strategies_on_real_shapes(strategy, dtype, items, calls, generator, device, monkeypatch):
     """Blocks and searches of full size: ties across the depth, no block, a part of one, more targets than places."""
+    monkeypatch.setattr(eager, "_CALLS", calls)
     if device.type != "cpu" and strategy in (eager.by_topk, eager.by_blocks):
         pytest.skip("looks at data")
     scores = (torch.randn(9, items, generator=generator) * 4).round().to(dtype)
@@ -248,14 +251,15 @@ def fields(ranking):
 
 
 @settings(max_examples=200, deadline=None)
-@given(batch=batches(), owned=st.booleans(), k=st.integers(1, 8))
-def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k):
+@given(batch=batches(), owned=st.booleans(), k=st.integers(1, 8), calls=st.sampled_from([0, 2**15]))
+def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k, calls):
     """A ranking to a depth is the whole one cut there, whatever was skipped and whatever was overwritten."""
     scores, target, options = batch
     whole = trm.Ranking.from_scores(scores, target, **options)
     patch = pytest.MonkeyPatch()
     patch.setattr(eager, "_BLOCK", 2)
     patch.setattr(eager, "_AT_ONCE", 8)
+    patch.setattr(eager, "_CALLS", calls)
     got = ranked(rows(scores) if owned else scores, target, depth=k, **options)
     patch.undo()
     expected = fields(whole)
@@ -463,8 +467,10 @@ def test_inductor(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
-def test_no_strategy_needs_denormal_numbers(strategy):
+@pytest.mark.parametrize("calls", [0, 2**15])
+def test_no_strategy_needs_denormal_numbers(strategy, calls, monkeypatch):
     """Where the processor takes the smallest numbers for 0, as some libraries set it to, counts are the same."""
+    monkeypatch.setattr(eager, "_CALLS", calls)
     scores = torch.tensor([[0.0, -1.0, 0.0, 1.0, -torch.inf]])
     torch.set_flush_denormal(True)
     try:
