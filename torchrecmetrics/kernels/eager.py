@@ -37,8 +37,8 @@ _SMALL, _SMALL_OF_LONG = 2**20, 2**18
 _LONG = 10_000
 # Numbers compared at once: the output of a comparison should be summed before it leaves the cache.
 _AT_ONCE = 2**21
-# Comparisons that numpy makes sooner, whose calls cost less than PyTorch's (an update of 1 x 1,000 takes .9 of the time,
-# of 16 x 1,000 .95).
+# Comparisons that numpy makes sooner, whose calls cost less than PyTorch's (an update of 1 x 1,000 takes .9 of the
+# time, of 16 x 1,000 .95).
 _CALLS = 2**15
 
 
