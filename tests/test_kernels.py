@@ -51,6 +51,8 @@ def problems(draw):
     if draw(st.booleans()):
         thresholds = scores.gather(1, torch.randint(items, (rows, width), generator=choose))
     thresholds = thresholds.where(thresholds > -INF, NAN)
+    if draw(st.booleans()):
+        thresholds = thresholds.T.contiguous().T
     masks = [
         torch.rand(shape, generator=choose) < 0.3 for shape in draw(st.sampled_from([[], [(items,)], [(rows, items)]]))
     ]

@@ -1049,6 +1049,29 @@ def test_many_numbers_are_read_as_few_are(given, check, depth):
     assert seen[0] == seen[1]
 
 
+@pytest.mark.parametrize("width", [1, 12, 120])
+def test_many_rows_in_any_layout_and_context(width, generator):
+    """What is only done for many rows, beside a few of them at a time: columns side by side, another default device."""
+    scores = torch.randn(300, 2000, generator=generator)
+    target = torch.stack([torch.randperm(2000, generator=generator)[:width] for _ in range(300)])
+    by_column = [each.T.contiguous().T for each in (scores, target)]
+    few = [trm.Ranking.from_scores(scores[i : i + 3], target[i : i + 3], depth=9, items=True) for i in range(0, 300, 3)]
+    with torch.device("meta"):
+        whole = [
+            trm.Ranking.from_scores(scores, target, depth=9, items=True),
+            trm.Ranking.from_scores(*by_column, depth=9, items=True),
+        ]
+    for made in whole:
+        assert torch.equal(made.ranks, torch.cat([each.ranks for each in few]))
+        assert torch.equal(made.items, torch.cat([each.items for each in few]))
+    ranks = trm.get_topk_ranks(*by_column, 9)
+    assert torch.equal(
+        ranks, torch.cat([trm.get_topk_ranks(scores[i:][:3], target[i:][:3], 9) for i in range(0, 300, 3)])
+    )
+    for some in (ranks, ranks.T.contiguous().T):
+        assert torch.equal(trm.Ranking.from_ranks(some, depth=9).ranks, whole[0].ranks)
+
+
 def test_rows_that_ascend(monkeypatch):
     """Whole ranks that stand in order are not sorted; one row's end says nothing of the next one's beginning."""
     monkeypatch.setattr(arrays, "_FEW", 0)

@@ -402,7 +402,7 @@ def _terms(metrics: int, rows: tuple[int, ...], device: torch.device) -> Tensor:
     """Where metrics' five sums, and then their four counts, stand among `BatchRows.tally`'s totals: [9 * metrics]."""
     used_rows, *_, noted_rows = rows[:4]
     each = [used_rows, metrics, metrics, *[noted_rows // 3] * 3, *rows[4:]]
-    metric, first, places = torch.arange(metrics), 0, []
+    metric, first, places = torch.arange(metrics, device="cpu"), 0, []
     for several in each:
         places.append(metric % several + first)
         first += several

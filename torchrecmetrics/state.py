@@ -108,7 +108,7 @@ class Summary(NamedTuple):
 
 
 def _nan() -> Tensor:
-    return torch.full((1,), torch.nan, dtype=torch.float64)
+    return torch.full((1,), torch.nan, dtype=torch.float64, device="cpu")
 
 
 class SummedMetric(Metric):

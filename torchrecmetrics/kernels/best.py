@@ -104,11 +104,11 @@ def _by_blocks(
     # side by side those of a row, by ascending id
     count = torch.bincount(row, minlength=len(scores))
     width = max(k, int(count.max()))
-    start = torch.arange(0, len(scores) * width, width) - count.cumsum(0) + count
-    slot = torch.arange(len(row)) + start[row]
+    start = torch.arange(0, len(scores) * width, width, device=scores.device) - count.cumsum(0) + count
+    slot = torch.arange(len(row), device=scores.device) + start[row]
     packed = values.new_full((len(scores), width), -torch.inf)
     packed.view(-1)[slot] = values
-    items = torch.zeros(packed.shape, dtype=torch.int64)
+    items = torch.zeros(packed.shape, dtype=torch.int64, device=scores.device)
     items.view(-1)[slot] = ids
     top, place = _settled(packed, k, True)
     return top, items.gather(1, place)

@@ -173,7 +173,7 @@ def _look_again(
     if near is not None:
         thresholds, levels = thresholds[near], [level[near] for level in levels]
         removed = None if removed is None else removed[near]
-    asked = working(thresholds)
+    asked = working(thresholds).contiguous()
     slot = None  # where the thresholds asked for stood; None = where they stand
     # to settle most thresholds by groups first pays from here on (782 blocks, depth 20: 8 thresholds for 512 rows)
     for level in levels if asked.numel() * levels[-1].shape[1] >= _AT_ONCE else levels[-1:]:
