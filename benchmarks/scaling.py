@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import torch
@@ -116,7 +117,7 @@ def draw(kept: dict[str, Any], path: Path) -> None:
         axis.yaxis.set_major_formatter(short)
     for axis in axes[:, 0]:
         axis.set_ylabel("µs per row")
-    figure.suptitle(kept["fixed"], fontsize=11, x=0.02, ha="left")
+    figure.suptitle(fill(kept["fixed"], 100), fontsize=11, x=0.02, ha="left")
     figure.tight_layout(rect=(0, 0, 0.84, 1))
     for axis, panel in zip(axes[:, 1], kept["panels"][1::2], strict=True):
         _label_ends(axis, {who: cost[-1] for who, cost in panel["us_per_row"].items()})
