@@ -153,7 +153,7 @@ def _entries(
                 f"target is {describe(target)}: pass target.bool(), target.float() for grades, or int64 ids"
             )
         check_ids("target", target)
-        ids = (target[:, None] if target.dim() == 1 else target).long().contiguous()
+        ids = (target[:, None] if target.dim() == 1 else target).long()
         if ids.dim() != 2 or len(ids) != rows:
             raise ValueError(f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}")
         if gains is not None:
