@@ -114,7 +114,7 @@ def test_table(kept, tmp_path):
     assert text.startswith(f"before\n{report.MARKS[0]}\n\n## On a CPU\n\n|  | torchrecmetrics | memory added | ")
     assert text.endswith(f"\n\n{report.MARKS[1]}\nafter")
     assert "what was there" not in text
-    table = [line for line in text.split("## On a GPU")[0].splitlines() if line.startswith("|")]
+    table = [line for line in text.split("## Where the time goes")[0].splitlines() if line.startswith("|")]
     assert {line.count("|") for line in table} == {5}
     assert len(table) == 2 + len(kept["cases"])
     assert table[2].startswith("| C1 far, T = 1 | **")
