@@ -76,15 +76,13 @@ class FromRanks(Places):
             ranks = ranks.long()  # what they are compared with may not fit a smaller type
         several = whole and ranks.shape[1] > 1
         last: float = torch.inf  # this rank and all behind it are nowhere
-        kind = dtype
         if several:  # integers sort faster
             kind, last = (torch.int64, 2**62) if columns is None or columns >= 2**30 else (torch.int32, columns + 1)
-        known = last if reach.depth is None else min(last, reach.depth + 1)
-        if several:
             places = ranks.contiguous().clamp(0, last).to(kind)
             relevant = compare(gt, places, 0)
         else:
-            places, relevant = ranks.to(kind), ranks > 0
+            places, relevant = ranks.to(dtype), ranks > 0
+        known = last if reach.depth is None else min(last, reach.depth + 1)
         placed = keep(places, relevant, last)
         in_order = several and ascends(placed, known)
         if not in_order:
