@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import inspect
 import json
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import workloads
 from benchmarks.problem import Run
-from benchmarks.timing import interleave, machine
+from benchmarks.timing import interleave
 from benchmarks.workloads import Case, Skip
 from torchrecmetrics import RecMetricCollection, collection, kernels, state
 from torchrecmetrics.evaluation.scoring import EmbeddingScorer
@@ -119,17 +118,17 @@ def parts_of(case: Case, rounds: int | None = None) -> dict[str, Any]:
     for each in (ours, peer, ours, peer):
         each()
     by_round.clear()
-    measure = interleave({"ours": ours, "peer": peer}, rounds=rounds)["peer"]
+    whole = interleave({"ours": ours, "peer": peer}, rounds=rounds)["peer"]
     parts: dict[str, float] = {}
     for part in (*PARTS, "all"):
         parts[part] = statistics.median(
-            spent.get(part, 0.0) / whole for spent, whole in zip(by_round, measure, strict=True)
+            spent.get(part, 0.0) / peers for spent, peers in zip(by_round, whole, strict=True)
         )
     return {
         "id": case.id,
         "case": case.name,
         "peer": PEERS[case.id],
-        "peer_ms": 1e3 * statistics.median(measure),
+        "peer_ms": 1e3 * statistics.median(whole),
         "ours": parts.pop("all"),
         "parts": parts,
         "calls": calls_of(run),
@@ -182,8 +181,8 @@ def kept() -> dict[str, Any]:
     return found
 
 
-def main(ids: list[str], out: Path | None, data: Path, tiny: bool = False, rounds: int | None = None) -> None:
-    """Measure rows, print them, and write them where they are to be kept."""
+def measure(ids: Iterable[str], data: Path, tiny: bool, rounds: int | None) -> tuple[float, list[dict[str, Any]]]:
+    """Measure rows and print them; return what a call takes at least, and each case's parts."""
     call, cases = call_us(), []
     for id in ids:
         try:
@@ -193,12 +192,4 @@ def main(ids: list[str], out: Path | None, data: Path, tiny: bool = False, round
                     print("; ".join(line(cases[-1], call)), flush=True)
         except Skip as reason:
             print(f"{id}: {reason}")
-    if out is not None:
-        kept = {
-            "date": datetime.date.today().isoformat(),
-            "machine": machine("cpu"),
-            "call_us": call,
-            "cases": cases,
-        }
-        out.write_text(json.dumps(kept, indent=1) + "\n")
-        print(f"\nwritten: {out}")
+    return call, cases
