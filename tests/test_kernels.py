@@ -90,11 +90,13 @@ def check(counts, scores, thresholds, depth, floors, masks, out):
                 assert counts.equal[row, slot] == sum(s == threshold for s in values)
             else:
                 assert counts.better[row, slot] >= depth
-        assert counts.at_least[row].tolist() == [sum(s >= floor for s in values) for floor in floors]
+        found = [] if counts.at_least is None else counts.at_least[row].tolist()
+        assert found == [sum(s >= floor for s in values) for floor in floors]
         highest = max((INF if math.isnan(s) else s) for s in scores[row].tolist())
         found = counts.highest[row].item()
         assert math.isnan(found) if scores[row].isnan().any() else found == highest
-    assert {part.dtype for part in counts[:3]} == {torch.int64}
+    assert {part.dtype for part in counts[:3] if part is not None} == {torch.int64}
+    assert (counts.at_least is None) is (not floors)
     assert counts.better.shape == counts.equal.shape == thresholds.shape
 
 
@@ -102,15 +104,25 @@ def check(counts, scores, thresholds, depth, floors, masks, out):
 @pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
 @pytest.mark.parametrize(("block", "at_once"), [(4, 2**21), (4, 24), (2, 8), (1, 1), (64, 2**21)])
 @settings(max_examples=150, deadline=None)
-@given(problem=problems(), width=st.integers(0, 2), calls=st.sampled_from([0, 2**15]))
-def test_every_strategy_counts(strategy, block, at_once, problem, width, calls):
+@given(
+    problem=problems(),
+    width=st.integers(0, 2),
+    calls=st.sampled_from([0, 2**15]),
+    near=st.sampled_from([0, 2**19]),
+    few=st.sampled_from([0, 40, 2**20]),
+    apart=st.sampled_from([0, 1, 8]),
+)
+def test_every_strategy_counts(strategy, block, at_once, problem, width, calls, near, few, apart):
     """Each strategy alone is exact for every input, whether or not the rule would pick it, and writes to nothing."""
     scores, thresholds, depth, floors, masks, out = problem
     before = scores.clone()
     patch = pytest.MonkeyPatch()
     patch.setattr(eager, "_BLOCK", block)
     patch.setattr(eager, "_AT_ONCE", at_once)
-    patch.setattr(eager, "_GROUP", 2)
+    patch.setattr(eager, "_GROUPS_FROM", near)
+    patch.setattr(eager, "_NEAR_FROM", near)
+    patch.setattr(eager, "_FEW", few)
+    patch.setattr(eager, "_APART", apart)
     patch.setattr(eager, "_CALLS", calls)  # 0: PyTorch compares, however little
     counts = strategy(scores, Question(thresholds, depth, floors, masks, removed(scores, out, width)))
     patch.undo()
@@ -196,6 +208,7 @@ def test_wide_rows_are_told_far_by_one_maximum(removed, monkeypatch, generator):
     maxima[torch.rand(maxima.shape, generator=generator) < 0.3] = -INF
     maxima[torch.rand(maxima.shape, generator=generator) < 0.1] = torch.nan
     asked = torch.randint(-1, 21, (50, 7), generator=generator).float()
+    asked[torch.rand(asked.shape, generator=generator) < 0.1] = torch.nan  # not asked for
     taken = torch.randint(20, (50, 2), generator=generator).float().sort(dim=1).values if removed else None
     for depth in (1, 5, 30, 31):
         above = (maxima[:, :, None] > asked[:, None]).sum(1)
@@ -203,7 +216,7 @@ def test_wide_rows_are_told_far_by_one_maximum(removed, monkeypatch, generator):
         for wide, few in ((1, 0), (100, 0), (100, 2000)):
             monkeypatch.setattr(eager, "_WIDE", wide)
             monkeypatch.setattr(eager, "_FEW_MAXIMA", few)
-            assert torch.equal(eager._fewer_above(maxima, asked, depth, taken), above < depth)
+            assert torch.equal(eager._open(maxima, asked, depth, taken), (above < depth) & (asked > -INF))
 
 
 # -------------------------------------------------------------------------------------------- what stands on the counts
@@ -576,9 +589,10 @@ def test_products_begin_with_a_cache_line(generator):
 
 
 @pytest.mark.parametrize("share", [0.2, 1])
-def test_what_is_open_at_any_level(share, monkeypatch, generator):
+@pytest.mark.parametrize("apart", [0, 8])
+def test_what_is_open_at_any_level(share, apart, monkeypatch, generator):
     """Near rows, few of them or most, are settled by groups, by blocks or whole: all the same, and where they stand."""
-    for name, value in {"_BLOCK": 4, "_GROUP": 2, "_AT_ONCE": 8}.items():
+    for name, value in {"_BLOCK": 4, "_GROUPS_FROM": 0, "_NEAR_FROM": 0, "_APART": apart}.items():
         monkeypatch.setattr(eager, name, value)
     scores = torch.randn(12, 96, generator=generator)
     thresholds = scores.gather(1, scores.argsort(1)[:, torch.tensor([0, 95, 88, 86])])  # far, near, between
@@ -586,3 +600,14 @@ def test_what_is_open_at_any_level(share, monkeypatch, generator):
     for few in range(0, 96 * 48, 96):
         monkeypatch.setattr(eager, "_FEW", few)
         check(eager.by_blocks(scores, Question(thresholds, 5)), scores, thresholds, 5, (), [], scores.isnan())
+
+
+@pytest.mark.parametrize("items", [60, 3000])
+def test_ranking_inside_a_compiled_function(items, generator):
+    """Memory that is kept from call to call stays out of a trace, and the trace out of it."""
+    scores, target = torch.randn(64, items, generator=generator), torch.randint(items, (64, 1), generator=generator)
+    ranks = partial(trm.get_topk_ranks, k=10, validate_args=False)
+    expected = ranks(scores, target)
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(lambda *given: ranks(*given), backend="eager")(scores, target), expected)
+    assert torch.equal(ranks(scores, target), expected)

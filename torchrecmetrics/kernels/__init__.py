@@ -23,6 +23,8 @@ KernelChoice: TypeAlias = Literal["auto", "eager", "triton"]
 # that is known of the Triton kernels comes from its interpreter, its compiler and ptxas.
 _RECORDED: frozenset[tuple[int, int]] = frozenset()
 
+_CHOICES = get_args(KernelChoice)
+
 __all__ = ["Counts", "KernelChoice", "Kernels", "Products", "Question", "best", "choose", "count", "look_up", "refusal"]
 
 
@@ -32,7 +34,7 @@ def choose(kernels: KernelChoice, device: torch.device) -> Kernels:
     Raises:
         ValueError: if "triton" is asked for and cannot run there, with the reason.
     """
-    check_choice("kernels", kernels, get_args(KernelChoice))
+    check_choice("kernels", kernels, _CHOICES)
     if kernels == "eager" or (kernels == "auto" and not _is_recorded(device)):
         return "eager"
     try:
@@ -86,7 +88,7 @@ def _count_products(scores: Products, question: Question) -> Counts:
         candidates -= (scores.bias == -torch.inf).sum()
     if removed is not None:
         candidates -= (removed > -torch.inf).sum(1)
-    columns = iter(counts.at_least.unbind(1))
+    columns = iter(() if counts.at_least is None else counts.at_least.unbind(1))
     reached = [next(columns) if floor > lowest else candidates for floor in floors]
     return counts._replace(at_least=torch.stack(reached, 1))
 

@@ -45,7 +45,7 @@ class Counts(NamedTuple):
 
     better: Tensor  # int64 [B, T], candidates > the threshold
     equal: Tensor  # int64 [B, T], candidates == the threshold
-    at_least: Tensor  # int64 [B, len(floors)], candidates >= the floor
+    at_least: Tensor | None  # int64 [B, len(floors)], candidates >= the floor; None without floors
     highest: Tensor  # [B], the row's maximum, masked items included; NaN if it holds one; 0 for products
 
 

@@ -6,19 +6,34 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import lt
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.arrays import compare, count_above, count_at_least, may_look, runs, search, tiles, true_places
 from torchrecmetrics.kernels.contract import Counts, Question
-from torchrecmetrics.kernels.edges import from_buckets, to_counts, with_floors, without_nan, working, working_dtype
+from torchrecmetrics.kernels.edges import (
+    from_buckets,
+    less,
+    to_counts,
+    with_floors,
+    without_nan,
+    working,
+    working_dtype,
+)
 
 # Items a block, or half as many: 32, 64 and 128 vectorise, 16 and 50 do not. The fewer a block holds, the less is read
 # again.
 _BLOCK = 64
-# Blocks a group: their maxima say first, in one eighth of the comparisons, which rows have no near threshold.
-_GROUP = 8
+# Blocks a group, the first that leaves half as many groups again as places: their maxima say in a fraction of the
+# comparisons which thresholds are far; and comparisons of all maxima from which that pays.
+_GROUPS, _GROUPS_FROM = (8, 4, 2), 2**18
+# Comparisons of all thresholds with the coarsest maxima from which it pays to look first for rows whose best is far.
+_NEAR_FROM = 2**19
+# Open thresholds a row, and maxima beside all of them, up to which each is compared with blocks of its own (2 to 7 a
+# row: .7 to .95 of the time; 2,560 x 782: 1.1); more share the blocks of the row's lowest.
+_APART, _APART_MAXIMA = 8, 2**20
 # Thresholds a row from which taking the best `depth` scores is cheaper than comparing every score with each threshold,
 # where there are no more blocks than places and so nothing can be skipped (I = 300 to 3,706, depth 20, 100: 28 to 39).
 _TOPK_FROM = 32
@@ -39,7 +54,7 @@ _LONG = 10_000
 _AT_ONCE = 2**21
 # Comparisons that numpy makes sooner, whose calls cost less than PyTorch's (an update of 1 x 1,000 takes .9 of the
 # time, of 16 x 1,000 .95).
-_CALLS = 2**15
+_CALLS = 2**16
 
 
 def count(scores: Tensor, question: Question) -> Counts:
@@ -126,79 +141,71 @@ def by_blocks(scores: Tensor, question: Question) -> Counts:
     As many items as blocks have a maximum above a threshold are better than it: where those are `depth`, nothing more
     is asked. Waits for the device: how much is open is data.
     """
-    thresholds, depth, _, masks, removed = question
     items = scores.shape[1]
-    depth = items + 1 if depth is None else depth
+    depth = items + 1 if question.depth is None else question.depth
     size = _block_size(items, depth)
-    maxima, highest = _block_maxima(scores, masks, size)
-    levels = [maxima]
-    groups = maxima.shape[1] // _GROUP
-    if groups > 2 * depth:
-        levels.insert(0, maxima[:, : groups * _GROUP].view(-1, _GROUP, groups).amax(1))
-    near = None
-    if thresholds.numel() * maxima.shape[1] >= _AT_ONCE:  # a row whose best threshold is far has no near one
-        best = without_nan(working(thresholds), -torch.inf).amax(1, keepdim=True)
-        surely_above = _number(torch.gt, levels[0], best)
-        if removed is not None:
-            surely_above -= count_above(removed, best.to(removed.dtype))
-        near = ((surely_above < depth) & (best > -torch.inf))[:, 0].nonzero()[:, 0]
-        near = None if 4 * len(near) > 3 * len(scores) else near  # to look at all takes less than to pick most
-    better, equal = _look_again(scores, near, question._replace(depth=depth), levels, size)
+    maxima, highest = _block_maxima(scores, question.masks, size)
+    better, equal = _look_again(scores, question._replace(depth=depth), maxima, size)
     return Counts(better, equal, _at_least(scores, question), highest)
 
 
 STRATEGIES = (by_comparing, by_buckets, by_topk, by_blocks)
 
 
-def _at_least(scores: Tensor, question: Question) -> Tensor:
+def _at_least(scores: Tensor, question: Question) -> Tensor | None:
     """Count what reaches the floors, where the strategy has not read everything itself."""
-    thresholds = question.thresholds
     if not question.floors:
-        return thresholds.new_empty((len(thresholds), 0), dtype=torch.int64)
-    return by_comparing(scores, question._replace(thresholds=thresholds[:, :0])).at_least
+        return None
+    return by_comparing(scores, question._replace(thresholds=question.thresholds[:, :0])).at_least
 
 
-def _look_again(
-    scores: Tensor, near: Tensor | None, question: Question, levels: Sequence[Tensor], size: int
-) -> tuple[Tensor, Tensor]:
-    """Count exactly in the rows `near`, or all; `depth` better ones and no equal for what is too far elsewhere.
-
-    `levels` are maxima of blocks of `size` items, coarser ones before them.
-    """
+def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Count exactly where fewer than `depth` maxima, of blocks of `size` items, are above; `depth` and 1 elsewhere."""
     thresholds, depth, _, masks, removed = question
     assert depth is not None
     better = torch.full(thresholds.shape, depth, dtype=torch.int64, device=scores.device)
     equal = torch.ones_like(better)
-    width = thresholds.shape[1]
-    if near is not None:
-        thresholds, levels = thresholds[near], [level[near] for level in levels]
-        removed = None if removed is None else removed[near]
+    width, items = thresholds.shape[1], scores.shape[1]
     asked = working(thresholds).contiguous()
-    slot = None  # where the thresholds asked for stood; None = where they stand
-    # to settle most thresholds by groups first pays from here on (782 blocks, depth 20: 8 thresholds for 512 rows)
-    for level in levels if asked.numel() * levels[-1].shape[1] >= _AT_ONCE else levels[-1:]:
-        is_open = _fewer_above(level, asked, depth, removed) & (asked > -torch.inf)
+    removed = None if removed is None else working(removed)
+    levels = _levels(maxima, asked, depth, removed)
+    near = slot = None  # the rows that are looked at, and where their thresholds stood; None = all, where they stand
+    if width > 1 and asked.numel() * levels[0].shape[1] >= _NEAR_FROM:
+        best = without_nan(asked, -torch.inf).amax(1, keepdim=True)
+        near = _open(levels[0], best, depth, removed)[:, 0].nonzero()[:, 0]
+        if 4 * len(near) > 3 * len(scores):  # to look at all takes less than to pick most
+            near = None
+        else:
+            asked, levels = asked[near], [level[near] for level in levels]
+            removed = None if removed is None else removed[near]
+    for level in levels:
+        is_open = _open(level, asked, depth, removed)
         cell = is_open.view(-1).nonzero()[:, 0]
-        if len(cell) * scores.shape[1] <= _FEW:  # so few that their whole rows are compared
+        rows, columns = asked.shape
+        few = len(cell) * items <= _FEW
+        apart = len(cell) <= _APART * rows and len(cell) * maxima.shape[1] <= _APART_MAXIMA
+        if few or apart or len(cell) <= rows:
             if len(cell):
-                columns = asked.shape[1]
                 row = cell if columns == 1 else cell.div(columns, rounding_mode="floor")
                 at, place = row if near is None else near[row], cell
                 if near is not None or slot is not None:  # else they stand where they stood
                     place = at * width + (cell % columns if slot is None else slot.view(-1)[cell])
-                taken = None if removed is None else removed[row]
-                found = _compare_rows(scores, at, asked.reshape(-1)[cell], masks, taken)
-                for counts, some in zip((better, equal), found, strict=True):
-                    counts.view(-1).index_copy_(0, place, some)
+                edges = asked.view(-1)[cell][:, None]
+                if few:
+                    above, at_least = _compare_rows(scores, at, edges, masks)
+                else:
+                    own = levels[-1] if columns == 1 and len(cell) == rows else levels[-1][row]
+                    above, at_least = _compare_blocks(scores, at, edges, masks, own, size)
+                above, at_least = less(removed if removed is None else removed[row], edges, above, at_least)
+                better.view(-1).index_copy_(0, place, above[:, 0])
+                equal.view(-1).index_copy_(0, place, (at_least - above)[:, 0])
             return better, equal
         # the open thresholds of a row in front, as many columns as the row with most needs
         front = is_open.to(torch.int8).topk(max(1, int(is_open.sum(1).max())), dim=1).indices
         asked, slot = asked.where(is_open, torch.nan).gather(1, front), front if slot is None else slot.gather(1, front)
     here = torch.arange(len(scores), device=scores.device) if near is None else near
     above, at_least = _compare_blocks(scores, here, asked, masks, levels[-1], size)
-    if removed is not None:
-        above -= count_above(removed, asked.to(removed.dtype))
-        at_least -= count_at_least(removed, asked.to(removed.dtype))
+    above, at_least = less(removed, asked, above, at_least)
     asked_for = asked > -torch.inf
     assert slot is not None  # the last level brought the open ones in front
     place = (here[:, None] * width + slot)[asked_for]
@@ -207,30 +214,37 @@ def _look_again(
     return better, equal
 
 
-def _fewer_above(maxima: Tensor, asked: Tensor, depth: int, removed: Tensor | None) -> Tensor:
+def _levels(maxima: Tensor, asked: Tensor, depth: int, removed: Tensor | None) -> list[Tensor]:
+    """Maxima of blocks, and before them those of groups of blocks where that pays."""
+    blocks, needed = maxima.shape[1], depth + (0 if removed is None else removed.shape[1])
+    if asked.numel() * blocks < _GROUPS_FROM:
+        return [maxima]
+    for group in _GROUPS:
+        groups = blocks // group
+        if 2 * groups >= 3 * needed:
+            return [maxima[:, : groups * group].view(-1, group, groups).amax(1), maxima]
+    return [maxima]
+
+
+def _open(maxima: Tensor, asked: Tensor, depth: int, removed: Tensor | None) -> Tensor:
     """For which thresholds fewer than `depth` maxima are above, less the removed items that are: bool [B, T]."""
     wide = asked.shape[1] >= _WIDE or maxima.numel() <= _FEW_MAXIMA
     if wide and removed is None and maxima.shape[1] >= depth:
-        return ~(without_nan(maxima, -torch.inf).topk(depth, dim=1).values[:, -1:] > asked)
+        far = without_nan(maxima, -torch.inf).topk(depth, dim=1).values[:, -1:] > asked
+        return (asked > -torch.inf) & ~far
     above = _number(torch.gt, maxima, asked)
     if removed is not None:
-        above -= count_above(removed, asked.to(removed.dtype))
-    return above < depth
+        above = above - count_above(removed, asked)
+    return (above < depth) & (asked > -torch.inf)
 
 
-def _compare_rows(
-    scores: Tensor, rows: Tensor, asked: Tensor, masks: Sequence[Tensor], removed: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Count what is better than, and what equals, one threshold in each of some `rows`; `removed` beside them."""
+def _compare_rows(scores: Tensor, rows: Tensor, asked: Tensor, masks: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Count what is > and >= the thresholds `asked` of some `rows`, in all of them."""
     taken = _taken((len(rows), scores.shape[1]), scores.dtype, scores.device)
     values = working(torch.index_select(scores, 0, rows, out=taken))
     for mask in masks:
         values = values.masked_fill(mask[rows] if mask.dim() == 2 else mask, -torch.inf)
-    above, at_least = _matches(values, asked[:, None], 1)
-    if removed is not None:
-        above -= count_above(removed, asked[:, None].to(removed.dtype))
-        at_least -= count_at_least(removed, asked[:, None].to(removed.dtype))
-    return above[:, 0], (at_least - above)[:, 0]
+    return _matches(values, asked, asked.shape[1])
 
 
 def _compare_blocks(
@@ -322,7 +336,8 @@ def _matches(values: Tensor, edges: Tensor, asked: int) -> tuple[Tensor, Tensor]
     """How many of each row's `values` [R, n] are > each of its first `asked` edges [R, E], and >= each of all."""
     edges = working(edges)
     if values.numel() * edges.shape[1] > _CALLS or not may_look(values):
-        return _number(torch.gt, values, edges[:, :asked]), _number(torch.ge, values, edges)
+        pair = _number(torch.gt, values, edges[:, :asked]), _number(torch.ge, values, edges)
+        return pair[0].to(torch.int64), pair[1].to(torch.int64)
     held, sides = values.detach().numpy()[:, None], edges.detach().numpy()[:, :, None]
     numbers = (how.sum(2, dtype="int64") for how in (held > sides[:, :asked], held >= sides))
     above, at_least = map(torch.from_numpy, numbers)
@@ -330,8 +345,8 @@ def _matches(values: Tensor, edges: Tensor, asked: int) -> tuple[Tensor, Tensor]
 
 
 def _number(compare: Callable[..., Tensor], values: Tensor, thresholds: Tensor) -> Tensor:
-    """How many of each row's `values` [R, n] compare true with each of its thresholds [R, T]: int64 [R, T]."""
-    thresholds = working(thresholds)[:, :, None]
+    """How many of each row's `values` [R, n] compare true with each of its thresholds [R, T]: whole numbers [R, T]."""
+    thresholds = thresholds[:, :, None]
     at_once = max(1, _at_once(values.device) // max(1, values.shape[1] * thresholds.shape[1]))
     rows = values.shape[0]
     if rows <= at_once:
@@ -342,10 +357,10 @@ def _number(compare: Callable[..., Tensor], values: Tensor, thresholds: Tensor) 
     for some, wanted in pieces:
         piece = some[:, None]
         out = None
-        if values.device.type == "cpu":  # floats are summed several times faster there than bools; exact up to 2^24
+        if may_look(values):  # floats are summed several times faster there than bools; exact up to 2^24
             out = _compared((piece.shape[0], wanted.shape[1], piece.shape[2]), torch.float32, values.device)
         sums.append(compare(piece, wanted, out=out).sum(2))
-    return (sums[0] if len(sums) == 1 else torch.cat(sums)).to(torch.int64)
+    return sums[0] if len(sums) == 1 else torch.cat(sums)
 
 
 class _Scratch(threading.local):
@@ -353,17 +368,27 @@ class _Scratch(threading.local):
 
     def __init__(self, at_most: int | None = None) -> None:
         self._flat: Tensor | None = None
+        self._parts: dict[Any, Tensor] = {}  # of that, by shape and dtype: a view takes as long as a small comparison
         self._at_most = at_most  # so many numbers are kept
 
     def __call__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+        key = *shape, dtype
+        if (part := self._parts.get(key)) is not None:
+            return part
         size = math.prod(shape)
         flat = self._flat
-        if flat is None or flat.shape[0] < size or flat.dtype != dtype:
-            with torch.inference_mode(False):  # it may be written to outside
+        with torch.inference_mode(False):  # it may be written to outside
+            if flat is None or flat.shape[0] < size or flat.dtype != dtype:
                 flat = torch.empty(size, dtype=dtype, device=device)
-            if self._at_most is None or size <= self._at_most:
-                self._flat = flat
-        return flat[:size].view(shape)
+                if self._at_most is None or size <= self._at_most:
+                    self._flat = flat
+                    self._parts.clear()
+            part = flat[:size].view(shape)
+        if flat is self._flat:
+            if len(self._parts) >= 64:
+                self._parts.clear()
+            self._parts[key] = part
+        return part
 
 
 #: What comparisons give, until they are summed, and rows that are looked at again: kept from batch to batch, at most 4

@@ -46,11 +46,18 @@ def from_buckets(edge: Tensor, order: Tensor, reaching: Tensor, same: Tensor) ->
     return at_least - torch.empty_like(equal).scatter_(1, order, equal), at_least
 
 
+def less(removed: Tensor | None, edges: Tensor, above: Tensor, at_least: Tensor) -> tuple[Tensor, Tensor]:
+    """Take the removed items off the counts > the first edges, as many as there are, and >= all of them."""
+    if removed is None:
+        return above, at_least
+    return above - count_above(removed, edges[:, : above.shape[1]]), at_least - count_at_least(removed, edges)
+
+
 def to_counts(
     edges: Tensor, asked: int, above: Tensor, at_least: Tensor, highest: Tensor, removed: Tensor | None
 ) -> Counts:
-    """Take the removed items off the counts > the first `asked` edges and >= all of them."""
-    if removed is not None:
-        above = above - count_above(removed, edges[:, :asked])
-        at_least = at_least - count_at_least(removed, edges)
+    """Say what was counted > the first `asked` edges and >= all of them, less the removed items."""
+    above, at_least = less(removed, edges, above, at_least)
+    if asked == at_least.shape[1]:
+        return Counts(above, at_least - above, None, highest)
     return Counts(above, at_least[:, :asked] - above, at_least[:, asked:], highest)

@@ -91,13 +91,14 @@ class Excluded:
                     checks.reject("exclude_matrix", binary & binary.all(), lambda row: f"row {row} holds 0 and 1 alone")
                 columns.append(ids.long())
             check_device("exclude", part, device)
-        at_once = _AT_ONCE if device.type == "cpu" else _AT_ONCE_ELSEWHERE
-        tall = max(1, at_once // max(1, sum(span.longest for span in spans)))
-        if spans and tall < rows:
-            self.pieces = [slice(top, top + tall) for top in range(0, rows, tall)]
-            self._spans = spans
-        else:
-            columns += [span.padded(-1) for span in spans]
+        if spans:
+            at_once = _AT_ONCE if device.type == "cpu" else _AT_ONCE_ELSEWHERE
+            tall = max(1, at_once // max(1, sum(span.longest for span in spans)))
+            if tall < rows:
+                self.pieces = [slice(top, top + tall) for top in range(0, rows, tall)]
+                self._spans = spans
+            else:
+                columns += [span.padded(-1) for span in spans]
         if not columns:
             return
         ids = torch.cat(columns, 1).clamp(min=-1)

@@ -243,9 +243,9 @@ def locate(
                 first = _with_kept(first, part, ids, keep(own, kept_in[rows], -torch.inf))
         found.append((own, takes_part, *counts[:3], highest, first))
     own, candidate, better, equal, reached, highest, first = found[0] if len(found) == 1 else _together(found)
-    if checks.enabled and not checks.clear(lambda: not len(highest) or float(highest.amax()) < torch.inf):
+    if checks.enabled and not checks.clear(lambda: not highest.shape[0] or float(highest.amax()) < torch.inf):
         checks.reject("scores", ~(highest < torch.inf), lambda row: f"the highest of row {row} is {highest[row]}")
-    at_least = list(reached.unbind(1)) if floors else []
+    at_least = [] if reached is None else list(reached.unbind(1))
     if kept_in is not None:  # excluded items were left out: put those back that compete all the same
         kept = ascending(keep(own, kept_in, -torch.inf))
         above = count_above(kept, own)

@@ -154,7 +154,7 @@ def _entries(
             )
         check_ids("target", target)
         ids = (target[:, None] if target.dim() == 1 else target).long()
-        if ids.dim() != 2 or len(ids) != rows:
+        if ids.dim() != 2 or ids.shape[0] != rows:
             raise ValueError(f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}")
         if gains is not None:
             check_tensor("gains", gains)
@@ -183,7 +183,7 @@ def _entries(
             if not checks.clear(lambda: not twice.count_nonzero()):
                 twice = twice & (asked[:, 1:] >= 0)
                 checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
-        last = asked[:, -1]
+        last = asked[:, -1:] if several else asked
         if items is not None and not checks.clear(lambda: not rows or int(last.amax()) < items):
             beyond = last >= items
             checks.reject("target_range", beyond, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items")
