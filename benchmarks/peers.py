@@ -304,7 +304,7 @@ def _a_row_at_a_time(metric: Metric, problem: Problem, target: Tensor, k: int, h
 # ----------------------------------------------------------------------------------------------------- bare PyTorch
 
 
-def hand_written(problem: Problem, target: Tensor) -> Run:
+def hand_written(problem: Problem, target: Tensor, exclude: Tensor | None = None) -> Run:
     """Write what a project writes for itself: `torch.topk`, a match, the formulas in float32; nothing is checked.
 
     Every row has the same number of relevant items, none is padding, and all batches are of one size, which favours it.
@@ -316,7 +316,8 @@ def hand_written(problem: Problem, target: Tensor) -> Run:
     ideal = discount.cumsum(0).tolist()
 
     def one_batch() -> Values:
-        best = scores.topk(problem.depth).indices
+        left = scores if exclude is None else scores.scatter(1, exclude, -torch.inf)
+        best = left.topk(problem.depth).indices
         found = (best[:, :, None] == target[:, None, :]).any(-1).float()
         number = found.cumsum(1)
         precision = found * number / place

@@ -405,6 +405,31 @@ def c12(tiny: bool, data: Path) -> Iterator[Case]:
     yield Case("C12", "personalization", text, rows, entrants, dict, [Goal("ours", 0.01, "PyG")])
 
 
+def c13(tiny: bool, data: Path) -> Iterator[Case]:
+    """Loop over scores of a small catalogue with a history that is excluded: at random, or high as a model puts it."""
+    times, rows, relevant = (2, 8, 4) if tiny else (16, 256, 20)
+    for size, longest in ((60, 12), (80, 20)) if tiny else ((1_000, 50), (3_706, 100), (10_000, 100)):
+        torch.manual_seed(0)
+        scores = torch.randn(rows, size)
+        for where, among in (("at random", size), ("among the best", 3 * longest)):
+            liked = scores.topk(among).indices.gather(1, distinct(rows, relevant + longest, among))
+            target, exclude = liked[:, :relevant].contiguous(), liked[:, relevant:].contiguous()
+            relevants, history = (Interactions.from_padded(part, size) for part in (target, exclude))
+            problem = Problem(relevants, history, scores=scores, times=times)
+            entrants = [
+                contender("ours", partial(peers.ours_from_scores, problem, target, exclude)),
+                contender("hand-written loop", partial(peers.hand_written, problem, target, exclude)),
+                contender("PyG", partial(peers.pyg, problem)),
+                contender("RecBole-style", partial(peers.recbole_style, problem)),
+            ]
+            text = (
+                f"{times} batches of scores float32 [{rows}, {size}], {relevant} relevant, history {longest}, "
+                f"both {where}; {METRICS}"
+            )
+            goal, name = Goal("ours", 1, "hand-written loop"), f"I = {size:,}, history {where}"
+            yield Case("C13", name, text, times * rows, entrants, partial(expected, problem), [goal])
+
+
 def h1(tiny: bool, data: Path) -> Iterator[Case]:
     """Prepare an evaluation: all that is done on the host before the first scores are asked for."""
     rows, size = (500, 300) if tiny else (1_000_000, 2_000)
@@ -456,6 +481,7 @@ ROWS: dict[str, Row] = {
     "C10": c10,
     "C11": c11,
     "C12": c12,
+    "C13": c13,
     "H1": h1,
     "H2": h2,
 }

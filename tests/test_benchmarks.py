@@ -29,7 +29,20 @@ def kept():
 
 def test_every_row_checks_values(kept):
     """Ours gives all labels, every peer at least the ones that mean the same; bare operations give none."""
-    cases = {"C1": 4, "C2": 2, "C3": 1, "C4": 1, "C5": 6, "C6": 2, "C8": 3, "C9": 2, "C10": 3, "C11": 4, "C12": 2}
+    cases = {
+        "C1": 4,
+        "C2": 2,
+        "C3": 1,
+        "C4": 1,
+        "C5": 6,
+        "C6": 2,
+        "C8": 3,
+        "C9": 2,
+        "C10": 3,
+        "C11": 4,
+        "C12": 2,
+        "C13": 6,
+    }
     cases |= {"H1": 2, "H2": 2}
     assert [case["id"] for case in kept["cases"]] == [id for id, count in cases.items() for _ in range(count)]
     seen = set()

@@ -16,6 +16,7 @@ from torchrecmetrics import arrays, functional, kernels
 from torchrecmetrics.evaluation import scoring
 from torchrecmetrics.kernels import Question, eager
 from torchrecmetrics.ranking import Needs, Rules, ScoreRows
+from torchrecmetrics.ranking import scores as ranking_scores
 from torchrecmetrics.ranking.scores import unplaced
 
 INF, NAN = math.inf, math.nan
@@ -111,8 +112,9 @@ def check(counts, scores, thresholds, depth, floors, masks, out):
     near=st.sampled_from([0, 2**19]),
     few=st.sampled_from([0, 40, 2**20]),
     apart=st.sampled_from([0, 1, 8]),
+    select=st.sampled_from([0, 2]),
 )
-def test_every_strategy_counts(strategy, block, at_once, problem, width, calls, near, few, apart):
+def test_every_strategy_counts(strategy, block, at_once, problem, width, calls, near, few, apart, select):
     """Each strategy alone is exact for every input, whether or not the rule would pick it, and writes to nothing."""
     scores, thresholds, depth, floors, masks, out = problem
     before = scores.clone()
@@ -123,6 +125,7 @@ def test_every_strategy_counts(strategy, block, at_once, problem, width, calls, 
     patch.setattr(eager, "_NEAR_FROM", near)
     patch.setattr(eager, "_FEW", few)
     patch.setattr(eager, "_APART", apart)
+    patch.setattr(eager, "_SELECT", select)
     patch.setattr(eager, "_CALLS", calls)  # 0: PyTorch compares, however little
     counts = strategy(scores, Question(thresholds, depth, floors, masks, removed(scores, out, width)))
     patch.undo()
@@ -170,13 +173,26 @@ def test_far_rows_are_read_once(monkeypatch, generator):
                 eager.by_blocks(scores, near)
 
 
+def test_many_near_targets_are_looked_up_among_the_best(monkeypatch, generator):
+    """Where selecting is cheaper than comparing with blocks, blocks are left; few cells, or removed items, stay."""
+    scores = torch.randn(300, 6400, generator=generator)
+    near = scores.topk(20).values
+    picked = []
+    monkeypatch.setattr(eager, "by_topk", lambda *_: picked.append("by_topk"))
+    assert eager.by_blocks(scores, Question(near, 20)) is None
+    for few in (near[:, 18:19], near[:5].where(torch.arange(20) < 1, torch.nan)):
+        assert (eager.by_blocks(scores[: len(few)], Question(few, 20)).better < 20)[:, 0].all()
+    assert eager.by_blocks(scores, Question(near, 20, removed=near[:, :1])) is not None
+    assert picked == ["by_topk"]
+
+
 @pytest.mark.parametrize(
     ("items", "width", "depth", "taken", "device", "expected"),
     [
         (4_800, 1, 100, 0, "cpu", "by_blocks"),
         (4_799, 1, 100, 0, "cpu", "by_comparing"),  # hardly more blocks than places
-        (4_799, 32, 100, 0, "cpu", "by_topk"),
-        (4_799, 31, 100, 0, "cpu", "by_comparing"),
+        (4_799, 20, 100, 0, "cpu", "by_topk"),
+        (4_799, 19, 100, 0, "cpu", "by_comparing"),
         (150, 32, 100, 60, "cpu", "by_comparing"),  # all would have to be taken
         (50_000, 500, 20, 60, "cpu", "by_blocks"),
         (50_000, 79, None, 0, "cpu", "by_comparing"),
@@ -241,6 +257,47 @@ def batches(draw):
     }
     options |= {"overlap": draw(st.sampled_from(["keep", "miss"])), "padding_idx": draw(st.sampled_from([None, 0]))}
     return scores, target, options | {"score_threshold": draw(st.sampled_from([None, 1.0]))}
+
+
+@pytest.mark.parametrize("overlap", ["keep", "miss"])
+@pytest.mark.parametrize("at_once", [2**20, 64 * 1000])
+def test_many_excluded_items_are_overwritten_in_copies(overlap, at_once, monkeypatch, generator):
+    """What the user gave stays as it is, and the values are those of taking excluded items off the counts."""
+    scores = torch.randint(900, (300, 1000), generator=generator).float()
+    before = scores.clone()
+    target, exclude = torch.rand(scores.shape, generator=generator).argsort(1)[:, :80].split([30, 50], dim=1)
+    exclude = exclude.where(torch.rand(exclude.shape, generator=generator) < 0.9, -1)
+    exclude[:, :3] = target[:, :3]
+    options = {"exclude": exclude, "overlap": overlap, "padding_idx": 7}
+    monkeypatch.setattr(ranking_scores, "_AT_ONCE", at_once)
+    made = []
+    monkeypatch.setattr(
+        ranking_scores, "_copies", lambda given, copies=ranking_scores._copies: made.append(given) or copies(given)
+    )
+    found = fields(ranked(scores, target, depth=10, **options))
+    assert len(made) == 1
+    assert torch.equal(scores, before)
+    monkeypatch.setattr(kernels, "hampered", lambda *_: False)
+    for name, expected in fields(ranked(scores, target, depth=10, **options)).items():
+        assert torch.equal(found[name], expected), name
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize(
+    ("items", "width", "depth", "taken", "device", "expected"),
+    [
+        (1_000, 20, 20, 12, "cpu", True),
+        (1_000, 20, 20, 11, "cpu", False),  # 31 blocks
+        (1_000, 20, 20, 0, "cpu", False),
+        (1_000, 20, None, 50, "cpu", False),
+        (900, 20, 20, 50, "cpu", False),  # by top-k
+        (1_000, 1, 20, 50, "cpu", False),  # so little that every score is compared
+        (1_000, 20, 20, 50, "meta", False),
+    ],
+)
+def test_when_copies_are_made(items, width, depth, taken, device, expected):
+    """Where blocks would bound nothing, and would be looked at."""
+    assert eager.hampered(torch.empty(300, items, device=device), width, depth, taken) is expected
 
 
 def rows(scores, at_once=2):

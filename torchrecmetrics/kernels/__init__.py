@@ -14,6 +14,7 @@ from torchrecmetrics.checks import check_choice
 from torchrecmetrics.kernels import eager
 from torchrecmetrics.kernels.best import best
 from torchrecmetrics.kernels.contract import Counts, Products, Question
+from torchrecmetrics.kernels.eager import hampered
 
 Kernels: TypeAlias = Literal["eager", "triton"]
 KernelChoice: TypeAlias = Literal["auto", "eager", "triton"]
@@ -25,7 +26,19 @@ _RECORDED: frozenset[tuple[int, int]] = frozenset()
 
 _CHOICES = get_args(KernelChoice)
 
-__all__ = ["Counts", "KernelChoice", "Kernels", "Products", "Question", "best", "choose", "count", "look_up", "refusal"]
+__all__ = [
+    "Counts",
+    "KernelChoice",
+    "Kernels",
+    "Products",
+    "Question",
+    "best",
+    "choose",
+    "count",
+    "hampered",
+    "look_up",
+    "refusal",
+]
 
 
 def choose(kernels: KernelChoice, device: torch.device) -> Kernels:

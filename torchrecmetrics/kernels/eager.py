@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import lt
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +19,7 @@ from torchrecmetrics.kernels.edges import (
     working,
     working_dtype,
 )
+from torchrecmetrics.scratch import Scratch
 
 # Items a block, or half as many: 32, 64 and 128 vectorise, 16 and 50 do not. The fewer a block holds, the less is read
 # again.
@@ -34,9 +32,12 @@ _NEAR_FROM = 2**19
 # Open thresholds a row, and maxima beside all of them, up to which each is compared with blocks of its own (2 to 7 a
 # row: .7 to .95 of the time; 2,560 x 782: 1.1); more share the blocks of the row's lowest.
 _APART, _APART_MAXIMA = 8, 2**20
+# Numbers that open thresholds are compared with in blocks, as multiples of all scores, beyond which selecting the best
+# `depth` is cheaper (3,706 items, 20 near thresholds a row: .3 of the time; 7 a row: as long).
+_SELECT = 2
 # Thresholds a row from which taking the best `depth` scores is cheaper than comparing every score with each threshold,
-# where there are no more blocks than places and so nothing can be skipped (I = 300 to 3,706, depth 20, 100: 28 to 39).
-_TOPK_FROM = 32
+# where there are no more blocks than places and so nothing can be skipped (I = 300 to 4,700, depth 20, 100: 8 to 32).
+_TOPK_FROM = 20
 # Thresholds a row from which a binary search per score is cheaper than a comparison per score and threshold, each over
 # the whole list (I = 1,682: 85, 12,101: 64, 40,981: 52).
 _BUCKETS_FROM = 80
@@ -59,17 +60,32 @@ _CALLS = 2**16
 
 def count(scores: Tensor, question: Question) -> Counts:
     """Count by the strategy that is fastest for these shapes; see `contract`."""
-    items, width, depth = scores.shape[1], question.thresholds.shape[1], question.depth
     taken = 0 if question.removed is None else question.removed.shape[1]
-    strategy = by_comparing if width < _BUCKETS_FROM else by_buckets
-    # both look at data to know where to look again, which only the CPU can do without waiting
+    return _strategy(scores, question.thresholds.shape[1], question.depth, taken)(scores, question)
+
+
+def hampered(scores: Tensor, width: int, depth: int | None, taken: int) -> bool:
+    """Whether so many removed items, `taken` a row, can be above a threshold that blocks would settle nothing.
+
+    Then a copy of the scores in which they are overwritten is read sooner: an update of 256 x 3,706 with 20 relevant
+    and 100 excluded items a row takes .3 of the time, of 256 x 10,000 1.4.
+    """
+    if not taken or depth is None or not may_look(scores) or _strategy(scores, width, depth, 0) is not by_blocks:
+        return False
+    return scores.shape[1] // _block_size(scores.shape[1], depth) < depth + taken
+
+
+def _strategy(scores: Tensor, width: int, depth: int | None, taken: int) -> Callable[[Tensor, Question], Counts]:
+    """Return the strategy for so many thresholds and removed items a row."""
+    items = scores.shape[1]
+    # two look at data to know where to look again, which only the CPU can do without waiting
     small = _SMALL if items < _LONG else _SMALL_OF_LONG
     if depth is not None and scores.device.type == "cpu" and scores.numel() * width > small:
         if 2 * (items // (_BLOCK // 2)) >= 3 * depth:
-            strategy = by_blocks
-        elif width >= _TOPK_FROM and depth + taken < items:
-            strategy = by_topk
-    return strategy(scores, question)
+            return by_blocks
+        if width >= _TOPK_FROM and depth + taken < items:
+            return by_topk
+    return by_comparing if width < _BUCKETS_FROM else by_buckets
 
 
 def by_comparing(scores: Tensor, question: Question) -> Counts:
@@ -112,27 +128,28 @@ def by_buckets(scores: Tensor, question: Question) -> Counts:
 def by_topk(scores: Tensor, question: Question) -> Counts:
     """Look each threshold up among the row's best scores, as many as matter; waits for the device.
 
-    Only the equals of the last of them may lie beyond: rows that ask for those are compared whole.
+    One more is taken: only where its equals matter may some lie beyond, and those are counted in whole rows.
     """
     thresholds, depth, _, masks, removed = question
     items = scores.shape[1]
-    taken = 0 if removed is None else removed.shape[1]
-    kept = items if depth is None else min(items, depth + taken)
+    needed = items if depth is None else depth + (0 if removed is None else removed.shape[1])
+    kept = min(items, needed + 1)
     best = scores.new_empty((len(scores), kept), dtype=working_dtype(scores))
     highest = _lowest(scores)
     for row, tile in _read_rows(scores, masks, highest):
-        best[row] = without_nan(tile, -torch.inf).topk(kept, dim=1).values.flip(1)
+        ranked = without_nan(tile, -torch.inf) if highest[row].isnan().any() else tile
+        best[row] = ranked.topk(kept, dim=1).values.flip(1)
     asked = working(thresholds)
     above, at_least = count_above(best, asked), count_at_least(best, asked)
-    if removed is not None:
-        above -= count_above(removed, thresholds)
-        at_least -= count_at_least(removed, thresholds)
-    better, equal = above, at_least - above
-    split = (asked == best[:, :1]) & (above < kept) & (kept < items)
-    for again in torch.split(split.any(1).nonzero()[:, 0], max(1, _AT_ONCE // items)):
-        whole = by_comparing(scores[again], question.rows(again)._replace(floors=()))
-        better[again], equal[again] = whole.better, whole.equal
-    return Counts(better, equal, _at_least(scores, question), highest)
+    if kept < items:
+        last = best[:, :1]
+        split = ((asked == last) & (above < needed)).any(1).nonzero()[:, 0]
+        for again in torch.split(split, max(1, _AT_ONCE // items)) if len(split) else ():
+            some = question.rows(again)._replace(thresholds=last[again], floors=(), removed=None)
+            whole = by_comparing(scores[again], some)
+            at_least[again] = (whole.better + whole.equal).where(asked[again] == some.thresholds, at_least[again])
+    above, at_least = less(removed, thresholds, above, at_least)
+    return Counts(above, at_least - above, _at_least(scores, question), highest)
 
 
 def by_blocks(scores: Tensor, question: Question) -> Counts:
@@ -145,8 +162,10 @@ def by_blocks(scores: Tensor, question: Question) -> Counts:
     depth = items + 1 if question.depth is None else question.depth
     size = _block_size(items, depth)
     maxima, highest = _block_maxima(scores, question.masks, size)
-    better, equal = _look_again(scores, question._replace(depth=depth), maxima, size)
-    return Counts(better, equal, _at_least(scores, question), highest)
+    found = _look_again(scores, question._replace(depth=depth), maxima, size)
+    if found is None:
+        return by_topk(scores, question)
+    return Counts(*found, _at_least(scores, question), highest)
 
 
 STRATEGIES = (by_comparing, by_buckets, by_topk, by_blocks)
@@ -159,8 +178,11 @@ def _at_least(scores: Tensor, question: Question) -> Tensor | None:
     return by_comparing(scores, question._replace(thresholds=question.thresholds[:, :0])).at_least
 
 
-def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Count exactly where fewer than `depth` maxima, of blocks of `size` items, are above; `depth` and 1 elsewhere."""
+def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -> tuple[Tensor, Tensor] | None:
+    """Count exactly where fewer than `depth` maxima, of blocks of `size` items, are above; `depth` and 1 elsewhere.
+
+    None where that is so for so many thresholds that selecting is cheaper.
+    """
     thresholds, depth, _, masks, removed = question
     assert depth is not None
     better = torch.full(thresholds.shape, depth, dtype=torch.int64, device=scores.device)
@@ -183,6 +205,9 @@ def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -
         cell = is_open.view(-1).nonzero()[:, 0]
         rows, columns = asked.shape
         few = len(cell) * items <= _FEW
+        selecting = level is levels[-1] and removed is None and len(cell) * depth * size > _SELECT * scores.numel()
+        if selecting and not few:
+            return None
         apart = len(cell) <= _APART * rows and len(cell) * maxima.shape[1] <= _APART_MAXIMA
         if few or apart or len(cell) <= rows:
             if len(cell):
@@ -304,7 +329,7 @@ def _take_blocks(scores: Tensor, row: Tensor, block: Tensor, size: int) -> Tenso
 
 def _read_rows(scores: Tensor, masks: Sequence[Tensor], highest: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Yield (rows, candidates' scores), some whole rows at a time; keep each row's `highest`."""
-    scratch = _Scratch()
+    scratch = Scratch()
     at_once = max(1, _AT_ONCE // scores.shape[1])
     for top in range(0, len(scores), at_once):
         here = slice(top, top + at_once), slice(None)
@@ -313,13 +338,13 @@ def _read_rows(scores: Tensor, masks: Sequence[Tensor], highest: Tensor) -> Iter
 
 def _read(scores: Tensor, masks: Sequence[Tensor], wide: int, highest: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Yield (rows, candidates' scores) tile by tile; keep each row's `highest`. Memory does not depend on the shape."""
-    scratch = _Scratch()
+    scratch = Scratch()
     for here, tile in tiles(scores, max(1, wide)):
         yield here[0], _candidates(tile, here, masks, highest[here[0]], scratch)
 
 
 def _candidates(
-    tile: Tensor, here: tuple[slice, slice], masks: Sequence[Tensor], highest: Tensor, scratch: _Scratch
+    tile: Tensor, here: tuple[slice, slice], masks: Sequence[Tensor], highest: Tensor, scratch: Scratch
 ) -> Tensor:
     """Return a tile as it is, or in scratch memory: in the working dtype, laid out by rows, masked items at -inf."""
     if not masks and _reads_well(tile):
@@ -363,37 +388,9 @@ def _number(compare: Callable[..., Tensor], values: Tensor, thresholds: Tensor) 
     return sums[0] if len(sums) == 1 else torch.cat(sums)
 
 
-class _Scratch(threading.local):
-    """Memory that is used again: fresh pages cost more than what is written to them."""
-
-    def __init__(self, at_most: int | None = None) -> None:
-        self._flat: Tensor | None = None
-        self._parts: dict[Any, Tensor] = {}  # of that, by shape and dtype: a view takes as long as a small comparison
-        self._at_most = at_most  # so many numbers are kept
-
-    def __call__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        key = *shape, dtype
-        if (part := self._parts.get(key)) is not None:
-            return part
-        size = math.prod(shape)
-        flat = self._flat
-        with torch.inference_mode(False):  # it may be written to outside
-            if flat is None or flat.shape[0] < size or flat.dtype != dtype:
-                flat = torch.empty(size, dtype=dtype, device=device)
-                if self._at_most is None or size <= self._at_most:
-                    self._flat = flat
-                    self._parts.clear()
-            part = flat[:size].view(shape)
-        if flat is self._flat:
-            if len(self._parts) >= 64:
-                self._parts.clear()
-            self._parts[key] = part
-        return part
-
-
 #: What comparisons give, until they are summed, and rows that are looked at again: kept from batch to batch, at most 4
 #: MB of each in a thread.
-_compared, _taken = _Scratch(_SMALL), _Scratch(_SMALL)
+_compared, _taken = Scratch(_SMALL), Scratch(_SMALL)
 
 
 def _reads_well(scores: Tensor) -> bool:

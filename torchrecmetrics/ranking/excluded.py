@@ -101,10 +101,11 @@ class Excluded:
                 columns += [span.padded(-1) for span in spans]
         if not columns:
             return
-        ids = torch.cat(columns, 1).clamp(min=-1)
+        ids = (columns[0] if len(columns) == 1 else torch.cat(columns, 1)).clamp(min=-1)
         if padding_idx is not None:
             ids = ids.where(ids != padding_idx, -1)
-        if items is not None and ids.shape[1]:
+        # a look at the largest tells at once that all is well
+        if items is not None and ids.numel() and not checks.clear(lambda: int(ids.amax()) < items):
             if checks.enabled:
                 beyond = (ids >= items).any(1)
                 checks.reject(
@@ -131,6 +132,12 @@ class Excluded:
                 checks.reject("exclude_range", span.hold(beyond), partial(_beyond_detail, span, items))
             ids = ids.where(~beyond, -1)
         return replace(span, values=ids)
+
+    @property
+    def width(self) -> int:
+        """How many items `ids` and `padding_idx` exclude in a row at most."""
+        beside = (0 if self.ids is None else self.ids.shape[1]) + sum(span.longest for span in self._spans)
+        return beside + (self.padding_idx is not None)
 
     def __bool__(self) -> bool:
         return bool(self.masks) or bool(self._spans) or (self.ids is not None and self.ids.shape[1] > 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,12 +25,17 @@ from torchrecmetrics.ranking.places import Lists
 from torchrecmetrics.ranking.rules import Needs, Overlap, Rules, Ties
 from torchrecmetrics.ranking.targets import Gains, Target, Targets, selected
 from torchrecmetrics.ranking.ties import FromLocated, Located, Unplaced, place
+from torchrecmetrics.scratch import Scratch
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 #: `get_topk_ranks` writes this where a row is invalid and its device cannot raise without waiting.
 INVALID_RANK = torch.iinfo(torch.int64).min
+
+# Scores that are copied at once: 4 MB of float32, kept in each thread.
+_AT_ONCE = 2**20
+_copied = Scratch(_AT_ONCE)
 
 
 class ScoreRows(NamedTuple):
@@ -214,6 +219,9 @@ def locate(
     if counts_ranked:
         floors.append(torch.finfo(scores.dtype).min)
 
+    taken, width = targets.excluded.width, targets.ids.shape[1]
+    if chosen == "eager" and isinstance(scores, Tensor) and kernels.hampered(scores, width, needs.depth, taken):
+        scores = ScoreRows((scores.shape[0], scores.shape[1]), scores.dtype, scores.device, partial(_copies, scores))
     found = []
     start = 0
     for part in _parts(scores, targets.excluded.pieces):
@@ -291,6 +299,12 @@ def _parts(scores: Tensor | ScoreRows | Products, pieces: list[slice]) -> Iterab
     if isinstance(scores, Products):
         return (scores._replace(users=scores.users[rows]) for rows in pieces)
     return (scores[rows] for rows in pieces)
+
+
+def _copies(scores: Tensor) -> Iterator[Tensor]:
+    """Yield copies of some rows at a time, which may be overwritten."""
+    for part in torch.split(scores, max(1, _AT_ONCE // scores.shape[1])):
+        yield _copied((part.shape[0], part.shape[1]), part.dtype, part.device).copy_(part)
 
 
 def _round_up(threshold: float, dtype: torch.dtype) -> float:
