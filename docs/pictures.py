@@ -484,7 +484,7 @@ def blocks_scores() -> torch.Tensor:
 def blocks_numbers() -> dict[str, Any]:
     """Maxima of the blocks, and for a far and a near relevant item: maxima above, blocks looked into, its rank."""
     scores = blocks_scores()
-    size = eager._block_size(BLOCKS_ITEMS, BLOCKS_DEPTH)
+    size = eager._block_size(BLOCKS_ITEMS, BLOCKS_DEPTH, 1)
     maxima = eager._block_maxima(scores, (), size)[0][0]
     order = scores[0].argsort(descending=True)
     found: dict[str, Any] = {"size": size, "maxima": maxima.tolist(), "items": {}}
@@ -778,7 +778,7 @@ FLOORS = [  # what stands on one floor; the names are those of CONTRIBUTING.md's
     ("logs, interactions, ids, items", ["data/", "items.py"]),
     ("counting over scores", ["kernels/"]),
     ("rows, tables and plots", ["kept.py", "tables.py", "plots.py"]),
-    ("the ground", ["checks.py", "arrays.py", "processes.py"]),
+    ("the ground", ["checks.py", "arrays.py", "scratch.py", "processes.py"]),
 ]
 
 
