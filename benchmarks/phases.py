@@ -53,7 +53,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "product": [(EmbeddingScorer, "_multiply")],
     "block maxima": [(eager, "_block_maxima")],
     "scores compared": [(eager, "by_comparing"), (eager, "by_buckets"), (eager, "by_topk")],
-    "maxima compared": [(eager, "_fewer_above")],
+    "maxima compared": [(eager, "_open")],
     "looked at again": [(eager, "_compare_blocks"), (eager, "_compare_rows")],
     "other counting": [(eager, "count")],
     "targets and history": [(Targets, "read"), (Excluded, "overwrite"), (kernels, "look_up")],

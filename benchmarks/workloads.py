@@ -408,7 +408,7 @@ def c12(tiny: bool, data: Path) -> Iterator[Case]:
 def c13(tiny: bool, data: Path) -> Iterator[Case]:
     """Loop over scores of a small catalogue with a history that is excluded: at random, or high as a model puts it."""
     times, rows, relevant = (2, 8, 4) if tiny else (16, 256, 20)
-    for size, longest in ((60, 12), (80, 20)) if tiny else ((1_000, 50), (3_706, 100), (10_000, 100)):
+    for size, longest in ((60, 12), (80, 20), (200, 20)) if tiny else ((1_000, 50), (3_706, 100), (10_000, 100)):
         torch.manual_seed(0)
         scores = torch.randn(rows, size)
         for where, among in (("at random", size), ("among the best", 3 * longest)):
