@@ -15,7 +15,7 @@ P = ParamSpec("P")
 
 def is_traced() -> bool:
     """Whether tensors hold no data now: they are compiled, or fake."""
-    return torch.compiler.is_compiling() or (
+    return torch.compiler.is_dynamo_compiling() or (
         torch._C._len_torch_dispatch_stack() > 0 and detect_fake_mode() is not None
     )
 

@@ -490,7 +490,8 @@ class RankingMetric(SummedMetric):
         notes = []
         for metric, numbers in zip(metrics, counts, strict=True):
             metric._check_input(numbers[4:kinds])
-            notes += [numbers[:4], *(numbers[at : at + 4] for at in range(kinds, len(numbers), 4))]
+            for at in (0, *range(kinds, len(numbers), 4)):
+                notes.append(numbers[at : at + 4])
         sums = torch.cat([tally.sums for tally in tallies]).view(-1, 5).T
         errors = Later(_standard_errors, sums, [numbers[0] for numbers in notes])
         sizes = Later(_sizes, sums)

@@ -204,8 +204,9 @@ class SummedMetric(Metric):
 
     def state(self) -> Tally:
         """Return the state as it is on this process."""
-        self.flush()
         state = self.__dict__
+        if state.get("_pending") is not None:
+            self.flush()
         return Tally(state[state["_sums_name"]], state[state["_counts_name"]])
 
     def empty_state(self) -> Tally:
@@ -379,10 +380,14 @@ class Together:
 
     def check_ready(self, device: torch.device) -> None:
         """Refuse a batch now, or one from this device."""
+        seen: Waits | None = None
         for metric, state in zip(self._metrics, self._states, strict=True):
             if state["_is_synced"]:
                 raise TorchMetricsUserError(f"{metric.label} is synchronised: call unsync() before the next batch")
             pending = state.get("_pending")
+            if pending is not None and pending is seen:
+                continue  # they wait together
+            seen = pending
             if (here := (state[state["_sums_name"]] if pending is None else pending).device) != device:
                 raise ValueError(
                     f"{metric.label} is on {here}, its input on {device}: move the metric with .to(device)"
@@ -417,7 +422,7 @@ class Together:
         # nor is a tally kept as it is: one that a graph has recorded is overwritten by the next batch's
         if whole is not None and len(held) == len(rows) and all(map(is_, held, rows)):
             total = whole + more
-        elif all(old is state["_defaults"][state[kind]] for old, state in zip(held, states, strict=True)):
+        elif all(map(is_, held, [state["_defaults"][state[kind]] for state in states])):
             total = more.clone()
         else:
             total = torch.stack(held) + more
@@ -496,7 +501,7 @@ def summarize(
         for (metric, _), tally in zip(tallies, reduced, strict=True)
     ]
     numbers = torch.cat(told).tolist()  # one copy for all of them
-    ends = list(accumulate(counts.shape[0] for counts in told))
+    ends = list(accumulate([counts.shape[0] for counts in told]))
     counts_of = [numbers[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
     kinds: dict[Callable[..., Any], list[int]] = {}

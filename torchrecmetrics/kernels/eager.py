@@ -8,7 +8,17 @@ from operator import lt
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import compare, count_above, count_at_least, may_look, runs, search, tiles, true_places
+from torchrecmetrics.arrays import (
+    compare,
+    count_above,
+    count_at_least,
+    indices,
+    may_look,
+    runs,
+    search,
+    tiles,
+    true_places,
+)
 from torchrecmetrics.kernels.contract import Counts, Question
 from torchrecmetrics.kernels.edges import (
     from_buckets,
@@ -22,8 +32,10 @@ from torchrecmetrics.kernels.edges import (
 from torchrecmetrics.scratch import Scratch
 
 # Items a block, or half or twice as many: 32, 64 and 128 vectorise, 16 and 50 do not. The fewer a block holds, the less
-# is read again; the more, the sooner the maxima are found (128 to 64: .7 to .85 of that).
+# is read again; the more, the sooner the maxima are found (128 to 64: .7 to .85 of that). Twice as many are worth it
+# where there are so many blocks for each place, with one threshold a row or more.
 _BLOCK = 64
+_BLOCKS_A_PLACE = (3, 8)
 # Blocks a group, the first that leaves half as many groups again as places: their maxima say in a fraction of the
 # comparisons which thresholds are far; and comparisons of all maxima from which that pays.
 _GROUPS, _GROUPS_FROM = (8, 4, 2), 2**18
@@ -44,8 +56,9 @@ _BUCKETS_FROM = 80
 # Thresholds a row from which finding the `depth`-th largest of its maxima is cheaper than comparing all with each; and
 # maxima of all rows up to which it is cheaper for any (16 x 312: .6 to 1 of the time, 1 x 312: .5).
 _WIDE, _FEW_MAXIMA = 100, 2**13
-# Comparisons of whole rows, with the thresholds that are left, below which looking for blocks does not pay.
-_FEW = 2**20
+# Comparisons of whole rows, with the thresholds that are left, up to which looking for blocks does not pay; fewer where
+# rows are long (512 x 50,000, 14 such rows: .97 of the time).
+_FEW, _FEW_OF_LONG = 2**20, 2**18
 # Comparisons, of every score with each threshold, below which nothing is gained by leaving some out; fewer where rows
 # are so long that most can be (4 x 20,000 scores, 5 thresholds: .9 of the time; 1 x 20,000, 20: .5 to .9; 64 x 1,000,
 # 5: twice the time).
@@ -204,7 +217,7 @@ def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -
         is_open = _open(level, asked, depth, removed)
         cell = is_open.view(-1).nonzero()[:, 0]
         rows, columns = asked.shape
-        few = len(cell) * items <= _FEW
+        few = len(cell) * items <= (_FEW if items < _LONG else _FEW_OF_LONG)
         selecting = level is levels[-1] and removed is None and len(cell) * depth * size > _SELECT * scores.numel()
         if selecting and not few:
             return None
@@ -278,55 +291,56 @@ def _compare_blocks(
     """Count what is > and >= the thresholds `asked` of the rows `near`, in the blocks that reach the lowest of them."""
     least = without_nan(asked, torch.inf).amin(1, keepdim=True)
     row, block = true_places(~compare(lt, maxima, least))  # a block whose maximum is NaN hides the others: look
-    whole = maxima.shape[1] * size
-    masked = [_blocks(mask[..., :whole], size) for mask in masks]
+    start, last = block * size, scores.shape[1] - size
     above = torch.zeros(asked.shape, dtype=torch.int64, device=scores.device)
     at_least = torch.zeros_like(above)
     at_once = max(1, min(_SMALL, _AT_ONCE // asked.shape[1]) // size)
     for piece in range(0, len(row), at_once):
-        i, j = row[piece : piece + at_once], block[piece : piece + at_once]
-        values = working(_take_blocks(scores, near[i], j, size))
-        for mask in masked:
-            values = values.masked_fill(mask[near[i], j] if mask.dim() == 3 else mask[j], -torch.inf)
+        i, begin = row[piece : piece + at_once], start[piece : piece + at_once]
+        late = (begin > last).nonzero()[:, 0]  # the last block: it ends with the row, and begins before its own items
+        at = near[i], begin.clamp(max=last)
+        values = working(_take(scores, *at, size, _taken((len(i), size), scores.dtype, scores.device)))
+        if len(late):
+            values[:, : maxima.shape[1] * size - scores.shape[1]].index_fill_(0, late, -torch.inf)
+        for mask in masks:
+            values = values.masked_fill(_take(mask.expand(scores.shape), *at, size), -torch.inf)
         found = _matches(values, asked[i], asked.shape[1])
         above.index_add_(0, i, found[0])
         at_least.index_add_(0, i, found[1])
-    if whole < scores.shape[1]:
-        values = working(scores[:, whole:][near])
-        for mask in masks:
-            values = values.masked_fill(mask[:, whole:][near] if mask.dim() == 2 else mask[whole:], -torch.inf)
-        found = _matches(values, asked, asked.shape[1])
-        above += found[0]
-        at_least += found[1]
     return above, at_least
 
 
 def _block_size(items: int, depth: int, width: int) -> int:
     """Return how many items a block holds: the more, the more blocks there are beside places."""
-    if width == 1 and items // (2 * _BLOCK) >= 3 * depth:
+    if items // (2 * _BLOCK) >= _BLOCKS_A_PLACE[width > 1] * depth:
         return 2 * _BLOCK
-    return _BLOCK if 2 * (items // _BLOCK) >= 3 * depth else max(1, _BLOCK // 2)
+    return _BLOCK if 2 * (items // _BLOCK) >= 3 * depth else max(1, min(items, _BLOCK // 2))
 
 
 def _block_maxima(scores: Tensor, masks: Sequence[Tensor], size: int) -> tuple[Tensor, Tensor]:
-    """Maxima of the unmasked items of each full block [B, blocks], and of all items of each row [B]."""
-    whole = scores.shape[1] - scores.shape[1] % size
+    """Maxima of each block's unmasked items, [B, blocks], the last of which may hold fewer, and of all items, [B]."""
+    items, full = scores.shape[1], scores.shape[1] // size
+    maxima = scores.new_empty((len(scores), -(-items // size)), dtype=working_dtype(scores))
+
+    def read(tile: Tensor, found: Tensor) -> None:
+        torch.amax(tile[:, : full * size].view(-1, full, size), 2, out=found[:, :full])
+        if full < found.shape[1]:
+            torch.amax(tile[:, full * size :], 1, out=found[:, full])
+
     if not masks and _reads_well(scores):
-        maxima = _blocks(scores[:, :whole], size).amax(2)
-        first, *more = (part.amax(1) for part in (maxima, scores[:, whole:]) if part.shape[1])
-        return maxima, torch.maximum(first, more[0]) if more else first
-    maxima = scores.new_empty((len(scores), whole // size), dtype=working_dtype(scores))
+        read(scores, maxima)
+        return maxima, maxima.amax(1)
     highest = _lowest(scores)
     for row, tile in _read_rows(scores, masks, highest):
-        torch.amax(_blocks(tile[:, :whole], size), 2, out=maxima[row])
+        read(tile, maxima[row])
     return maxima, highest
 
 
-def _take_blocks(scores: Tensor, row: Tensor, block: Tensor, size: int) -> Tensor:
-    """Scores of some blocks, [P, items a block]."""
-    if scores.stride(1) == 1:
-        return runs(scores, row, block * size, size, out=_taken((len(row), size), scores.dtype, scores.device))
-    return _blocks(scores[:, : scores.shape[1] - scores.shape[1] % size], size)[row, block]
+def _take(matrix: Tensor, row: Tensor, start: Tensor, size: int, out: Tensor | None = None) -> Tensor:
+    """So many numbers that follow each other from some places on, [P, size]; `out` is where they may be put."""
+    if matrix.stride(1) == 1:
+        return runs(matrix, row, start, size, out=out)
+    return matrix[row[:, None], start[:, None] + indices(size, matrix.device)]
 
 
 def _read_rows(scores: Tensor, masks: Sequence[Tensor], highest: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -397,10 +411,6 @@ _compared, _taken = Scratch(_SMALL), Scratch(_SMALL)
 
 def _reads_well(scores: Tensor) -> bool:
     return scores.dtype == working_dtype(scores) and scores.stride(1) == 1
-
-
-def _blocks(items: Tensor, size: int) -> Tensor:
-    return items.view(*items.shape[:-1], items.shape[-1] // size, size)
 
 
 def _at_once(device: torch.device) -> int:

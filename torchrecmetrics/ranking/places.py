@@ -388,7 +388,7 @@ def derived(make: Callable[[P, Unpack[More]], Made]) -> Callable[[P, Unpack[More
 
     @wraps(make)
     def kept(ranking: P, *arguments: Unpack[More]) -> Made:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling():
             return make(ranking, *arguments)
         key = (make, *arguments)
         if key not in ranking._derived:
