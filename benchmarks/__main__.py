@@ -75,19 +75,19 @@ def main(arguments: list[str] | None = None) -> None:
         report.write_page(chosen.files or None)
     elif chosen.command == "phases":
         out = chosen.out or (None if chosen.only or chosen.tiny else phases.RESULTS)
-        call_us, cases = phases.measure(chosen.only or phases.PEERS, chosen.data, chosen.tiny, chosen.rounds)
+        cases = phases.measure(chosen.only or phases.PEERS, chosen.data, chosen.tiny, chosen.rounds)
         if out is not None:
-            write(out, timing.machine("cpu"), cases, call_us=call_us)
+            write(out, timing.machine("cpu"), cases)
     elif chosen.command == "scaling":
         scaling.main(chosen.out, chosen.plot)
     else:
         print(json.dumps(report.memory_of(chosen.id, chosen.index, chosen.tiny, chosen.data)))
 
 
-def write(out: Path, machine: dict[str, Any], cases: list[dict[str, Any]], **more: Any) -> None:
+def write(out: Path, machine: dict[str, Any], cases: list[dict[str, Any]]) -> None:
     """Keep results."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    kept = {"date": datetime.date.today().isoformat(), "machine": machine, **more, "cases": cases}
+    kept = {"date": datetime.date.today().isoformat(), "machine": machine, "cases": cases}
     out.write_text(json.dumps(kept, indent=1) + "\n")
     print(f"\nwritten: {out}")
 

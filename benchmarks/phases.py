@@ -15,11 +15,10 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import workloads
-from benchmarks.problem import Run
-from benchmarks.timing import interleave
+from benchmarks.timing import interleave, ratio
 from benchmarks.workloads import Case, Skip
 from torchrecmetrics import RecMetricCollection, collection, kernels, state
 from torchrecmetrics.evaluation.scoring import EmbeddingScorer
@@ -34,8 +33,8 @@ RESULTS: Path = Path(__file__).parent / "results" / "phases.json"
 INTRODUCTION = """\
 What each part takes, as a share of the time of the one it is held against (`python -m benchmarks phases`; timers cost a
 little themselves, and another hour than the table's gives other shares). Block maxima and the product are one read or
-write of all scores. In the last column are the calls of PyTorch's operators that a run makes, and what as many copies
-of a single number would take: nothing made of so many calls is faster."""
+write of all scores. In the last column are the calls of PyTorch's operators that a run makes, and what the same calls
+take with the same tensors and nothing between them, no Python, no numpy: what is made of these calls is not faster."""
 
 #: Whose time is the measure of a row.
 PEERS = {
@@ -115,10 +114,14 @@ def parts_of(case: Case, rounds: int | None = None) -> dict[str, Any]:
             spent["all"] = time.perf_counter() - begin
         by_round.append(spent)
 
-    for each in (ours, peer, ours, peer):
+    run()  # the first run fills what is kept
+    with Recorder() as recorded:
+        run()
+    for each in (ours, peer, recorded.replay, ours, peer):
         each()
     by_round.clear()
-    whole = interleave({"ours": ours, "peer": peer}, rounds=rounds)["peer"]
+    taken = interleave({"ours": ours, "peer": peer, "calls": recorded.replay}, rounds=rounds)
+    whole = taken["peer"]
     parts: dict[str, float] = {}
     for part in (*PARTS, "all"):
         parts[part] = statistics.median(
@@ -131,47 +134,46 @@ def parts_of(case: Case, rounds: int | None = None) -> dict[str, Any]:
         "peer_ms": 1e3 * statistics.median(whole),
         "ours": parts.pop("all"),
         "parts": parts,
-        "calls": calls_of(run),
+        "calls": len(recorded.calls),
+        "calls_alone": ratio(taken["calls"], whole),
     }
 
 
-def calls_of(run: Run) -> int:
-    """Return how often a run calls PyTorch, views and all."""
-    with profile(activities=[ProfilerActivity.CPU]) as profiled:
-        run()
-    return sum(event.cpu_parent is None and event.name.startswith("aten::") for event in profiled.events() or ())
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps the calls of PyTorch's operators, and what they are given."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append((func, args, kwargs or {}))
+        return func(*args, **kwargs or {})
+
+    def replay(self) -> None:
+        """Make the calls again, and nothing between them."""
+        with torch.no_grad():
+            for func, args, kwargs in self.calls:
+                func(*args, **kwargs)
 
 
-def call_us() -> float:
-    """Return what a call of PyTorch takes here at least, in microseconds: one number, of which a copy is made."""
-    number, least = torch.zeros(1), float("inf")
-    for _ in range(20):
-        begin = time.perf_counter()
-        for _ in range(500):
-            number.clone()
-        least = min(least, time.perf_counter() - begin)
-    return 1e6 * least / 500
-
-
-def line(case: Mapping[str, Any], call: float) -> list[str]:
+def line(case: Mapping[str, Any]) -> list[str]:
     """Return a case as a row of a table."""
     parts = {part: share for part, share in case["parts"].items() if share >= 0.005}
     other = max(0.0, case["ours"] - sum(case["parts"].values()))
     listed = [f"{part} {share:.2f}" for part, share in (parts | {"other": other}).items()]
-    calls = case["calls"] * call / 1e3 / case["peer_ms"]
     return [
         f"{case['id']} {case['case']}",
         f"**{case['ours']:.2f}** of {case['peer']}",
         ", ".join(listed),
-        f"{case['calls']:,}: {calls:.2f}",
+        f"{case['calls']:,}: {case['calls_alone']:.2f}",
     ]
 
 
 def markdown(kept: Mapping[str, Any]) -> str:
     """Return a table, a line a case."""
-    call = kept["call_us"]
-    head = ["", "torchrecmetrics", "of which", f"calls of PyTorch, at {call:.1f} µs"]
-    rows = [head, ["---"] * len(head), *(line(case, call) for case in kept["cases"])]
+    head = ["", "torchrecmetrics", "of which", "its calls of PyTorch, alone"]
+    rows = [head, ["---"] * len(head), *map(line, kept["cases"])]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
@@ -181,15 +183,15 @@ def kept() -> dict[str, Any]:
     return found
 
 
-def measure(ids: Iterable[str], data: Path, tiny: bool, rounds: int | None) -> tuple[float, list[dict[str, Any]]]:
-    """Measure rows and print them; return what a call takes at least, and each case's parts."""
-    call, cases = call_us(), []
+def measure(ids: Iterable[str], data: Path, tiny: bool, rounds: int | None) -> list[dict[str, Any]]:
+    """Measure rows and print them; return each case's parts."""
+    cases = []
     for id in ids:
         try:
             for case in workloads.ROWS[id](tiny, data):
                 if any(one.name == PEERS[id] and one.run is not None for one in case.contenders):
                     cases.append(parts_of(case, rounds))
-                    print("; ".join(line(cases[-1], call)), flush=True)
+                    print("; ".join(line(cases[-1])), flush=True)
         except Skip as reason:
             print(f"{id}: {reason}")
-    return call, cases
+    return cases

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -31,9 +32,10 @@ def interleave(
 ) -> dict[str, list[float]]:
     """Run all in turn, round by round, and return the seconds each took, by round.
 
-    Every round begins with another one. Without `rounds`: at least 5, then until `seconds` are spent, at most 30.
-    `limits` says who takes part in the first so many rounds only. The garbage collector is off meanwhile. A run ends
-    when `wait` returns, which is called before it too.
+    Every round has an order of its own: what one leaves in caches and memory, each of the others meets now and then.
+    Without `rounds`: at least 5, then until `seconds` are spent, at most 30. `limits` says who takes part in the first
+    so many rounds only. The garbage collector is off meanwhile. A run ends when `wait` returns, which is called before
+    it too.
     """
     names = list(runs)
     times: dict[str, list[float]] = {name: [] for name in names}
@@ -44,8 +46,7 @@ def interleave(
     try:
         begin, done = time.perf_counter(), 0
         while done < least or (done < most and time.perf_counter() - begin < seconds):
-            first = done % len(names)
-            for name in names[first:] + names[:first]:
+            for name in Random(done).sample(names, len(names)):
                 if done < limits.get(name, most):
                     wait()
                     start = time.perf_counter()

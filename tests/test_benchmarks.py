@@ -100,7 +100,9 @@ def test_contenders_take_turns():
     order = []
     runs = {name: lambda name=name: order.append(name) for name in "abc"}
     times = timing.interleave(runs, rounds=3, limits={"b": 2})
-    assert "".join(order) == "abc" + "bca" + "ca"
+    rounds = "".join(order[:3]), "".join(order[3:6]), "".join(order[6:])
+    assert list(map(sorted, rounds)) == [["a", "b", "c"], ["a", "b", "c"], ["a", "c"]]
+    assert rounds[0] != rounds[1]  # nobody always follows the same one
     assert [len(taken) for taken in times.values()] == [3, 2, 3]
 
 
@@ -178,7 +180,8 @@ def test_phases(tmp_path, capsys):
     for case in kept["cases"]:
         assert all(share >= 0 for share in case["parts"].values())
         assert 0 < sum(case["parts"].values()) < case["ours"]
-        assert case["calls"] > 20
+        assert case["calls"] > 10
+        assert case["calls_alone"] > 0
         seen |= {part for part, share in case["parts"].items() if share}
     assert {"metrics made", "product", "block maxima", "ranks or lists", "formulas", "sums", "results"} <= seen
     table = phases.markdown(kept).splitlines()

@@ -379,10 +379,11 @@ def _matches(values: Tensor, edges: Tensor, asked: int) -> tuple[Tensor, Tensor]
     if values.numel() * edges.shape[1] > _CALLS or not may_look(values):
         pair = _number(torch.gt, values, edges[:, :asked]), _number(torch.ge, values, edges)
         return pair[0].to(torch.int64), pair[1].to(torch.int64)
+    import numpy as np
+
     held, sides = values.detach().numpy()[:, None], edges.detach().numpy()[:, :, None]
-    numbers = (how.sum(2, dtype="int64") for how in (held > sides[:, :asked], held >= sides))
-    above, at_least = map(torch.from_numpy, numbers)
-    return above, at_least
+    above = np.add.reduce(held > sides[:, :asked], 2, np.int64)
+    return torch.from_numpy(above), torch.from_numpy(np.add.reduce(held >= sides, 2, np.int64))
 
 
 def _number(compare: Callable[..., Tensor], values: Tensor, thresholds: Tensor) -> Tensor:

@@ -26,7 +26,8 @@ def working_dtype(scores: Tensor) -> torch.dtype:
 
 def working(values: Tensor) -> Tensor:
     """Return values in the dtype they are compared in."""
-    return values.to(working_dtype(values))
+    dtype = working_dtype(values)
+    return values if values.dtype == dtype else values.to(dtype)  # a conversion to nothing new is a call, too
 
 
 def without_nan(values: Tensor, instead: float) -> Tensor:

@@ -83,7 +83,7 @@ def joined(batches: Sequence[Rankable]) -> Rankable:
 
 
 def _given(fields: Sequence[Any]) -> tuple[bool, ...]:
-    return tuple(each is not None for each in fields)
+    return tuple([each is not None for each in fields])
 
 
 def _fields(several: Sequence[Any], padding: float) -> Any:

@@ -405,7 +405,7 @@ def _near(ranking: Places) -> Tensor:
     if ranks.shape[1] == 1 or ranking.gains is not None:
         return ranks
     if len(ranks) and may_look(ranks):
-        return ranks[:, : max(1, int(ranks.amin(0).isfinite().sum()))].contiguous()  # once for all who read it
+        return ranks[:, : max(1, int((ranks.amin(0) < torch.inf).sum()))].contiguous()  # once for all who read it
     return ranks if depth is None else ranks[:, :depth]  # no more items than that stand there
 
 
