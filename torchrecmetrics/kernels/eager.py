@@ -13,6 +13,7 @@ from torchrecmetrics.arrays import (
     count_above,
     count_at_least,
     indices,
+    largest,
     may_look,
     runs,
     search,
@@ -53,9 +54,9 @@ _TOPK_FROM = 20
 # Thresholds a row from which a binary search per score is cheaper than a comparison per score and threshold, each over
 # the whole list (I = 1,682: 85, 12,101: 64, 40,981: 52).
 _BUCKETS_FROM = 80
-# Thresholds a row from which finding the `depth`-th largest of its maxima is cheaper than comparing all with each; and
-# maxima of all rows up to which it is cheaper for any (16 x 312: .6 to 1 of the time, 1 x 312: .5).
-_WIDE, _FEW_MAXIMA = 100, 2**13
+# Thresholds a row from which sorting its maxima is cheaper than comparing all with each (20 thresholds, 31 maxima: .3 of
+# the time, 48: .65, 156: 1.1); and maxima of all rows up to which it is cheaper for any.
+_WIDE, _FEW_MAXIMA = 16, 2**13
 # Comparisons of whole rows, with the thresholds that are left, up to which looking for blocks does not pay; fewer where
 # rows are long (512 x 50,000, 14 such rows: .97 of the time).
 _FEW, _FEW_OF_LONG = 2**20, 2**18
@@ -268,7 +269,7 @@ def _open(maxima: Tensor, asked: Tensor, depth: int, removed: Tensor | None) -> 
     """For which thresholds fewer than `depth` maxima are above, less the removed items that are: bool [B, T]."""
     wide = asked.shape[1] >= _WIDE or maxima.numel() <= _FEW_MAXIMA
     if wide and removed is None and maxima.shape[1] >= depth:
-        far = without_nan(maxima, -torch.inf).topk(depth, dim=1).values[:, -1:] > asked
+        far = largest(without_nan(maxima, -torch.inf), depth) > asked
         return (asked > -torch.inf) & ~far
     above = _number(torch.gt, maxima, asked)
     if removed is not None:
