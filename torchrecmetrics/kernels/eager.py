@@ -54,12 +54,12 @@ _TOPK_FROM = 20
 # Thresholds a row from which a binary search per score is cheaper than a comparison per score and threshold, each over
 # the whole list (I = 1,682: 85, 12,101: 64, 40,981: 52).
 _BUCKETS_FROM = 80
-# Thresholds a row from which sorting its maxima is cheaper than comparing all with each (20 thresholds, 31 maxima: .3 of
-# the time, 48: .65, 156: 1.1); and maxima of all rows up to which it is cheaper for any.
+# Thresholds a row from which sorting its maxima is cheaper than comparing all with each (20 thresholds: .3 of the time
+# with 31 maxima, .65 with 48, 1.1 with 156); and maxima of all rows up to which it is cheaper for any.
 _WIDE, _FEW_MAXIMA = 16, 2**13
 # Comparisons of whole rows, with the thresholds that are left, up to which looking for blocks does not pay; fewer where
 # rows are long (512 x 50,000, 14 such rows: .97 of the time).
-_FEW, _FEW_OF_LONG = 2**20, 2**18
+_FEW, _FEW_OF_LONG = 2**20, 2**19
 # Comparisons, of every score with each threshold, below which nothing is gained by leaving some out; fewer where rows
 # are so long that most can be (4 x 20,000 scores, 5 thresholds: .9 of the time; 1 x 20,000, 20: .5 to .9; 64 x 1,000,
 # 5: twice the time).
