@@ -341,8 +341,8 @@ class RecMetricCollection(MetricCollection):
         which belong together, share one.
         """
         form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
-        more = any(each is not None for each in (weights, groups, row_ids, clusters))
-        if self._as_ours and not (more or self.groups or self.keep_rows):
+        alone = weights is groups is row_ids is clusters is None
+        if alone and self._as_ours and not self.groups and not self.keep_rows:
             batch = bring(form, *self._wants())
             self.panel.take(batch, form.holds_ranking, lambda ranking: self.add(self.read(ranking)))
         else:

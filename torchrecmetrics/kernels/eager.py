@@ -209,7 +209,7 @@ def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -
     if width > 1 and asked.numel() * levels[0].shape[1] >= _NEAR_FROM:
         best = without_nan(asked, -torch.inf).amax(1, keepdim=True)
         near = _open(levels[0], best, depth, removed)[:, 0].nonzero()[:, 0]
-        if 4 * len(near) > 3 * len(scores):  # to look at all takes less than to pick most
+        if 4 * near.shape[0] > 3 * scores.shape[0]:  # to look at all takes less than to pick most
             near = None
         else:
             asked, levels = asked[near], [level[near] for level in levels]
@@ -217,14 +217,14 @@ def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -
     for level in levels:
         is_open = _open(level, asked, depth, removed)
         cell = is_open.view(-1).nonzero()[:, 0]
-        rows, columns = asked.shape
-        few = len(cell) * items <= (_FEW if items < _LONG else _FEW_OF_LONG)
-        selecting = level is levels[-1] and removed is None and len(cell) * depth * size > _SELECT * scores.numel()
+        (rows, columns), cells = asked.shape, cell.shape[0]
+        few = cells * items <= (_FEW if items < _LONG else _FEW_OF_LONG)
+        selecting = level is levels[-1] and removed is None and cells * depth * size > _SELECT * scores.numel()
         if selecting and not few:
             return None
-        apart = len(cell) <= _APART * rows and len(cell) * maxima.shape[1] <= _APART_MAXIMA
-        if few or apart or len(cell) <= rows:
-            if len(cell):
+        apart = cells <= _APART * rows and cells * maxima.shape[1] <= _APART_MAXIMA
+        if few or apart or cells <= rows:
+            if cells:
                 row = cell if columns == 1 else cell.div(columns, rounding_mode="floor")
                 at, place = row if near is None else near[row], cell
                 if near is not None or slot is not None:  # else they stand where they stood
@@ -233,7 +233,7 @@ def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -
                 if few:
                     above, at_least = _compare_rows(scores, at, edges, masks)
                 else:
-                    own = levels[-1] if columns == 1 and len(cell) == rows else levels[-1][row]
+                    own = levels[-1] if columns == 1 and cells == rows else levels[-1][row]
                     above, at_least = _compare_blocks(scores, at, edges, masks, own, size)
                 above, at_least = less(removed if removed is None else removed[row], edges, above, at_least)
                 better.view(-1).index_copy_(0, place, above[:, 0])
@@ -279,7 +279,7 @@ def _open(maxima: Tensor, asked: Tensor, depth: int, removed: Tensor | None) -> 
 
 def _compare_rows(scores: Tensor, rows: Tensor, asked: Tensor, masks: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Count what is > and >= the thresholds `asked` of some `rows`, in all of them."""
-    taken = _taken((len(rows), scores.shape[1]), scores.dtype, scores.device)
+    taken = _taken((rows.shape[0], scores.shape[1]), scores.dtype, scores.device)
     values = working(torch.index_select(scores, 0, rows, out=taken))
     for mask in masks:
         values = values.masked_fill(mask[rows] if mask.dim() == 2 else mask, -torch.inf)
@@ -296,12 +296,12 @@ def _compare_blocks(
     above = torch.zeros(asked.shape, dtype=torch.int64, device=scores.device)
     at_least = torch.zeros_like(above)
     at_once = max(1, min(_SMALL, _AT_ONCE // asked.shape[1]) // size)
-    for piece in range(0, len(row), at_once):
+    for piece in range(0, row.shape[0], at_once):
         i, begin = row[piece : piece + at_once], start[piece : piece + at_once]
         late = (begin > last).nonzero()[:, 0]  # the last block: it ends with the row, and begins before its own items
         at = near[i], begin.clamp(max=last)
-        values = working(_take(scores, *at, size, _taken((len(i), size), scores.dtype, scores.device)))
-        if len(late):
+        values = working(_take(scores, *at, size, _taken((i.shape[0], size), scores.dtype, scores.device)))
+        if late.shape[0]:
             values[:, : maxima.shape[1] * size - scores.shape[1]].index_fill_(0, late, -torch.inf)
         for mask in masks:
             values = values.masked_fill(_take(mask.expand(scores.shape), *at, size), -torch.inf)
@@ -321,7 +321,7 @@ def _block_size(items: int, depth: int, width: int) -> int:
 def _block_maxima(scores: Tensor, masks: Sequence[Tensor], size: int) -> tuple[Tensor, Tensor]:
     """Maxima of each block's unmasked items, [B, blocks], the last of which may hold fewer, and of all items, [B]."""
     items, full = scores.shape[1], scores.shape[1] // size
-    maxima = scores.new_empty((len(scores), -(-items // size)), dtype=working_dtype(scores))
+    maxima = _maxima((scores.shape[0], -(-items // size)), working_dtype(scores), scores.device)
 
     def read(tile: Tensor, found: Tensor) -> None:
         torch.amax(tile[:, : full * size].view(-1, full, size), 2, out=found[:, :full])
@@ -406,9 +406,9 @@ def _number(compare: Callable[..., Tensor], values: Tensor, thresholds: Tensor) 
     return sums[0] if len(sums) == 1 else torch.cat(sums)
 
 
-#: What comparisons give, until they are summed, and rows that are looked at again: kept from batch to batch, at most 4
-#: MB of each in a thread.
-_compared, _taken = Scratch(_SMALL), Scratch(_SMALL)
+#: What comparisons give, until they are summed, rows that are looked at again, and maxima of blocks: kept from batch to
+#: batch, at most 4 MB of each in a thread.
+_compared, _taken, _maxima = Scratch(_SMALL), Scratch(_SMALL), Scratch(_SMALL)
 
 
 def _reads_well(scores: Tensor) -> bool:
