@@ -33,8 +33,8 @@ RESULTS: Path = Path(__file__).parent / "results" / "phases.json"
 INTRODUCTION = """\
 What each part takes, as a share of the time of the one it is held against (`python -m benchmarks phases`; timers cost a
 little themselves, and another hour than the table's gives other shares). Block maxima and the product are one read or
-write of all scores. In the last column are the calls of PyTorch's operators that a run makes, and what the same calls
-take with the same tensors and nothing between them, no Python, no numpy: what is made of these calls is not faster."""
+write of all scores. In the last column are the calls of PyTorch's operators that a run makes, and what a bare loop over
+the same calls takes, with the same tensors and nothing of ours between them: the rest is Python and numpy."""
 
 #: Whose time is the measure of a row.
 PEERS = {

@@ -32,7 +32,8 @@ def interleave(
 ) -> dict[str, list[float]]:
     """Run all in turn, round by round, and return the seconds each took, by round.
 
-    Every round has an order of its own: what one leaves in caches and memory, each of the others meets now and then.
+    Every second round has an order of its own, the others go backwards: what one leaves in caches and memory, each of
+    the others meets now and then.
     Without `rounds`: at least 5, then until `seconds` are spent, at most 30. `limits` says who takes part in the first
     so many rounds only. The garbage collector is off meanwhile. A run ends when `wait` returns, which is called before
     it too.
@@ -46,7 +47,8 @@ def interleave(
     try:
         begin, done = time.perf_counter(), 0
         while done < least or (done < most and time.perf_counter() - begin < seconds):
-            for name in Random(done).sample(names, len(names)):
+            order = Random(done // 2).sample(names, len(names))
+            for name in reversed(order) if done % 2 else order:
                 if done < limits.get(name, most):
                     wait()
                     start = time.perf_counter()

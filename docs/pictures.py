@@ -485,7 +485,7 @@ def blocks_numbers() -> dict[str, Any]:
     """Maxima of the blocks, and for a far and a near relevant item: maxima above, blocks looked into, its rank."""
     scores = blocks_scores()
     size = eager._block_size(BLOCKS_ITEMS, BLOCKS_DEPTH, 1)
-    maxima = eager._block_maxima(scores, (), size)[0][0]
+    maxima = eager._block_maxima(scores, (), size)[0][0].clone()  # its memory is used again
     order = scores[0].argsort(descending=True)
     found: dict[str, Any] = {"size": size, "maxima": maxima.tolist(), "items": {}}
     for name, place in (("far", 21), ("near", 4)):

@@ -10,6 +10,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import torchrecmetrics as trm
 from torchrecmetrics import arrays, functional, kernels
@@ -18,6 +19,7 @@ from torchrecmetrics.kernels import Question, eager
 from torchrecmetrics.ranking import Needs, Rules, ScoreRows
 from torchrecmetrics.ranking import scores as ranking_scores
 from torchrecmetrics.ranking.scores import unplaced
+from torchrecmetrics.scratch import Scratch
 
 INF, NAN = math.inf, math.nan
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -58,6 +60,8 @@ def problems(draw):
         torch.rand(shape, generator=choose) < 0.3 for shape in draw(st.sampled_from([[], [(items,)], [(rows, items)]]))
     ]
     masks += [torch.rand(rows, items, generator=choose) < 0.1] * draw(st.integers(0, 1))
+    if draw(st.booleans()):
+        masks = [mask.T.contiguous().T if mask.dim() == 2 else mask.repeat_interleave(2)[::2] for mask in masks]
     out = (torch.rand(rows, items, generator=choose) < draw(st.sampled_from([0.0, 0.2, 0.9]))) & (scores > -INF)
     for mask in masks:
         out &= ~mask
@@ -286,8 +290,8 @@ def test_many_excluded_items_are_overwritten_in_copies(overlap, at_once, monkeyp
 @pytest.mark.parametrize(
     ("items", "width", "depth", "taken", "device", "expected"),
     [
-        (1_000, 20, 20, 12, "cpu", True),
-        (1_000, 20, 20, 11, "cpu", False),  # 31 blocks
+        (1_000, 20, 20, 13, "cpu", True),
+        (1_000, 20, 20, 12, "cpu", False),  # 32 blocks, one of them of 8
         (1_000, 20, 20, 0, "cpu", False),
         (1_000, 20, None, 50, "cpu", False),
         (900, 20, 20, 50, "cpu", False),  # by top-k
@@ -659,12 +663,33 @@ def test_what_is_open_at_any_level(share, apart, monkeypatch, generator):
         check(eager.by_blocks(scores, Question(thresholds, 5)), scores, thresholds, 5, (), [], scores.isnan())
 
 
-@pytest.mark.parametrize("items", [60, 3000])
-def test_ranking_inside_a_compiled_function(items, generator):
+@pytest.mark.parametrize(("rows", "items"), [(64, 60), (64, 3000), (256, 5000), (256, 5120)])
+def test_ranking_inside_a_compiled_function(rows, items, generator):
     """Memory that is kept from call to call stays out of a trace, and the trace out of it."""
-    scores, target = torch.randn(64, items, generator=generator), torch.randint(items, (64, 1), generator=generator)
+    scores, target = torch.randn(rows, items, generator=generator), torch.randint(items, (rows, 1), generator=generator)
     ranks = partial(trm.get_topk_ranks, k=10, validate_args=False)
     expected = ranks(scores, target)
     torch._dynamo.reset()
-    assert torch.equal(torch.compile(lambda *given: ranks(*given), backend="eager")(scores, target), expected)
+    with torch.inference_mode():
+        assert torch.equal(torch.compile(lambda *given: ranks(*given), backend="eager")(scores, target), expected)
     assert torch.equal(ranks(scores, target), expected)
+
+
+def test_nothing_fake_is_kept(generator, monkeypatch):
+    """Shapes may be asked for without data, and numbers counted after that; nor does an export leave its own behind."""
+    monkeypatch.setattr(eager, "_maxima", Scratch(2**20))
+    scores = torch.randn(512, 5000, generator=generator)
+    with FakeTensorMode():
+        shape = eager.count(torch.empty(512, 5000), Question(torch.empty(512, 1), 10)).better.shape
+    assert shape == (512, 1)
+    counts = eager.count(scores, Question(scores.amax(1, keepdim=True), 10))
+    assert (counts.better == 0).all()
+    ranking = trm.Ranking.from_ranks(torch.tensor([[1.0, 3.0], [2.0, INF]]))
+
+    class Model(torch.nn.Module):
+        def forward(self, offset):
+            return functional.hit_rate(ranking, 10) + offset
+
+    torch.export.export(Model(), (torch.zeros(2),), strict=False)
+    assert functional.hit_rate(ranking, 1).tolist() == [1, 0]
+    assert not any(isinstance(kept, FakeTensor) for kept in ranking._derived.values())

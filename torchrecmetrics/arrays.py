@@ -153,14 +153,13 @@ def in_turn(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def runs(matrix: Tensor, row: Tensor, start: Tensor, size: int, out: Tensor | None = None) -> Tensor:
-    """Take `size` numbers that follow each other from [B, n], whose rows are whole runs of memory: [P, size].
+    """Take `size` numbers that follow each other from [B, n] in any layout, [P, size]; `out` is where they may be put.
 
     Four times as fast as rows and columns.
     """
-    rows, columns = matrix.shape
-    between = matrix.stride(0)
-    every = matrix.as_strided(((rows - 1) * between + columns - size + 1, size), (1, 1))
-    return torch.index_select(every, 0, row * between + start, out=out)
+    (rows, columns), (down, along) = matrix.shape, matrix.stride()
+    every = matrix.as_strided(((rows - 1) * down + (columns - size) * along + 1, size), (1, along))
+    return torch.index_select(every, 0, row * down + (start if along == 1 else start * along), out=out)
 
 
 def in_order(ids: Tensor, sizes: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import counting, may_look, runs
+from torchrecmetrics.arrays import counting, may_look
+from torchrecmetrics.kernels import blocks
 from torchrecmetrics.kernels.edges import without_nan, working_dtype
 
 # Items a block, or half as many: 32 and 64 vectorise, 16 does not.
@@ -121,21 +122,21 @@ def _reaching(scores: Tensor, k: int, size: int) -> tuple[Tensor, Tensor, Tensor
     block: an item of another one has the best of all of these before it.
     """
     maxima = _block_maxima(scores, size)
-    blocks = maxima.shape[1]
-    bounds, tall = maxima, max(1, 2 * blocks // (5 * k))
+    number = maxima.shape[1]
+    bounds, tall = maxima, max(1, 2 * number // (5 * k))
     if tall > 1:  # the k-th best of fewer maxima is a bound, too, and sooner found
-        bounds = maxima[:, : blocks // tall * tall].view(len(maxima), tall, -1).amax(1)
+        bounds = maxima[:, : number // tall * tall].view(len(maxima), tall, -1).amax(1)
     bound = bounds.kthvalue(bounds.shape[1] + 1 - k, dim=1, keepdim=True).values
     is_open = maxima >= bound
     crowded = (is_open.sum(1) > 2 * k + 8).nonzero()[:, 0]
     if len(crowded):
         some = maxima[crowded]
-        bound[crowded] = last = some.kthvalue(blocks + 1 - k, dim=1, keepdim=True).values
+        bound[crowded] = last = some.kthvalue(number + 1 - k, dim=1, keepdim=True).values
         better, equal = some > last, some == last
-        number = k - better.sum(1, keepdim=True, dtype=torch.int32)
-        is_open[crowded] = better | (equal & (equal.cumsum(1, dtype=torch.int32) <= number))
+        missing = k - better.sum(1, keepdim=True, dtype=torch.int32)
+        is_open[crowded] = better | (equal & (equal.cumsum(1, dtype=torch.int32) <= missing))
     row, block = is_open.nonzero(as_tuple=True)
-    values, start = _take_blocks(scores, row, block, size)
+    values, start = blocks.take(scores, row, block, size)
     bound.clamp_(min=torch.finfo(bound.dtype).min)  # beyond -inf
     at, offset = (values >= bound[row]).nonzero(as_tuple=True)
     return row[at], start[at] + offset, values[at, offset]
@@ -143,29 +144,13 @@ def _reaching(scores: Tensor, k: int, size: int) -> tuple[Tensor, Tensor, Tensor
 
 def _block_maxima(scores: Tensor, size: int) -> Tensor:
     """Maxima of each block of `size` items, the last of which may be shorter, without NaN."""
-    rows, items = scores.shape
-    full = items // size
-    maxima = scores.new_empty((rows, -(-items // size)))
-    torch.amax(scores[:, : full * size].view(rows, full, size), 2, out=maxima[:, :full])
-    if full < maxima.shape[1]:
-        torch.amax(scores[:, full * size :], 1, out=maxima[:, full])
+    maxima = scores.new_empty((scores.shape[0], blocks.number_of(scores.shape[1], size)))
+    blocks.write_maxima(scores, size, maxima)
     if maxima.amax().isnan():  # it hides what else its block holds
         row, block = maxima.isnan().nonzero(as_tuple=True)
-        values, _ = _take_blocks(scores, row, block, size)
+        values, _ = blocks.take(scores, row, block, size)
         maxima[row, block] = without_nan(values, -torch.inf).amax(1)
     return maxima
-
-
-def _take_blocks(scores: Tensor, row: Tensor, block: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Scores of some blocks [P, size], and the id of the first of each; a short one is filled up in front with -inf."""
-    items = scores.shape[1]
-    first = block * size
-    start = first.clamp(max=items - size)
-    values = runs(scores, row, start, size)
-    if items % size:
-        short = (first > start).nonzero()[:, 0]
-        values[short, : size - items % size] = -torch.inf
-    return values, start
 
 
 def _settled(values: Tensor, k: int, looks: bool) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,6 @@ from torchrecmetrics.arrays import (
     compare,
     count_above,
     count_at_least,
-    indices,
     largest,
     may_look,
     runs,
@@ -20,6 +19,7 @@ from torchrecmetrics.arrays import (
     tiles,
     true_places,
 )
+from torchrecmetrics.kernels import blocks
 from torchrecmetrics.kernels.contract import Counts, Question
 from torchrecmetrics.kernels.edges import (
     from_buckets,
@@ -86,15 +86,15 @@ def hampered(scores: Tensor, width: int, depth: int | None, taken: int) -> bool:
     """
     if not taken or depth is None or not may_look(scores) or _strategy(scores, width, depth, 0) is not by_blocks:
         return False
-    return scores.shape[1] // _block_size(scores.shape[1], depth, width) < depth + taken
+    return blocks.number_of(scores.shape[1], _block_size(scores.shape[1], depth, width)) < depth + taken
 
 
 def _strategy(scores: Tensor, width: int, depth: int | None, taken: int) -> Callable[[Tensor, Question], Counts]:
     """Return the strategy for so many thresholds and removed items a row."""
     items = scores.shape[1]
-    # two look at data to know where to look again, which only the CPU can do without waiting
+    # two look at data to know where to look again, which only the CPU can do without waiting, where there is any
     small = _SMALL if items < _LONG else _SMALL_OF_LONG
-    if depth is not None and scores.device.type == "cpu" and scores.numel() * width > small:
+    if depth is not None and may_look(scores) and scores.numel() * width > small:
         if 2 * (items // (_BLOCK // 2)) >= 3 * depth:
             return by_blocks
         if width >= _TOPK_FROM and depth + taken < items:
@@ -255,11 +255,11 @@ def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -
 
 def _levels(maxima: Tensor, asked: Tensor, depth: int, removed: Tensor | None) -> list[Tensor]:
     """Maxima of blocks, and before them those of groups of blocks where that pays."""
-    blocks, needed = maxima.shape[1], depth + (0 if removed is None else removed.shape[1])
-    if asked.numel() * blocks < _GROUPS_FROM:
+    number, needed = maxima.shape[1], depth + (0 if removed is None else removed.shape[1])
+    if asked.numel() * number < _GROUPS_FROM:
         return [maxima]
     for group in _GROUPS:
-        groups = blocks // group
+        groups = number // group
         if 2 * groups >= 3 * needed:
             return [maxima[:, : groups * group].view(-1, group, groups).amax(1), maxima]
     return [maxima]
@@ -292,19 +292,16 @@ def _compare_blocks(
     """Count what is > and >= the thresholds `asked` of the rows `near`, in the blocks that reach the lowest of them."""
     least = without_nan(asked, torch.inf).amin(1, keepdim=True)
     row, block = true_places(~compare(lt, maxima, least))  # a block whose maximum is NaN hides the others: look
-    start, last = block * size, scores.shape[1] - size
     above = torch.zeros(asked.shape, dtype=torch.int64, device=scores.device)
     at_least = torch.zeros_like(above)
     at_once = max(1, min(_SMALL, _AT_ONCE // asked.shape[1]) // size)
     for piece in range(0, row.shape[0], at_once):
-        i, begin = row[piece : piece + at_once], start[piece : piece + at_once]
-        late = (begin > last).nonzero()[:, 0]  # the last block: it ends with the row, and begins before its own items
-        at = near[i], begin.clamp(max=last)
-        values = working(_take(scores, *at, size, _taken((i.shape[0], size), scores.dtype, scores.device)))
-        if late.shape[0]:
-            values[:, : maxima.shape[1] * size - scores.shape[1]].index_fill_(0, late, -torch.inf)
+        i, j = row[piece : piece + at_once], block[piece : piece + at_once]
+        taken = _taken((i.shape[0], size), scores.dtype, scores.device)
+        values, start = blocks.take(scores, near[i], j, size, taken)
+        values = working(values)
         for mask in masks:
-            values = values.masked_fill(_take(mask.expand(scores.shape), *at, size), -torch.inf)
+            values = values.masked_fill(runs(mask.expand(scores.shape), near[i], start, size), -torch.inf)
         found = _matches(values, asked[i], asked.shape[1])
         above.index_add_(0, i, found[0])
         at_least.index_add_(0, i, found[1])
@@ -320,28 +317,15 @@ def _block_size(items: int, depth: int, width: int) -> int:
 
 def _block_maxima(scores: Tensor, masks: Sequence[Tensor], size: int) -> tuple[Tensor, Tensor]:
     """Maxima of each block's unmasked items, [B, blocks], the last of which may hold fewer, and of all items, [B]."""
-    items, full = scores.shape[1], scores.shape[1] // size
-    maxima = _maxima((scores.shape[0], -(-items // size)), working_dtype(scores), scores.device)
-
-    def read(tile: Tensor, found: Tensor) -> None:
-        torch.amax(tile[:, : full * size].view(-1, full, size), 2, out=found[:, :full])
-        if full < found.shape[1]:
-            torch.amax(tile[:, full * size :], 1, out=found[:, full])
-
+    shape = scores.shape[0], blocks.number_of(scores.shape[1], size)
+    maxima = _maxima(shape, working_dtype(scores), scores.device)
     if not masks and _reads_well(scores):
-        read(scores, maxima)
+        blocks.write_maxima(scores, size, maxima)
         return maxima, maxima.amax(1)
     highest = _lowest(scores)
     for row, tile in _read_rows(scores, masks, highest):
-        read(tile, maxima[row])
+        blocks.write_maxima(tile, size, maxima[row])
     return maxima, highest
-
-
-def _take(matrix: Tensor, row: Tensor, start: Tensor, size: int, out: Tensor | None = None) -> Tensor:
-    """So many numbers that follow each other from some places on, [P, size]; `out` is where they may be put."""
-    if matrix.stride(1) == 1:
-        return runs(matrix, row, start, size, out=out)
-    return matrix[row[:, None], start[:, None] + indices(size, matrix.device)]
 
 
 def _read_rows(scores: Tensor, masks: Sequence[Tensor], highest: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -407,7 +391,7 @@ def _number(compare: Callable[..., Tensor], values: Tensor, thresholds: Tensor) 
 
 
 #: What comparisons give, until they are summed, rows that are looked at again, and maxima of blocks: kept from batch to
-#: batch, at most 4 MB of each in a thread.
+#: batch, at most 2^20 numbers of each in a thread.
 _compared, _taken, _maxima = Scratch(_SMALL), Scratch(_SMALL), Scratch(_SMALL)
 
 

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import constant, counting, float_dtype, group_mean, indices, keep, may_look, search
+from torchrecmetrics.arrays import (
+    constant,
+    counting,
+    float_dtype,
+    group_mean,
+    indices,
+    is_traced,
+    keep,
+    may_look,
+    search,
+)
 from torchrecmetrics.checks import Checks, Faults, check_cutoffs, check_k, in_words
 from torchrecmetrics.data.saving import read, write
 from torchrecmetrics.kernels import Kernels
@@ -388,7 +398,7 @@ def derived(make: Callable[[P, Unpack[More]], Made]) -> Callable[[P, Unpack[More
 
     @wraps(make)
     def kept(ranking: P, *arguments: Unpack[More]) -> Made:
-        if torch.compiler.is_dynamo_compiling():
+        if is_traced():
             return make(ranking, *arguments)
         key = (make, *arguments)
         if key not in ranking._derived:
