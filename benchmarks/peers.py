@@ -308,17 +308,21 @@ def hand_written(problem: Problem, target: Tensor, exclude: Tensor | None = None
     """Write what a project writes for itself: `torch.topk`, a match, the formulas in float32; nothing is checked.
 
     Every row has the same number of relevant items, none is padding, and all batches are of one size, which favours it.
+    Labels and masks, bool like the scores, are not made in its time.
     """
     assert problem.scores is not None
-    scores, relevant = problem.scores, target.shape[1]
+    scores, dense = problem.scores, target.dtype == torch.bool
+    relevant = int(target[0].sum()) if dense else target.shape[1]
     place = torch.arange(1, problem.depth + 1, dtype=torch.float32, device=scores.device)
     discount = 1 / torch.log2(1 + place)
     ideal = discount.cumsum(0).tolist()
 
     def one_batch() -> Values:
-        left = scores if exclude is None else scores.scatter(1, exclude, -torch.inf)
+        left = scores
+        if exclude is not None:
+            left = scores.masked_fill(exclude, -torch.inf) if dense else scores.scatter(1, exclude, -torch.inf)
         best = left.topk(problem.depth).indices
-        found = (best[:, :, None] == target[:, None, :]).any(-1).float()
+        found = (target.gather(1, best) if dense else (best[:, :, None] == target[:, None, :]).any(-1)).float()
         number = found.cumsum(1)
         precision = found * number / place
         values: dict[str, Callable[[int], Tensor]] = {

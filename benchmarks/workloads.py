@@ -430,6 +430,32 @@ def c13(tiny: bool, data: Path) -> Iterator[Case]:
             yield Case("C13", name, text, times * rows, entrants, partial(expected, problem), [goal])
 
 
+def c14(tiny: bool, data: Path) -> Iterator[Case]:
+    """Loop over scores of a small catalogue with labels and a mask of the history, both made before."""
+    times, rows, relevant = (2, 8, 4) if tiny else (16, 256, 20)
+    for size, longest in ((60, 12), (80, 20), (200, 20)) if tiny else ((1_000, 50), (3_706, 100), (10_000, 100)):
+        torch.manual_seed(0)
+        scores = torch.randn(rows, size)
+        for where, among in (("at random", size), ("among the best", 3 * longest)):
+            liked = scores.topk(among).indices.gather(1, distinct(rows, relevant + longest, among))
+            target, exclude = liked[:, :relevant].contiguous(), liked[:, relevant:].contiguous()
+            relevants, history = (Interactions.from_padded(part, size) for part in (target, exclude))
+            problem = Problem(relevants, history, scores=scores, times=times)
+            labels, mask = (
+                torch.zeros(rows, size, dtype=torch.bool).scatter_(1, part, True) for part in (target, exclude)
+            )
+            entrants = [
+                contender("ours", partial(peers.ours_from_scores, problem, labels, mask)),
+                contender("hand-written loop", partial(peers.hand_written, problem, labels, mask)),
+            ]
+            text = (
+                f"{times} batches of scores float32 [{rows}, {size}], labels and mask bool in their shape, {relevant} "
+                f"relevant, {longest} masked, both {where}; {METRICS}"
+            )
+            goal, name = Goal("ours", 1, "hand-written loop"), f"I = {size:,}, labels and mask {where}"
+            yield Case("C14", name, text, times * rows, entrants, partial(expected, problem), [goal])
+
+
 def h1(tiny: bool, data: Path) -> Iterator[Case]:
     """Prepare an evaluation: all that is done on the host before the first scores are asked for."""
     rows, size = (500, 300) if tiny else (1_000_000, 2_000)
@@ -482,6 +508,7 @@ ROWS: dict[str, Row] = {
     "C11": c11,
     "C12": c12,
     "C13": c13,
+    "C14": c14,
     "H1": h1,
     "H2": h2,
 }

@@ -42,6 +42,7 @@ def test_every_row_checks_values(kept):
         "C11": 4,
         "C12": 2,
         "C13": 6,
+        "C14": 6,
     }
     cases |= {"H1": 2, "H2": 2}
     assert [case["id"] for case in kept["cases"]] == [id for id, count in cases.items() for _ in range(count)]

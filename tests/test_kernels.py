@@ -190,6 +190,33 @@ def test_many_near_targets_are_looked_up_among_the_best(monkeypatch, generator):
     assert picked == ["by_topk"]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+@pytest.mark.parametrize("shape", [(300, 1000), (1000,)])
+@pytest.mark.parametrize("overlap", ["keep", "miss"])
+def test_masks_are_written_over_a_copy(overlap, shape, dtype, monkeypatch, generator):
+    """What the user gave stays as it is; what is under a mask is checked, too; values are those of reading masks."""
+    scores = torch.randint(900, (300, 1000), generator=generator).to(dtype)
+    mask = torch.rand(shape, generator=generator) < 0.3
+    target, ids = torch.rand(scores.shape, generator=generator).argsort(1)[:, :40].split([30, 10], dim=1)
+    given = scores.clone(), mask.clone()
+    options = {"depth": 10, "exclude": (mask, ids), "overlap": overlap, "score_threshold": 800.0}
+    found = fields(ranked(scores, target, **options))
+    assert torch.equal(scores, given[0])
+    assert torch.equal(mask, given[1])
+    row, column = mask.expand(300, 1000).nonzero()[0]
+    scores[row, column] = NAN
+    with pytest.raises(ValueError, match="NaN"):
+        ranked(scores, target, **options)
+    unchecked = fields(ranked(scores, target, validate_args=False, **options))
+    scores[row, column] = given[0][row, column]
+    monkeypatch.setattr(kernels, "hampered", lambda *_: False)
+    for name, expected in fields(ranked(scores, target, **options)).items():
+        assert torch.equal(found[name], expected), name
+    scores[row, column] = NAN
+    for name, expected in fields(ranked(scores, target, validate_args=False, **options)).items():
+        assert torch.equal(unchecked[name], expected), name
+
+
 @pytest.mark.parametrize(
     ("items", "width", "depth", "taken", "device", "expected"),
     [
@@ -300,8 +327,11 @@ def test_many_excluded_items_are_overwritten_in_copies(overlap, at_once, monkeyp
     ],
 )
 def test_when_copies_are_made(items, width, depth, taken, device, expected):
-    """Where blocks would bound nothing, and would be looked at."""
-    assert eager.hampered(torch.empty(300, items, device=device), width, depth, taken) is expected
+    """Where blocks would bound nothing, and would be looked at; and where masks are written over few scores."""
+    scores = torch.empty(300, items, device=device)
+    assert eager.hampered(scores, width, depth, taken) is expected
+    assert eager.hampered(scores, width, depth, 0, masked=True) is (device == "cpu")
+    assert eager.hampered(torch.empty(2000, items, device=device), width, depth, 0, masked=True) is False
 
 
 def rows(scores, at_once=2):
@@ -680,8 +710,12 @@ def test_nothing_fake_is_kept(generator, monkeypatch):
     monkeypatch.setattr(eager, "_maxima", Scratch(2**20))
     scores = torch.randn(512, 5000, generator=generator)
     with FakeTensorMode():
+        target = torch.zeros(512, 1, dtype=torch.int64)
         shape = eager.count(torch.empty(512, 5000), Question(torch.empty(512, 1), 10)).better.shape
-    assert shape == (512, 1)
+        ranks = trm.Ranking.from_scores(
+            torch.empty(512, 5000), target.expand(-1, 2), depth=10, validate_args=False
+        ).ranks
+    assert (shape, ranks.shape) == ((512, 1), (512, 2))
     counts = eager.count(scores, Question(scores.amax(1, keepdim=True), 10))
     assert (counts.better == 0).all()
     ranking = trm.Ranking.from_ranks(torch.tensor([[1.0, 3.0], [2.0, INF]]))

@@ -1,6 +1,7 @@
 """The kernel against sorting, one user at a time: ties, exclusion, padding, dtypes, shapes, and what it refuses."""
 
 import math
+from functools import partial
 
 import hypothesis.strategies as st
 import pytest
@@ -289,6 +290,22 @@ def test_score_threshold_is_not_rounded(dtype, threshold):
 
 
 # ------------------------------------------------------------------------------------------------- targets, padding
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.float16])
+@pytest.mark.parametrize("max_relevant", [3, 40])
+def test_dense_targets_without_a_look(dtype, max_relevant, monkeypatch, generator):
+    """Where data may not be looked at, the columns are found another way; rows with too many are told apart."""
+    dense = (torch.rand(300, 97, generator=generator) < 0.05).to(dtype)
+    dense[0] = 0
+    scores = torch.rand(dense.shape, generator=generator)
+    read = partial(trm.Ranking.from_scores, scores, dense, max_relevant=max_relevant, validate_args="deferred")
+    found = read()
+    monkeypatch.setattr(targets, "may_look", lambda _: False)
+    expected = read()
+    for name in ("ranks", "num_relevant", "unreachable"):
+        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+    assert torch.equal(found.num_relevant, dense.bool().sum(1).where(dense.bool().sum(1) <= max_relevant, 0))
 
 
 @pytest.mark.parametrize("max_relevant", [None, 3, 50])

@@ -22,6 +22,7 @@ from torchrecmetrics.arrays import (
 from torchrecmetrics.kernels import blocks
 from torchrecmetrics.kernels.contract import Counts, Question
 from torchrecmetrics.kernels.edges import (
+    barred,
     from_buckets,
     less,
     to_counts,
@@ -65,6 +66,8 @@ _FEW, _FEW_OF_LONG = 2**20, 2**19
 # 5: twice the time).
 _SMALL, _SMALL_OF_LONG = 2**20, 2**18
 _LONG = 10_000
+# Scores up to which masks are written over a copy of all of them, in place of one of each tile that is looked at.
+_MASKED = 2**20
 # Numbers compared at once: the output of a comparison should be summed before it leaves the cache.
 _AT_ONCE = 2**21
 # Comparisons that numpy makes sooner, whose calls cost less than PyTorch's (an update of 1 x 1,000 takes .9 of the
@@ -78,13 +81,18 @@ def count(scores: Tensor, question: Question) -> Counts:
     return _strategy(scores, question.thresholds.shape[1], question.depth, taken)(scores, question)
 
 
-def hampered(scores: Tensor, width: int, depth: int | None, taken: int) -> bool:
-    """Whether so many removed items, `taken` a row, can be above a threshold that blocks would settle nothing.
+def hampered(scores: Tensor, width: int, depth: int | None, taken: int, masked: bool = False) -> bool:
+    """Whether a copy of the scores, in which what is excluded is overwritten, is read sooner than the scores are.
 
-    Then a copy of the scores in which they are overwritten is read sooner: an update of 256 x 3,706 with 20 relevant
-    and 100 excluded items a row takes .3 of the time, of 256 x 10,000 1.4.
+    So many removed items, `taken` a row, can be above a threshold that blocks would settle nothing: an update of
+    256 x 3,706 with 20 relevant and 100 excluded items a row takes .3 of the time, of 256 x 10,000 1.4. And masks are
+    read each time that scores are looked at.
     """
-    if not taken or depth is None or not may_look(scores) or _strategy(scores, width, depth, 0) is not by_blocks:
+    if not may_look(scores):
+        return False
+    if masked and scores.numel() <= _MASKED:
+        return True
+    if not taken or depth is None or _strategy(scores, width, depth, 0) is not by_blocks:
         return False
     return blocks.number_of(scores.shape[1], _block_size(scores.shape[1], depth, width)) < depth + taken
 
@@ -282,7 +290,7 @@ def _compare_rows(scores: Tensor, rows: Tensor, asked: Tensor, masks: Sequence[T
     taken = _taken((rows.shape[0], scores.shape[1]), scores.dtype, scores.device)
     values = working(torch.index_select(scores, 0, rows, out=taken))
     for mask in masks:
-        values = values.masked_fill(mask[rows] if mask.dim() == 2 else mask, -torch.inf)
+        values = torch.minimum(values, barred(mask[rows] if mask.dim() == 2 else mask, values.dtype))
     return _matches(values, asked, asked.shape[1])
 
 
@@ -354,7 +362,7 @@ def _candidates(
     tile = scratch(tile.shape, working_dtype(tile), tile.device).copy_(tile)
     torch.maximum(highest, tile.amax(1), out=highest)
     for mask in masks:
-        tile.masked_fill_(mask[here] if mask.dim() == 2 else mask[here[1]], -torch.inf)
+        torch.minimum(tile, barred(mask[here] if mask.dim() == 2 else mask[here[1]], tile.dtype), out=tile)
     return tile
 
 

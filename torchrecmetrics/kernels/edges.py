@@ -35,6 +35,13 @@ def without_nan(values: Tensor, instead: float) -> Tensor:
     return values.nan_to_num(nan=instead, posinf=torch.inf, neginf=-torch.inf)
 
 
+def barred(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what no score may exceed, -inf where a mask is true: the minimum of both is several times as fast as to
+    fill.
+    """
+    return mask.view(torch.uint8).to(dtype).sub_(0.5).mul_(-torch.inf)
+
+
 def from_buckets(edge: Tensor, order: Tensor, reaching: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:
     """Return the counts > and >= each edge, where the edges stood before they were sorted.
 

@@ -14,6 +14,7 @@ from torchrecmetrics.arrays import ascending, search
 from torchrecmetrics.checks import Checks, check_device, check_ids, check_strided, in_words
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.data.jagged import Jagged, Pair, Spans, as_jagged, as_spans
+from torchrecmetrics.kernels.edges import barred
 from torchrecmetrics.ranking.rules import Rules
 
 Exclude: TypeAlias = Tensor | Batch | Jagged | Spans | tuple[Tensor | Batch | Jagged | Spans | Pair, ...]
@@ -169,17 +170,25 @@ class Excluded:
         values = look_up(ids.clamp(min=0))
         return ascending(values.where(counted & (values > -torch.inf), -torch.inf))
 
-    def overwrite(self, scores: Tensor, rows: slice) -> Tensor | None:
-        """Write -inf over what `ids` and `padding_idx` exclude in these rows; return the highest that was there."""
+    def overwrite(self, scores: Tensor, rows: slice, masks: bool) -> Tensor | None:
+        """Write -inf over what `ids` and `padding_idx`, and the masks if wanted, exclude in these rows.
+
+        Returns the highest that was there, [n].
+        """
+        dtype, highest = torch.promote_types(scores.dtype, torch.float32), None
+        if masks and self.masks:
+            highest = scores.amax(1).to(dtype)
+            for mask in self.masks:
+                torch.minimum(scores, barred(mask[rows] if mask.dim() == 2 else mask, scores.dtype), out=scores)
         ids = self.removed(rows)
         if ids is None or not ids.shape[1]:
-            return None
+            return highest
         # padding repeats the row's last id; a row that has none rewrites a score with itself
         last = ids[:, -1:]
         ids = ids.where(ids >= 0, last.clamp(min=0))
         values = scores.gather(1, ids)
         scores.scatter_(1, ids, values.where(last < 0, -torch.inf))
-        return values.amax(1).to(torch.promote_types(scores.dtype, torch.float32))
+        return values.amax(1).to(dtype) if highest is None else highest
 
     def _held(self, rows: slice) -> Tensor | None:
         """Ids that leave the candidates of some rows, ascending, -1 = padding."""

@@ -220,7 +220,8 @@ def locate(
         floors.append(torch.finfo(scores.dtype).min)
 
     taken, width = targets.excluded.width, targets.ids.shape[1]
-    if chosen == "eager" and isinstance(scores, Tensor) and kernels.hampered(scores, width, needs.depth, taken):
+    masked = len(targets.excluded.masks) > 0
+    if chosen == "eager" and isinstance(scores, Tensor) and kernels.hampered(scores, width, needs.depth, taken, masked):
         scores = ScoreRows((scores.shape[0], scores.shape[1]), scores.dtype, scores.device, partial(_copies, scores))
     found = []
     start = 0
@@ -235,10 +236,12 @@ def locate(
         overwritten = removed = None
         if isinstance(scores, ScoreRows):
             assert isinstance(part, Tensor)
-            overwritten = targets.excluded.overwrite(part, rows)
+            overwritten = targets.excluded.overwrite(part, rows, masks=chosen == "eager")
         else:
             removed = targets.excluded.subtracted(partial(kernels.look_up, part), rows)
-        masks = [mask[rows] if mask.dim() == 2 else mask for mask in targets.excluded.masks]
+        masks = []
+        if chosen != "eager" or not isinstance(scores, ScoreRows):
+            masks = [mask[rows] if mask.dim() == 2 else mask for mask in targets.excluded.masks]
         question = Question(keep(own, takes_part, torch.nan), needs.depth, floors, masks, removed)
         counts = kernels.count(part, question, chosen)
         highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)

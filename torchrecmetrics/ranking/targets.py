@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from operator import eq, ge
+from operator import eq, ge, ne
 from typing import NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import ascending, compare, float_dtype, keep, tiles
+from torchrecmetrics.arrays import ascending, compare, float_dtype, keep, may_look, tiles, true_places
 from torchrecmetrics.checks import (
     ID_DTYPES,
     Checks,
@@ -174,7 +174,7 @@ def _entries(
     if padding_idx is not None:
         asked = keep(ids, ids != padding_idx, -1)
         listed &= ids != padding_idx
-    several = asked.shape[1] > 1 and not once
+    several = asked.shape[1] > 1 and not once and target.dtype != torch.bool and not target.is_floating_point()
     if several and (checks.enabled or items is None):
         asked = ascending(asked)
     if checks.enabled:
@@ -195,20 +195,30 @@ def _entries(
 
 def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
     """Column numbers of each row's non-zero entries, padded with -1: int64 [B, T]."""
+    if max_relevant is not None and not may_look(dense):
+        return _columns_unseen(dense, max_relevant, checks)
     rows = len(dense)
-    if max_relevant is None:
-        found = [
-            torch.stack([row + here[0].start, column + here[1].start])
-            for here, tile in tiles(dense, 1)
-            for row, column in [tile.nonzero(as_tuple=True)]
-        ]
-        row, column = torch.cat(found, 1) if found else dense.new_empty((2, 0), dtype=torch.int64)
-        size = torch.bincount(row, minlength=rows)
-        width = max(1, int(size.max())) if rows else 1
-        ids = torch.full((rows, width), -1, dtype=torch.int64, device=dense.device)
-        ids[row, torch.arange(len(row), device=row.device) - (size.cumsum(0) - size)[row]] = column
-        return ids
-    width = max_relevant
+    found = [
+        torch.stack([row + here[0].start, column + here[1].start])
+        for here, tile in tiles(dense, 1)
+        for row, column in [true_places(tile if tile.dtype == torch.bool else compare(ne, tile, 0))]
+    ]
+    row, column = torch.cat(found, 1) if found else dense.new_empty((2, 0), dtype=torch.int64)
+    size = torch.bincount(row, minlength=rows)
+    slot = torch.arange(len(row), device=row.device) - (size.cumsum(0) - size)[row]
+    longest = int(size.max()) if rows else 0
+    width = max(1, longest) if max_relevant is None else max_relevant
+    if longest > width:
+        _reject_wide(size, width, checks)
+        row, column, slot = (each[slot < width] for each in (row, column, slot))
+    ids = torch.full((rows, width), -1, dtype=torch.int64, device=dense.device)
+    ids[row, slot] = column
+    return ids
+
+
+def _columns_unseen(dense: Tensor, width: int, checks: Checks) -> Tensor:
+    """Column numbers as above, at most so many, without a look at how many there are."""
+    rows = len(dense)
     size = torch.zeros((rows, 1), dtype=torch.int64, device=dense.device)
     # one slot more than asked for: what does not fit, and every zero, lands there
     ids = torch.full((rows, width + 1), -1, dtype=torch.int64, device=dense.device)
@@ -218,9 +228,13 @@ def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
         number = torch.arange(columns.start, columns.start + tile.shape[1], device=dense.device).expand(slot.shape)
         ids[row] = ids[row].scatter(1, (slot - 1).where(nonzero & (slot <= width), width), number)
         size[row] = slot[:, -1:]
-    if checks.enabled:
-        checks.reject("target_width", size[:, 0] > width, lambda row: f"row {row} has {int(size[row])} > {width}")
+    _reject_wide(size[:, 0], width, checks)
     return ids[:, :width]
+
+
+def _reject_wide(size: Tensor, width: int, checks: Checks) -> None:
+    if checks.enabled:
+        checks.reject("target_width", size > width, lambda row: f"row {row} has {int(size[row])} > {width}")
 
 
 def _repeat_detail(row: int, ids: Tensor, target: Tensor, items: int | None) -> str:

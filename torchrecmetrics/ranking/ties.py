@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import ascending, counting, float_dtype, in_turn, keep, scalar, search
+from torchrecmetrics.arrays import ascending, counting, float_dtype, in_turn, keep, may_look, scalar, search
 from torchrecmetrics.checks import Faults, any_of_row
 from torchrecmetrics.kernels import Kernels
 from torchrecmetrics.ranking.places import Graded, Lists, Places, Reach, cut
@@ -120,7 +120,7 @@ def place(located: Located, member: Tensor, ties: Ties, secondary: Tensor | None
 
 def _untied(member: Tensor, size: Tensor) -> bool:
     """Whether it can be said without waiting that no member shares its score."""
-    if member.device.type != "cpu" or not member.numel():
+    if not member.numel() or not may_look(member):
         return False
     return int(size.amax()) <= 1 or not (member & (size > 1)).count_nonzero()
 
