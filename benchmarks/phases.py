@@ -32,9 +32,13 @@ from torchrecmetrics.ranking.topk import FromTopk
 RESULTS: Path = Path(__file__).parent / "results" / "phases.json"
 INTRODUCTION = """\
 What each part takes, as a share of the time of the one it is held against (`python -m benchmarks phases`; timers cost a
-little themselves, and another hour than the table's gives other shares). Block maxima and the product are one read or
-write of all scores. In the last column are the calls of PyTorch's operators that a run makes, and what a bare loop over
-the same calls takes, with the same tensors and nothing of ours between them: the rest is Python and numpy."""
+little themselves, and another hour than the table's gives other shares). No part counts what another one does. Block
+maxima and the product read or write all scores once; comparing maxima tells which relevant items may be near the top;
+these are looked at again; "other counting" is what is around that. Sums add up the rows of each metric, results are
+what `compute` makes of them, and "other" is what lies between the parts. In the last column are the calls of PyTorch's
+operators that a run makes, and what a bare loop over the same calls takes, as such a share, too, with the same tensors
+and nothing of ours between them: the rest is Python and numpy. With thousands of calls, whose tensors it must all keep,
+that loop can take longer than the run."""
 
 #: Whose time is the measure of a row.
 PEERS = {

@@ -191,7 +191,10 @@ def check_scores(scores: Tensor, dims: int) -> None:
         raise TypeError(f"scores must be float64, float32, float16 or bfloat16, got {describe(scores)}{cure}")
     if scores.dim() != dims or (dims == 2 and scores.shape[1] == 0):
         wanted = "[rows, items] with at least one item" if dims == 2 else "[entries]"
-        hints = {1: "; flat (scores, target, indexes): Ranking.from_flat", 3: "; one position of each: scores[:, -1]"}
+        hints = {
+            1: "; one row: scores[None]; flat (scores, target, indexes): Ranking.from_flat",
+            3: "; one position of each: scores[:, -1]",
+        }
         hint = hints.get(scores.dim(), "") if dims == 2 else ""
         raise ValueError(f"scores must be {wanted}, got shape {list(scores.shape)}{hint}")
 

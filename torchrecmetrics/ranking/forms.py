@@ -90,7 +90,7 @@ def _brought(form: Form, needs: Needs, rules: Rules) -> Rankable:
     if scores is not None and target is None and not needs.target and isinstance(scores, Tensor):
         target = torch.full((len(scores), 1), -1, dtype=torch.int64, device=scores.device)
     if scores is not None and target is None:
-        raise ValueError("scores were given without target; ranks are integers")
+        raise ValueError("scores were given without target; ranks are integers, or Ranking.from_ranks(ranks)")
     if scores is not None and target is not None:
         if depth is not None:
             raise ValueError("depth belongs to ranks; the depth of scores follows from the metrics' k")
