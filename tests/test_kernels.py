@@ -204,9 +204,10 @@ def test_masks_are_written_over_a_copy(overlap, shape, dtype, monkeypatch, gener
     assert torch.equal(scores, given[0])
     assert torch.equal(mask, given[1])
     row, column = mask.expand(300, 1000).nonzero()[0]
-    scores[row, column] = NAN
-    with pytest.raises(ValueError, match="NaN"):
-        ranked(scores, target, **options)
+    for bad in (INF, NAN):
+        scores[row, column] = bad
+        with pytest.raises(ValueError, match="NaN"):
+            ranked(scores, target, **options)
     unchecked = fields(ranked(scores, target, validate_args=False, **options))
     scores[row, column] = given[0][row, column]
     monkeypatch.setattr(kernels, "hampered", lambda *_: False)
