@@ -405,8 +405,11 @@ def c12(tiny: bool, data: Path) -> Iterator[Case]:
     yield Case("C12", "personalization", text, rows, entrants, dict, [Goal("ours", 0.01, "PyG")])
 
 
-def c13(tiny: bool, data: Path) -> Iterator[Case]:
-    """Loop over scores of a small catalogue with a history that is excluded: at random, or high as a model puts it."""
+def with_history(tiny: bool) -> Iterator[tuple[str, int, str, Problem, Tensor, Tensor]]:
+    """Yield batches of small catalogues whose relevant items and history are at random, or high as a model puts them.
+
+    Where they are, how long the history is, the shape in words, the problem, and the ids of both.
+    """
     times, rows, relevant = (2, 8, 4) if tiny else (16, 256, 20)
     for size, longest in ((60, 12), (80, 20), (200, 20)) if tiny else ((1_000, 50), (3_706, 100), (10_000, 100)):
         torch.manual_seed(0)
@@ -416,44 +419,41 @@ def c13(tiny: bool, data: Path) -> Iterator[Case]:
             target, exclude = liked[:, :relevant].contiguous(), liked[:, relevant:].contiguous()
             relevants, history = (Interactions.from_padded(part, size) for part in (target, exclude))
             problem = Problem(relevants, history, scores=scores, times=times)
-            entrants = [
-                contender("ours", partial(peers.ours_from_scores, problem, target, exclude)),
-                contender("hand-written loop", partial(peers.hand_written, problem, target, exclude)),
-                contender("PyG", partial(peers.pyg, problem)),
-                contender("RecBole-style", partial(peers.recbole_style, problem)),
-            ]
-            text = (
-                f"{times} batches of scores float32 [{rows}, {size}], {relevant} relevant, history {longest}, "
-                f"both {where}; {METRICS}"
-            )
-            goal, name = Goal("ours", 1, "hand-written loop"), f"I = {size:,}, history {where}"
-            yield Case("C13", name, text, times * rows, entrants, partial(expected, problem), [goal])
+            yield where, longest, f"{times} batches of scores float32 [{rows}, {size}]", problem, target, exclude
+
+
+def c13(tiny: bool, data: Path) -> Iterator[Case]:
+    """Loop over scores of a small catalogue with a history that is excluded: at random, or high as a model puts it."""
+    for where, longest, batches, problem, target, exclude in with_history(tiny):
+        assert problem.scores is not None
+        rows, size = problem.scores.shape
+        entrants = [
+            contender("ours", partial(peers.ours_from_scores, problem, target, exclude)),
+            contender("hand-written loop", partial(peers.hand_written, problem, target, exclude)),
+            contender("PyG", partial(peers.pyg, problem)),
+            contender("RecBole-style", partial(peers.recbole_style, problem)),
+        ]
+        text = f"{batches}, {target.shape[1]} relevant, history {longest}, both {where}; {METRICS}"
+        goal, name = Goal("ours", 1, "hand-written loop"), f"I = {size:,}, history {where}"
+        yield Case("C13", name, text, problem.times * rows, entrants, partial(expected, problem), [goal])
 
 
 def c14(tiny: bool, data: Path) -> Iterator[Case]:
     """Loop over scores of a small catalogue with labels and a mask of the history, both made before."""
-    times, rows, relevant = (2, 8, 4) if tiny else (16, 256, 20)
-    for size, longest in ((60, 12), (80, 20), (200, 20)) if tiny else ((1_000, 50), (3_706, 100), (10_000, 100)):
-        torch.manual_seed(0)
-        scores = torch.randn(rows, size)
-        for where, among in (("at random", size), ("among the best", 3 * longest)):
-            liked = scores.topk(among).indices.gather(1, distinct(rows, relevant + longest, among))
-            target, exclude = liked[:, :relevant].contiguous(), liked[:, relevant:].contiguous()
-            relevants, history = (Interactions.from_padded(part, size) for part in (target, exclude))
-            problem = Problem(relevants, history, scores=scores, times=times)
-            labels, mask = (
-                torch.zeros(rows, size, dtype=torch.bool).scatter_(1, part, True) for part in (target, exclude)
-            )
-            entrants = [
-                contender("ours", partial(peers.ours_from_scores, problem, labels, mask)),
-                contender("hand-written loop", partial(peers.hand_written, problem, labels, mask)),
-            ]
-            text = (
-                f"{times} batches of scores float32 [{rows}, {size}], labels and mask bool in their shape, {relevant} "
-                f"relevant, {longest} masked, both {where}; {METRICS}"
-            )
-            goal, name = Goal("ours", 1, "hand-written loop"), f"I = {size:,}, labels and mask {where}"
-            yield Case("C14", name, text, times * rows, entrants, partial(expected, problem), [goal])
+    for where, longest, batches, problem, target, exclude in with_history(tiny):
+        assert problem.scores is not None
+        rows, size = problem.scores.shape
+        labels, mask = (torch.zeros(rows, size, dtype=torch.bool).scatter_(1, part, True) for part in (target, exclude))
+        entrants = [
+            contender("ours", partial(peers.ours_from_scores, problem, labels, mask)),
+            contender("hand-written loop", partial(peers.hand_written, problem, labels, mask)),
+        ]
+        text = (
+            f"{batches}, labels and mask bool in their shape, {target.shape[1]} relevant, {longest} masked, "
+            f"both {where}; {METRICS}"
+        )
+        goal, name = Goal("ours", 1, "hand-written loop"), f"I = {size:,}, labels and mask {where}"
+        yield Case("C14", name, text, problem.times * rows, entrants, partial(expected, problem), [goal])
 
 
 def h1(tiny: bool, data: Path) -> Iterator[Case]:

@@ -22,7 +22,7 @@ from torchrecmetrics.arrays import (
 from torchrecmetrics.kernels import blocks
 from torchrecmetrics.kernels.contract import Counts, Question
 from torchrecmetrics.kernels.edges import (
-    barred,
+    bar_,
     from_buckets,
     less,
     to_counts,
@@ -289,8 +289,7 @@ def _compare_rows(scores: Tensor, rows: Tensor, asked: Tensor, masks: Sequence[T
     """Count what is > and >= the thresholds `asked` of some `rows`, in all of them."""
     taken = _taken((rows.shape[0], scores.shape[1]), scores.dtype, scores.device)
     values = working(torch.index_select(scores, 0, rows, out=taken))
-    for mask in masks:
-        values = torch.minimum(values, barred(mask[rows] if mask.dim() == 2 else mask, values.dtype))
+    bar_(values, (mask[rows] if mask.dim() == 2 else mask for mask in masks))
     return _matches(values, asked, asked.shape[1])
 
 
@@ -308,8 +307,7 @@ def _compare_blocks(
         taken = _taken((i.shape[0], size), scores.dtype, scores.device)
         values, start = blocks.take(scores, near[i], j, size, taken)
         values = working(values)
-        for mask in masks:
-            values = values.masked_fill(runs(mask.expand(scores.shape), near[i], start, size), -torch.inf)
+        bar_(values, (runs(mask.expand(scores.shape), near[i], start, size) for mask in masks))
         found = _matches(values, asked[i], asked.shape[1])
         above.index_add_(0, i, found[0])
         at_least.index_add_(0, i, found[1])
@@ -361,8 +359,7 @@ def _candidates(
         return tile
     tile = scratch(tile.shape, working_dtype(tile), tile.device).copy_(tile)
     torch.maximum(highest, tile.amax(1), out=highest)
-    for mask in masks:
-        torch.minimum(tile, barred(mask[here] if mask.dim() == 2 else mask[here[1]], tile.dtype), out=tile)
+    bar_(tile, (mask[here] if mask.dim() == 2 else mask[here[1]] for mask in masks))
     return tile
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -14,7 +14,7 @@ from torchrecmetrics.arrays import ascending, search
 from torchrecmetrics.checks import Checks, check_device, check_ids, check_strided, in_words
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.data.jagged import Jagged, Pair, Spans, as_jagged, as_spans
-from torchrecmetrics.kernels.edges import barred
+from torchrecmetrics.kernels.edges import bar_
 from torchrecmetrics.ranking.rules import Rules
 
 Exclude: TypeAlias = Tensor | Batch | Jagged | Spans | tuple[Tensor | Batch | Jagged | Spans | Pair, ...]
@@ -170,16 +170,15 @@ class Excluded:
         values = look_up(ids.clamp(min=0))
         return ascending(values.where(counted & (values > -torch.inf), -torch.inf))
 
-    def overwrite(self, scores: Tensor, rows: slice, masks: bool) -> Tensor | None:
-        """Write -inf over what `ids` and `padding_idx`, and the masks if wanted, exclude in these rows.
+    def overwrite(self, scores: Tensor, rows: slice, masks: Sequence[Tensor]) -> Tensor | None:
+        """Write -inf over what `ids` and `padding_idx` exclude in these rows, and `masks` of theirs.
 
         Returns the highest that was there, [n].
         """
         dtype, highest = torch.promote_types(scores.dtype, torch.float32), None
-        if masks and self.masks:
+        if masks:
             highest = scores.amax(1).to(dtype)
-            for mask in self.masks:
-                torch.minimum(scores, barred(mask[rows] if mask.dim() == 2 else mask, scores.dtype), out=scores)
+            bar_(scores, masks)
         ids = self.removed(rows)
         if ids is None or not ids.shape[1]:
             return highest

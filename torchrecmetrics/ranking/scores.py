@@ -234,14 +234,13 @@ def locate(
         own = kernels.look_up(part, ids)
         takes_part = may & (own > scalar(-torch.inf, own.dtype, own.device))
         overwritten = removed = None
+        masks = [mask[rows] if mask.dim() == 2 else mask for mask in targets.excluded.masks]
         if isinstance(scores, ScoreRows):
             assert isinstance(part, Tensor)
-            overwritten = targets.excluded.overwrite(part, rows, masks=chosen == "eager")
+            written, masks = (masks, []) if chosen == "eager" else ([], masks)  # others read masks as they count
+            overwritten = targets.excluded.overwrite(part, rows, written)
         else:
             removed = targets.excluded.subtracted(partial(kernels.look_up, part), rows)
-        masks = []
-        if chosen != "eager" or not isinstance(scores, ScoreRows):
-            masks = [mask[rows] if mask.dim() == 2 else mask for mask in targets.excluded.masks]
         question = Question(keep(own, takes_part, torch.nan), needs.depth, floors, masks, removed)
         counts = kernels.count(part, question, chosen)
         highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)

@@ -136,7 +136,8 @@ def _entries(
     check_strided("target", target)
     check_device("target", target, device)
     gain: Tensor | None = None
-    if target.dtype == torch.bool or target.is_floating_point():
+    dense = target.dtype == torch.bool or target.is_floating_point()
+    if dense:
         if target.shape != (rows, items):
             raise ValueError(
                 f"a {target.dtype} target is dense and must have the scores' shape {[rows, items]}, "
@@ -174,7 +175,7 @@ def _entries(
     if padding_idx is not None:
         asked = keep(ids, ids != padding_idx, -1)
         listed &= ids != padding_idx
-    several = asked.shape[1] > 1 and not once and target.dtype != torch.bool and not target.is_floating_point()
+    several = asked.shape[1] > 1 and not once and not dense
     if several and (checks.enabled or items is None):
         asked = ascending(asked)
     if checks.enabled:
