@@ -177,17 +177,33 @@ def test_far_rows_are_read_once(monkeypatch, generator):
                 eager.by_blocks(scores, near)
 
 
-def test_many_near_targets_are_looked_up_among_the_best(monkeypatch, generator):
-    """Where selecting is cheaper than comparing with blocks, blocks are left; few cells, or removed items, stay."""
-    scores = torch.randn(300, 6400, generator=generator)
+@pytest.mark.parametrize("threads", [1, 8])
+@pytest.mark.parametrize(("near_rows", "groups_from"), [(300, 0), (40, 0), (40, 2**40)])
+def test_many_near_targets_are_looked_up_among_the_best(near_rows, groups_from, threads, monkeypatch, generator):
+    """Where selecting is cheaper than comparing with blocks, near rows are; few, or hidden ones, are not."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(eager, "_NEAR_FROM", 0)
+    monkeypatch.setattr(eager, "_GROUPS_FROM", groups_from)
+    scores = (torch.randn(300, 6400, generator=generator) * 4).round()
     near = scores.topk(20).values
-    picked = []
-    monkeypatch.setattr(eager, "by_topk", lambda *_: picked.append("by_topk"))
-    assert eager.by_blocks(scores, Question(near, 20)) is None
+    near[near_rows:] = scores[near_rows:, :20]
+    rows = []
+    select = eager._best_of_blocks
+    monkeypatch.setattr(eager, "_best_of_blocks", lambda *given: rows.append(len(given[1])) or select(*given))
+    question = Question(near, 20)
+    found, expected = eager.by_blocks(scores, question), eager.by_comparing(scores, question)
+    matters = expected.better < 20
+    assert torch.equal(found.better[matters], expected.better[matters])
+    assert torch.equal(found.equal[matters], expected.equal[matters])
+    assert (found.better[~matters] >= 20).all()
+    (selected,) = rows
+    assert (selected == 300) is (near_rows == 300)
     for few in (near[:, 18:19], near[:5].where(torch.arange(20) < 1, torch.nan)):
-        assert (eager.by_blocks(scores[: len(few)], Question(few, 20)).better < 20)[:, 0].all()
-    assert eager.by_blocks(scores, Question(near, 20, removed=near[:, :1])) is not None
-    assert picked == ["by_topk"]
+        eager.by_blocks(scores[: len(few)], Question(few, 20))
+    eager.by_blocks(scores, question._replace(removed=near[:, :1]))
+    scores[near_rows - 1, 0] = NAN
+    assert torch.equal(eager.by_blocks(scores, question).better < 20, matters)
+    assert len(rows) == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])

@@ -12,11 +12,13 @@ from torchrecmetrics.arrays import (
     compare,
     count_above,
     count_at_least,
+    indices,
     largest,
     may_look,
     runs,
     search,
     tiles,
+    top,
     true_places,
 )
 from torchrecmetrics.kernels import blocks
@@ -46,9 +48,9 @@ _NEAR_FROM = 2**19
 # Open thresholds a row, and maxima beside all of them, up to which each is compared with blocks of its own (2 to 7 a
 # row: .7 to .95 of the time; 2,560 x 782: 1.1); more share the blocks of the row's lowest.
 _APART, _APART_MAXIMA = 8, 2**20
-# Numbers that open thresholds are compared with in blocks, as multiples of all scores, beyond which selecting the best
-# `depth` is cheaper (3,706 items, 20 near thresholds a row: .3 of the time; 7 a row: as long).
-_SELECT = 2
+# Open thresholds a row beyond which selecting the best `depth` scores is cheaper than comparing blocks with each (64 to
+# 1,024 rows, 1,000 to 50,000 items, depth 10 to 100: 3 a row 1 to 1.5 times the time, 7 .6 to 1, 20 .3 to .6).
+_SELECT = 5
 # Thresholds a row from which taking the best `depth` scores is cheaper than comparing every score with each threshold,
 # where there are no more blocks than places and so nothing can be skipped (I = 300 to 4,700, depth 20, 100: 8 to 32).
 _TOPK_FROM = 20
@@ -148,28 +150,16 @@ def by_buckets(scores: Tensor, question: Question) -> Counts:
 
 
 def by_topk(scores: Tensor, question: Question) -> Counts:
-    """Look each threshold up among the row's best scores, as many as matter; waits for the device.
-
-    One more is taken: only where its equals matter may some lie beyond, and those are counted in whole rows.
-    """
+    """Look each threshold up among the row's best scores, as many as matter; waits for the device."""
     thresholds, depth, _, masks, removed = question
     items = scores.shape[1]
     needed = items if depth is None else depth + (0 if removed is None else removed.shape[1])
-    kept = min(items, needed + 1)
-    best = scores.new_empty((len(scores), kept), dtype=working_dtype(scores))
+    number = min(items, needed + 1)
+    best = scores.new_empty((len(scores), number), dtype=working_dtype(scores))
     highest = _lowest(scores)
     for row, tile in _read_rows(scores, masks, highest):
-        ranked = without_nan(tile, -torch.inf) if highest[row].isnan().any() else tile
-        best[row] = ranked.topk(kept, dim=1).values.flip(1)
-    asked = working(thresholds)
-    above, at_least = count_above(best, asked), count_at_least(best, asked)
-    if kept < items:
-        last = best[:, :1]
-        split = ((asked == last) & (above < needed)).any(1).nonzero()[:, 0]
-        for again in torch.split(split, max(1, _AT_ONCE // items)) if len(split) else ():
-            some = question.rows(again)._replace(thresholds=last[again], floors=(), removed=None)
-            whole = by_comparing(scores[again], some)
-            at_least[again] = (whole.better + whole.equal).where(asked[again] == some.thresholds, at_least[again])
+        best[row] = top(without_nan(tile, -torch.inf) if highest[row].isnan().any() else tile, number)
+    above, at_least = _look_up(scores, indices(len(scores), scores.device), working(thresholds), masks, best)
     above, at_least = less(removed, thresholds, above, at_least)
     return Counts(above, at_least - above, _at_least(scores, question), highest)
 
@@ -184,10 +174,8 @@ def by_blocks(scores: Tensor, question: Question) -> Counts:
     depth = items + 1 if question.depth is None else question.depth
     size = _block_size(items, depth, question.thresholds.shape[1])
     maxima, highest = _block_maxima(scores, question.masks, size)
-    found = _look_again(scores, question._replace(depth=depth), maxima, size)
-    if found is None:
-        return by_topk(scores, question)
-    return Counts(*found, _at_least(scores, question), highest)
+    better, equal = _look_again(scores, question._replace(depth=depth), maxima, size)
+    return Counts(better, equal, _at_least(scores, question), highest)
 
 
 STRATEGIES = (by_comparing, by_buckets, by_topk, by_blocks)
@@ -200,11 +188,8 @@ def _at_least(scores: Tensor, question: Question) -> Tensor | None:
     return by_comparing(scores, question._replace(thresholds=question.thresholds[:, :0])).at_least
 
 
-def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -> tuple[Tensor, Tensor] | None:
-    """Count exactly where fewer than `depth` maxima, of blocks of `size` items, are above; `depth` and 1 elsewhere.
-
-    None where that is so for so many thresholds that selecting is cheaper.
-    """
+def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Count exactly where fewer than `depth` maxima, of blocks of `size` items, are above; `depth` and 1 elsewhere."""
     thresholds, depth, _, masks, removed = question
     assert depth is not None
     better = torch.full(thresholds.shape, depth, dtype=torch.int64, device=scores.device)
@@ -222,14 +207,16 @@ def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -
         else:
             asked, levels = asked[near], [level[near] for level in levels]
             removed = None if removed is None else removed[near]
+    here = indices(len(scores), scores.device) if near is None else near
     for level in levels:
         is_open = _open(level, asked, depth, removed)
         cell = is_open.view(-1).nonzero()[:, 0]
         (rows, columns), cells = asked.shape, cell.shape[0]
         few = cells * items <= (_FEW if items < _LONG else _FEW_OF_LONG)
-        selecting = level is levels[-1] and removed is None and cells * depth * size > _SELECT * scores.numel()
-        if selecting and not few:
-            return None
+        if level is levels[-1] and not few and removed is None and cells > _SELECT * rows and _selects(level, depth):
+            best = _best_of_blocks(scores, here, masks, level, size, depth + 1)
+            above, at_least = _look_up(scores, here, asked, masks, best)
+            break
         apart = cells <= _APART * rows and cells * maxima.shape[1] <= _APART_MAXIMA
         if few or apart or cells <= rows:
             if cells:
@@ -250,12 +237,13 @@ def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -
         # the open thresholds of a row in front, as many columns as the row with most needs
         front = is_open.to(torch.int8).topk(max(1, int(is_open.sum(1).max())), dim=1).indices
         asked, slot = asked.where(is_open, torch.nan).gather(1, front), front if slot is None else slot.gather(1, front)
-    here = torch.arange(len(scores), device=scores.device) if near is None else near
-    above, at_least = _compare_blocks(scores, here, asked, masks, levels[-1], size)
-    above, at_least = less(removed, asked, above, at_least)
+    else:
+        above, at_least = _compare_blocks(scores, here, asked, masks, levels[-1], size)
+        above, at_least = less(removed, asked, above, at_least)
+    if near is None and slot is None:
+        return above, at_least - above
     asked_for = asked > -torch.inf
-    assert slot is not None  # the last level brought the open ones in front
-    place = (here[:, None] * width + slot)[asked_for]
+    place = (here[:, None] * width + (indices(width, scores.device) if slot is None else slot))[asked_for]
     better.view(-1).index_copy_(0, place, above[asked_for])
     equal.view(-1).index_copy_(0, place, (at_least - above)[asked_for])
     return better, equal
@@ -291,6 +279,47 @@ def _compare_rows(scores: Tensor, rows: Tensor, asked: Tensor, masks: Sequence[T
     values = working(torch.index_select(scores, 0, rows, out=taken))
     bar_(values, (mask[rows] if mask.dim() == 2 else mask for mask in masks))
     return _matches(values, asked, asked.shape[1])
+
+
+def _selects(maxima: Tensor, depth: int) -> bool:
+    """Whether the best `depth` scores, and one more, can be taken from as many blocks: there are more, and no NaN."""
+    return maxima.shape[1] > depth + 1 and not maxima.amax().isnan()
+
+
+def _best_of_blocks(
+    scores: Tensor, rows: Tensor, masks: Sequence[Tensor], maxima: Tensor, size: int, number: int
+) -> Tensor:
+    """Return the `number` best scores of some rows, ascending: so many blocks, those of the best maxima, hold them."""
+    best = scores.new_empty((rows.shape[0], number), dtype=working_dtype(scores))
+    at_once = max(1, _SMALL // (number * size))
+    for first in range(0, rows.shape[0], at_once):
+        here = slice(first, first + at_once)
+        row = rows[here].repeat_interleave(number)
+        block = maxima[here].topk(number, dim=1, sorted=False).indices.view(-1)
+        taken = _taken((row.shape[0], size), scores.dtype, scores.device)
+        values, start = blocks.take(scores, row, block, size, taken)
+        values = working(values)
+        bar_(values, (runs(mask.expand(scores.shape), row, start, size) for mask in masks))
+        best[here] = top(values.view(-1, number * size), number)
+    return best
+
+
+def _look_up(
+    scores: Tensor, rows: Tensor, asked: Tensor, masks: Sequence[Tensor], best: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Count what is > and >= thresholds of some `rows` among their best scores, [R, n], of which one is beyond need.
+
+    Some of what equals that last one may not be among them: where it matters, whole rows are compared.
+    """
+    number, items = best.shape[1], scores.shape[1]
+    above, at_least = count_above(best, asked), count_at_least(best, asked)
+    if number < items:
+        last = best[:, :1]
+        split = ((asked == last) & (above < number - 1)).any(1).nonzero()[:, 0]
+        for again in torch.split(split, max(1, _AT_ONCE // items)) if len(split) else ():
+            _, whole = _compare_rows(scores, rows[again], last[again], masks)
+            at_least[again] = whole.where(asked[again] == last[again], at_least[again])
+    return above, at_least
 
 
 def _compare_blocks(
@@ -338,8 +367,8 @@ def _read_rows(scores: Tensor, masks: Sequence[Tensor], highest: Tensor) -> Iter
     """Yield (rows, candidates' scores), some whole rows at a time; keep each row's `highest`."""
     scratch = Scratch()
     at_once = max(1, _AT_ONCE // scores.shape[1])
-    for top in range(0, len(scores), at_once):
-        here = slice(top, top + at_once), slice(None)
+    for first in range(0, len(scores), at_once):
+        here = slice(first, first + at_once), slice(None)
         yield here[0], _candidates(scores[here], here, masks, highest[here[0]], scratch)
 
 
