@@ -17,8 +17,8 @@ from torchrecmetrics.arrays import (
     may_look,
     runs,
     search,
+    take_top_,
     tiles,
-    top,
     true_places,
 )
 from torchrecmetrics.kernels import blocks
@@ -51,9 +51,13 @@ _APART, _APART_MAXIMA = 8, 2**20
 # Open thresholds a row beyond which selecting the best `depth` scores is cheaper than comparing blocks with each (64 to
 # 1,024 rows, 1,000 to 50,000 items, depth 10 to 100: 3 a row 1 to 1.5 times the time, 7 .6 to 1, 20 .3 to .6).
 _SELECT = 5
+# Share of the scores that the blocks with the best hold, from which whole rows take less (.36: 1.2 times the time,
+# .4: .8, .65: .8, .87: .45).
+_WHOLE = 0.38
 # Thresholds a row from which taking the best `depth` scores is cheaper than comparing every score with each threshold,
-# where there are no more blocks than places and so nothing can be skipped (I = 300 to 4,700, depth 20, 100: 8 to 32).
-_TOPK_FROM = 20
+# where there are no more blocks than places and so nothing can be skipped (64 to 1,024 rows, I = 900 to 4,700, depth 20
+# and 100: 5 to 20).
+_TOPK_FROM = 10
 # Thresholds a row from which a binary search per score is cheaper than a comparison per score and threshold, each over
 # the whole list (I = 1,682: 85, 12,101: 64, 40,981: 52).
 _BUCKETS_FROM = 80
@@ -157,8 +161,10 @@ def by_topk(scores: Tensor, question: Question) -> Counts:
     number = min(items, needed + 1)
     best = scores.new_empty((len(scores), number), dtype=working_dtype(scores))
     highest = _lowest(scores)
-    for row, tile in _read_rows(scores, masks, highest):
-        best[row] = top(without_nan(tile, -torch.inf) if highest[row].isnan().any() else tile, number)
+    for row, tile in _read_rows(scores, masks, highest, _SMALL):
+        mine = _taken((tile.shape[0], items), tile.dtype, tile.device)  # a tile may be a view of the scores
+        torch.nan_to_num(tile, nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf, out=mine)
+        best[row] = take_top_(mine, number)
     above, at_least = _look_up(scores, indices(len(scores), scores.device), working(thresholds), masks, best)
     above, at_least = less(removed, thresholds, above, at_least)
     return Counts(above, at_least - above, _at_least(scores, question), highest)
@@ -200,8 +206,8 @@ def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -
     levels = _levels(maxima, asked, depth, removed)
     near = slot = None  # the rows that are looked at, and where their thresholds stood; None = all, where they stand
     if width > 1 and asked.numel() * levels[0].shape[1] >= _NEAR_FROM:
-        best = without_nan(asked, -torch.inf).amax(1, keepdim=True)
-        near = _open(levels[0], best, depth, removed)[:, 0].nonzero()[:, 0]
+        highest = without_nan(asked, -torch.inf).amax(1, keepdim=True)
+        near = _open(levels[0], highest, depth, removed)[:, 0].nonzero()[:, 0]
         if 4 * near.shape[0] > 3 * scores.shape[0]:  # to look at all takes less than to pick most
             near = None
         else:
@@ -213,8 +219,9 @@ def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -
         cell = is_open.view(-1).nonzero()[:, 0]
         (rows, columns), cells = asked.shape, cell.shape[0]
         few = cells * items <= (_FEW if items < _LONG else _FEW_OF_LONG)
-        if level is levels[-1] and not few and removed is None and cells > _SELECT * rows and _selects(level, depth):
-            best = _best_of_blocks(scores, here, masks, level, size, depth + 1)
+        selecting = level is levels[-1] and removed is None and not few and cells > _SELECT * rows
+        if selecting and not level.amax().isnan():  # which would be the best
+            best = _best(scores, here, masks, level, size, min(depth + 1, items))
             above, at_least = _look_up(scores, here, asked, masks, best)
             break
         apart = cells <= _APART * rows and cells * maxima.shape[1] <= _APART_MAXIMA
@@ -275,32 +282,35 @@ def _open(maxima: Tensor, asked: Tensor, depth: int, removed: Tensor | None) -> 
 
 def _compare_rows(scores: Tensor, rows: Tensor, asked: Tensor, masks: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Count what is > and >= the thresholds `asked` of some `rows`, in all of them."""
+    return _matches(_whole(scores, rows, masks), asked, asked.shape[1])
+
+
+def _whole(scores: Tensor, rows: Tensor, masks: Sequence[Tensor]) -> Tensor:
+    """Return a copy of the candidates' scores of some rows, in memory that is used again."""
     taken = _taken((rows.shape[0], scores.shape[1]), scores.dtype, scores.device)
     values = working(torch.index_select(scores, 0, rows, out=taken))
     bar_(values, (mask[rows] if mask.dim() == 2 else mask for mask in masks))
-    return _matches(values, asked, asked.shape[1])
+    return values
 
 
-def _selects(maxima: Tensor, depth: int) -> bool:
-    """Whether the best `depth` scores, and one more, can be taken from as many blocks: there are more, and no NaN."""
-    return maxima.shape[1] > depth + 1 and not maxima.amax().isnan()
-
-
-def _best_of_blocks(
-    scores: Tensor, rows: Tensor, masks: Sequence[Tensor], maxima: Tensor, size: int, number: int
-) -> Tensor:
+def _best(scores: Tensor, rows: Tensor, masks: Sequence[Tensor], maxima: Tensor, size: int, number: int) -> Tensor:
     """Return the `number` best scores of some rows, ascending: so many blocks, those of the best maxima, hold them."""
+    items = scores.shape[1]
     best = scores.new_empty((rows.shape[0], number), dtype=working_dtype(scores))
-    at_once = max(1, _SMALL // (number * size))
+    whole = number * size > _WHOLE * items
+    at_once = max(1, _SMALL // (items if whole else number * size))
     for first in range(0, rows.shape[0], at_once):
         here = slice(first, first + at_once)
+        if whole:
+            best[here] = take_top_(_whole(scores, rows[here], masks), number)
+            continue
         row = rows[here].repeat_interleave(number)
         block = maxima[here].topk(number, dim=1, sorted=False).indices.view(-1)
         taken = _taken((row.shape[0], size), scores.dtype, scores.device)
         values, start = blocks.take(scores, row, block, size, taken)
         values = working(values)
         bar_(values, (runs(mask.expand(scores.shape), row, start, size) for mask in masks))
-        best[here] = top(values.view(-1, number * size), number)
+        best[here] = take_top_(values.view(-1, number * size), number)
     return best
 
 
@@ -363,12 +373,14 @@ def _block_maxima(scores: Tensor, masks: Sequence[Tensor], size: int) -> tuple[T
     return maxima, highest
 
 
-def _read_rows(scores: Tensor, masks: Sequence[Tensor], highest: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yield (rows, candidates' scores), some whole rows at a time; keep each row's `highest`."""
+def _read_rows(
+    scores: Tensor, masks: Sequence[Tensor], highest: Tensor, at_once: int | None = None
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield (rows, candidates' scores), some whole rows, `at_once` scores, at a time; keep each row's `highest`."""
     scratch = Scratch()
-    at_once = max(1, _AT_ONCE // scores.shape[1])
-    for first in range(0, len(scores), at_once):
-        here = slice(first, first + at_once), slice(None)
+    tall = max(1, (at_once or _AT_ONCE) // scores.shape[1])
+    for first in range(0, len(scores), tall):
+        here = slice(first, first + tall), slice(None)
         yield here[0], _candidates(scores[here], here, masks, highest[here[0]], scratch)
 
 
