@@ -49,8 +49,8 @@ _NEAR_FROM = 2**19
 # row: .7 to .95 of the time; 2,560 x 782: 1.1); more share the blocks of the row's lowest.
 _APART, _APART_MAXIMA = 8, 2**20
 # Open thresholds a row beyond which selecting the best `depth` scores is cheaper than comparing blocks with each (64 to
-# 1,024 rows, 1,000 to 50,000 items, depth 10 to 100: 3 a row 1 to 1.5 times the time, 7 .6 to 1, 20 .3 to .6).
-_SELECT = 5
+# 1,024 rows, 1,000 to 50,000 items, depth 10 to 100: 3 a row .9 to 1.4 times the time, 5 .7 to 1.1, 20 .3 to .6).
+_SELECT = 4
 # Share of the scores that the blocks with the best hold, from which whole rows take less (.36: 1.2 times the time,
 # .4: .8, .65: .8, .87: .45).
 _WHOLE = 0.38
