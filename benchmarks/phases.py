@@ -57,7 +57,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "block maxima": [(eager, "_block_maxima")],
     "scores compared": [(eager, "by_comparing"), (eager, "by_buckets"), (eager, "by_topk")],
     "maxima compared": [(eager, "_open")],
-    "looked at again": [(eager, "_compare_blocks"), (eager, "_compare_rows")],
+    "looked at again": [(eager, name) for name in ("_compare_blocks", "_compare_rows", "_best", "_look_up")],
     "other counting": [(eager, "count")],
     "targets and history": [(Targets, "read"), (Excluded, "overwrite"), (kernels, "look_up")],
     "ranks or lists": [(FromRanks, "_from_ranks"), (FromTopk, "from_topk")],
