@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 MIN_ROUNDS, MAX_ROUNDS = 5, 30
+QUICK_SECONDS, QUICK_ROUNDS = 1.0, 1_000  # what takes microseconds goes on for so long, and so many rounds at most
 PACKAGES = (
     "torchrecmetrics", "torch", "numpy", "torchmetrics", "torch-geometric", "torcheval", "recometrics", "ranx", "numba",
 )  # fmt: skip
@@ -34,22 +35,26 @@ def interleave(
 
     Every second round has an order of its own, the others go backwards: what one leaves in caches and memory, each of
     the others meets now and then.
-    Without `rounds`: at least 5, then until `seconds` are spent, at most 30. `limits` says who takes part in the first
-    so many rounds only. The garbage collector is off meanwhile. A run ends when `wait` returns, which is called before
-    it too.
+    Without `rounds`: at least 5, then until `seconds` are spent, at most 30, or as many as fit into a second. `limits`
+    says who takes part in the first so many rounds only. The garbage collector is off meanwhile. A run ends when `wait`
+    returns, which is called before it too.
     """
     names = list(runs)
     times: dict[str, list[float]] = {name: [] for name in names}
     limits = limits or {}
-    least, most = (rounds, rounds) if rounds else (MIN_ROUNDS, MAX_ROUNDS)
+    least = rounds or MIN_ROUNDS
+
+    def goes_on(done: int, spent: float) -> bool:
+        return not rounds and spent < seconds and (done < MAX_ROUNDS or (done < QUICK_ROUNDS and spent < QUICK_SECONDS))
+
     gc.collect()
     gc.disable()
     try:
         begin, done = time.perf_counter(), 0
-        while done < least or (done < most and time.perf_counter() - begin < seconds):
+        while done < least or goes_on(done, time.perf_counter() - begin):
             order = Random(done // 2).sample(names, len(names))
             for name in reversed(order) if done % 2 else order:
-                if done < limits.get(name, most):
+                if name not in limits or done < limits[name]:
                     wait()
                     start = time.perf_counter()
                     runs[name]()

@@ -1,5 +1,6 @@
 """The benchmarks run at a tiny size and check values; how long anything takes is not asserted."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -105,6 +106,14 @@ def test_contenders_take_turns():
     assert list(map(sorted, rounds)) == [["a", "b", "c"], ["a", "b", "c"], ["a", "c"]]
     assert rounds[0] != rounds[1]  # nobody always follows the same one
     assert [len(taken) for taken in times.values()] == [3, 2, 3]
+
+
+@pytest.mark.parametrize(("step", "rounds"), [(1e-7, 1_000), (0.0102, 35), (0.051, 30), (0.21, 15), (2.0, 5)])
+def test_what_is_quick_goes_on(monkeypatch, step, rounds):
+    """Thirty rounds, or as many as fit into a second, unless they take eight; five at least."""
+    clock = itertools.count()  # goes on with each look
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: step * next(clock))
+    assert len(timing.interleave({"a": lambda: None})["a"]) == rounds
 
 
 def test_ratio_is_taken_within_rounds():

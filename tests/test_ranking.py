@@ -464,6 +464,17 @@ def test_from_topk_overlap(overlap, expected, device):
     assert ranking.unreachable.tolist() == [overlap == "miss"]
 
 
+@pytest.mark.parametrize("overlap", ["error", "keep", "miss"])
+def test_what_is_not_relevant_may_be_excluded(overlap, device):
+    """An excluded item with a negative gain, or none, is no overlap, and cannot be recommended."""
+    scores = torch.tensor([[0.9, 0.8, 0.7, 0.6, 0.5]], device=device)
+    target, gains = torch.tensor([[1, 0, 3]], device=device), torch.tensor([[1.0, -1.0, 0.0]], device=device)
+    exclude = torch.tensor([[0, 3]], device=device)
+    ranking = trm.Ranking.from_scores(scores, target, gains=gains, exclude=exclude, overlap=overlap)
+    assert ranking.ranks.tolist() == [[1, INF, INF]]
+    assert ranking.penalties[0].tolist() == [[INF, INF, INF]]
+
+
 def test_repeats_by_hand(device):
     """With "first" a repeated item takes no place: those behind move up, and a list cut by that is cut like others."""
     lists = torch.tensor([[7, 7, 3, 9], [4, 4, 8, -1], [1, 2, 1, 2]], device=device)

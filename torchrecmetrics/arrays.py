@@ -9,6 +9,7 @@ from typing import Any, ParamSpec
 import torch
 from torch import Tensor
 from torch._guards import detect_fake_mode
+from torch.types import Number
 
 P = ParamSpec("P")
 
@@ -23,6 +24,27 @@ def is_traced() -> bool:
 def may_look(values: Tensor) -> bool:
     """Whether a look at what a tensor holds is free: nothing has to be waited for, and nothing is traced."""
     return values.device.type == "cpu" and not is_traced()
+
+
+def least_of(values: Tensor) -> Number:
+    """Return the smallest of some numbers, NaN if one is; waits for the device."""
+    return (values if values.numel() == 1 else values.amin()).item()
+
+
+def most_of(values: Tensor) -> Number:
+    """Return the largest of some numbers, NaN if one is; waits for the device."""
+    return (values if values.numel() == 1 else values.amax()).item()
+
+
+def extremes(values: Tensor) -> tuple[Number, Number]:
+    """Return the smallest and the largest of some numbers; waits for the device."""
+    low, high = (values, values) if values.numel() == 1 else values.aminmax()
+    return low.item(), high.item()
+
+
+def array(values: Tensor) -> Any:
+    """Return numpy's view of a tensor on the CPU."""
+    return (values.detach() if values.requires_grad else values).numpy()
 
 
 def constant(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
@@ -68,6 +90,12 @@ def indices(length: int, device: torch.device) -> Tensor:
     return torch.arange(length, device=device)
 
 
+@constant
+def all_true(rows: int, width: int, device: torch.device) -> Tensor:
+    """Return [B, n] bool, all of them one number in memory."""
+    return torch.ones((), dtype=torch.bool, device=device).expand(rows, width)
+
+
 # Numbers up to which PyTorch compares as fast as numpy, or sorts them as fast together with their places.
 _FEW = 2**14
 
@@ -77,8 +105,8 @@ def compare(how: Callable[[Any, Any], Any], values: Tensor, others: Tensor | flo
     if values.numel() < _FEW or values.itemsize < 4 or not may_look(values):
         return how(values, others)  # type: ignore[no-any-return]
     # PyTorch makes bools one by one on the CPU: numpy takes a fifth of the time
-    beside = others.detach().numpy() if isinstance(others, Tensor) else others
-    return torch.from_numpy(how(values.detach().numpy(), beside))
+    beside = array(others) if isinstance(others, Tensor) else others
+    return torch.from_numpy(how(array(values), beside))
 
 
 def true_places(mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -120,7 +148,7 @@ def ascending(values: Tensor) -> Tensor:
     if values.itemsize >= 4 and may_look(values):
         import numpy as np
 
-        return torch.from_numpy(np.sort(values.detach().numpy(), axis=1))  # up to ten times as fast: rows are short
+        return torch.from_numpy(np.sort(array(values), axis=1))  # up to ten times as fast: rows are short
     return values.sort(dim=1).values
 
 
@@ -140,7 +168,7 @@ def take_top_(values: Tensor, number: int) -> Tensor:
     beyond = values.shape[1] - number
     if values.itemsize < 4 or not may_look(values) or torch.get_num_threads() > _THREADS:
         return values.topk(number, dim=1).values.flip(1)
-    held = values.detach().numpy()
+    held = array(values)
     if beyond:
         held.partition(beyond, axis=1)
     return ascending(values[:, beyond:])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.arrays import ascending, count_above, count_at_least, keep, scalar
+from torchrecmetrics.arrays import ascending, count_above, count_at_least, keep, least_of, most_of, scalar
 from torchrecmetrics.checks import (
     Checks,
     Validation,
@@ -232,7 +232,9 @@ def locate(
             (targets.ids, may_rank) if part.shape[0] == targets.ids.shape[0] else (targets.ids[rows], may_rank[rows])
         )
         own = kernels.look_up(part, ids)
-        takes_part = may & (own > scalar(-torch.inf, own.dtype, own.device))
+        # a look at the lowest tells that all take part, as they mostly do
+        all_do = targets.every and targets.outside is None and least_of(own) > -torch.inf
+        takes_part = may if all_do else may & (own > scalar(-torch.inf, own.dtype, own.device))
         overwritten = removed = None
         masks = [mask[rows] if mask.dim() == 2 else mask for mask in targets.excluded.masks]
         if isinstance(scores, ScoreRows):
@@ -241,7 +243,7 @@ def locate(
             overwritten = targets.excluded.overwrite(part, rows, written)
         else:
             removed = targets.excluded.subtracted(partial(kernels.look_up, part), rows)
-        question = Question(keep(own, takes_part, torch.nan), needs.depth, floors, masks, removed)
+        question = Question(own if all_do else keep(own, takes_part, torch.nan), needs.depth, floors, masks, removed)
         counts = kernels.count(part, question, chosen)
         highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
         first = None
@@ -253,7 +255,7 @@ def locate(
                 first = _with_kept(first, part, ids, keep(own, kept_in[rows], -torch.inf))
         found.append((own, takes_part, *counts[:3], highest, first))
     own, candidate, better, equal, reached, highest, first = found[0] if len(found) == 1 else _together(found)
-    if checks.enabled and not checks.clear(lambda: not highest.shape[0] or float(highest.amax()) < torch.inf):
+    if checks.enabled and not checks.clear(lambda: not highest.shape[0] or most_of(highest) < torch.inf):
         checks.reject("scores", ~(highest < torch.inf), lambda row: f"the highest of row {row} is {highest[row]}")
     at_least = [] if reached is None else list(reached.unbind(1))
     if kept_in is not None:  # excluded items were left out: put those back that compete all the same

@@ -8,7 +8,17 @@ from typing import NamedTuple, TypeAlias, cast
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import ascending, compare, float_dtype, keep, may_look, tiles, true_places
+from torchrecmetrics.arrays import (
+    all_true,
+    ascending,
+    compare,
+    extremes,
+    float_dtype,
+    keep,
+    may_look,
+    tiles,
+    true_places,
+)
 from torchrecmetrics.checks import (
     ID_DTYPES,
     Checks,
@@ -36,6 +46,7 @@ class Targets(NamedTuple):
 
     ids: Tensor  # int64, clamped into the catalogue
     listed: Tensor  # bool, not padding
+    every: bool  # known on the host: all are listed
     gains: Tensor | None  # float, None = 1 for all
     relevant: Tensor  # bool
     outside: Tensor | None  # bool, excluded; None where nothing can be
@@ -57,14 +68,16 @@ class Targets(NamedTuple):
 
         `once`: it is known that no row holds an id twice, and nobody reads them in order.
         """
-        ids, listed, gains, ascending = _entries(target, gains, shape, rules, checks, once)
+        ids, listed, every, gains, ascending = _entries(target, gains, shape, rules, checks, once)
         excluded = Excluded(exclude, shape, rules, checks)
         relevant = listed if gains is None else listed & (gains > 0)
         outside = excluded.contains(ids, listed) if excluded else None
-        targets = cls(ids, listed, gains, relevant, outside, excluded, ascending)
+        targets = cls(ids, listed, every, gains, relevant, outside, excluded, ascending)
         both = targets.overlapping
         if both is not None and rules.take_overlap == "error" and checks.enabled:
             checks.reject("overlap", both, lambda row: _overlap_detail(row, ids, both))
+            if gains is None:
+                return targets._replace(outside=None)  # in what is left: all that is listed is relevant
         return targets
 
     @property
@@ -127,8 +140,8 @@ def _side_by_side(
 
 def _entries(
     target: Tensor, gains: Tensor | None, shape: tuple[int, int | None], rules: Rules, checks: Checks, once: bool
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """Bring target to ids [B, T] inside the catalogue, `listed` (not padding) and gains beside them, ids in order."""
+) -> tuple[Tensor, Tensor, bool, Tensor | None, Tensor]:
+    """Bring target to ids [B, T] inside the catalogue, `listed` (not padding), `every`, gains, and ids in order."""
     rows, items = shape
     device, padding_idx = checks.device, rules.padding_idx
     if not isinstance(target, Tensor):
@@ -169,8 +182,16 @@ def _entries(
         if ids.shape[1] == 0:
             ids = ids.new_full((rows, 1), -1)
             gain = None if gain is None else gain.new_zeros((rows, 1))
-    inside = ids if items is None else ids.clamp(0, items - 1)
-    listed = compare(ge, ids, 0) if items is None else inside == ids
+    every = fits = False
+    if items is not None and checks.at_once and not dense and ids.numel():
+        low, high = extremes(ids)  # a look at two numbers rules out most of what can be wrong
+        fits = high < items  # or it raises below
+        every = low >= 0 and padding_idx is None
+    if every:
+        inside, listed = ids, all_true(rows, ids.shape[1], device)
+    else:
+        inside = ids if items is None else ids.clamp(0, items - 1)
+        listed = compare(ge, ids, 0) if items is None else inside == ids
     asked = ids
     if padding_idx is not None:
         asked = keep(ids, ids != padding_idx, -1)
@@ -184,14 +205,13 @@ def _entries(
             if not checks.clear(lambda: not twice.count_nonzero()):
                 twice = twice & (asked[:, 1:] >= 0)
                 checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
-        last = asked[:, -1:] if several else asked
-        if items is not None and not checks.clear(lambda: not rows or int(last.amax()) < items):
-            beyond = last >= items
+        if items is not None and not fits:
+            beyond = (asked[:, -1:] if several else asked) >= items
             checks.reject("target_range", beyond, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items")
         if gain is not None:
             odd = any_of_row(listed & ~gain.isfinite())
             checks.reject("gains", odd, lambda row: f"row {row} is {shown(gain[row])}")
-    return inside, listed, gain, asked
+    return inside, listed, every, gain, asked
 
 
 def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
