@@ -131,7 +131,8 @@ def test_every_strategy_counts(strategy, block, at_once, problem, width, calls, 
     patch.setattr(eager, "_APART", apart)
     patch.setattr(eager, "_SELECT", select)
     patch.setattr(eager, "_CALLS", calls)  # 0: PyTorch compares, however little
-    counts = strategy(scores, Question(thresholds, depth, floors, masks, removed(scores, out, width)))
+    every = not bool(thresholds.isnan().any())
+    counts = strategy(scores, Question(thresholds, depth, floors, masks, removed(scores, out, width), every))
     patch.undo()
     check(counts, *problem)
     assert torch.equal(before.nan_to_num(7.5), scores.nan_to_num(7.5))
@@ -175,6 +176,30 @@ def test_far_rows_are_read_once(monkeypatch, generator):
             assert (eager.by_blocks(scores, Question(scores[:, :3], 20)).better >= 20).all()
             with pytest.raises(TypeError):
                 eager.by_blocks(scores, near)
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_far_targets_stay_far_beside_near_ones(every, monkeypatch, generator):
+    """Rows with fewer open thresholds than others are filled up, and what fills them up changes nothing."""
+    for name, value in (
+        ("_GROUPS_FROM", 0),
+        ("_FEW_OF_LONG", 0),
+        ("_FEW", 0),
+        ("_APART", 4.7),
+        ("_SELECT", 100),
+        ("_FEW_MAXIMA", 0),
+    ):
+        monkeypatch.setattr(eager, name, value)
+    scores = torch.randn(30, 6400, generator=generator)
+    best = scores.topk(40).values
+    # maxima of groups leave what stands a little behind the depth open, those of blocks do not
+    thresholds = best[:, [0, 21, 21, 22, 22, 23]]
+    thresholds[::2] = torch.cat([best[::2, [1, 20, 21, 22, 23]], scores[::2, :1]], 1)
+    question = Question(thresholds, 20, every=every)
+    found, expected = eager.by_blocks(scores, question), eager.by_comparing(scores, question)
+    matters = expected.better < 20
+    assert torch.equal(found.better[matters], expected.better[matters])
+    assert (found.better[~matters] >= 20).all()
 
 
 @pytest.mark.parametrize("threads", [1, 8])
@@ -266,13 +291,15 @@ def test_the_rule(items, width, depth, taken, device, expected, monkeypatch):
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_wide_rows_are_told_far_by_one_maximum(removed, monkeypatch, generator):
+@pytest.mark.parametrize("every", [False, True])
+def test_wide_rows_are_told_far_by_one_maximum(every, removed, monkeypatch, generator):
     """Whether `depth` maxima are above a threshold is whether the `depth`-th largest is: ties, NaN and all."""
     maxima = torch.randint(20, (50, 30), generator=generator).float()
     maxima[torch.rand(maxima.shape, generator=generator) < 0.3] = -INF
     maxima[torch.rand(maxima.shape, generator=generator) < 0.1] = torch.nan
     asked = torch.randint(-1, 21, (50, 7), generator=generator).float()
-    asked[torch.rand(asked.shape, generator=generator) < 0.1] = torch.nan  # not asked for
+    if not every:
+        asked[torch.rand(asked.shape, generator=generator) < 0.1] = torch.nan  # not asked for
     taken = torch.randint(20, (50, 2), generator=generator).float().sort(dim=1).values if removed else None
     for depth in (1, 5, 30, 31):
         above = (maxima[:, :, None] > asked[:, None]).sum(1)
@@ -280,7 +307,7 @@ def test_wide_rows_are_told_far_by_one_maximum(removed, monkeypatch, generator):
         for wide, few in ((1, 0), (100, 0), (100, 2000)):
             monkeypatch.setattr(eager, "_WIDE", wide)
             monkeypatch.setattr(eager, "_FEW_MAXIMA", few)
-            assert torch.equal(eager._open(maxima, asked, depth, taken), (above < depth) & (asked > -INF))
+            assert torch.equal(eager._open(maxima, asked, depth, taken, every), (above < depth) & (asked > -INF))
 
 
 # -------------------------------------------------------------------------------------------- what stands on the counts

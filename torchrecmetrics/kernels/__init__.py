@@ -86,7 +86,7 @@ def count(scores: Tensor | Products, question: Question, kernels: Kernels = "eag
 def _count_products(scores: Products, question: Question) -> Counts:
     from torchrecmetrics.kernels import triton
 
-    thresholds, _, floors, masks, removed = question
+    thresholds, _, floors, masks, removed, _ = question
     for mask in masks:
         bias = scores.bias if scores.bias is not None else thresholds.new_zeros(scores.shape[1])
         scores = scores._replace(bias=bias.masked_fill(mask, -torch.inf))

@@ -160,7 +160,7 @@ def by_buckets(scores: Tensor, question: Question) -> Counts:
 
 def by_topk(scores: Tensor, question: Question) -> Counts:
     """Look each threshold up among the row's best scores, as many as matter; waits for the device."""
-    thresholds, depth, _, masks, removed = question
+    thresholds, depth, _, masks, removed, _ = question
     items = scores.shape[1]
     needed = items if depth is None else depth + (0 if removed is None else removed.shape[1])
     number = min(items, needed + 1)
@@ -201,7 +201,7 @@ def _at_least(scores: Tensor, question: Question) -> Tensor | None:
 
 def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Count exactly where fewer than `depth` maxima, of blocks of `size` items, are above; `depth` and 1 elsewhere."""
-    thresholds, depth, _, masks, removed = question
+    thresholds, depth, _, masks, removed, every = question
     assert depth is not None
     better = torch.full(thresholds.shape, depth, dtype=torch.int64, device=scores.device)
     equal = torch.ones_like(better)
@@ -212,7 +212,7 @@ def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -
     near = slot = None  # the rows that are looked at, and where their thresholds stood; None = all, where they stand
     if width > 1 and asked.numel() * levels[0].shape[1] >= _NEAR_FROM:
         highest = without_nan(asked, -torch.inf).amax(1, keepdim=True)
-        near = _open(levels[0], highest, depth, removed)[:, 0].nonzero()[:, 0]
+        near = _open(levels[0], highest, depth, removed, every)[:, 0].nonzero()[:, 0]
         if 4 * near.shape[0] > 3 * scores.shape[0]:  # to look at all takes less than to pick most
             near = None
         else:
@@ -220,7 +220,7 @@ def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -
             removed = None if removed is None else removed[near]
     here = indices(len(scores), scores.device) if near is None else near
     for level in levels:
-        is_open = _open(level, asked, depth, removed)
+        is_open = _open(level, asked, depth, removed, every)
         cell = is_open.view(-1).nonzero()[:, 0]
         (rows, columns), cells = asked.shape, cell.shape[0]
         few = cells * items <= (_FEW if items < _LONG else _FEW_OF_LONG)
@@ -249,6 +249,7 @@ def _look_again(scores: Tensor, question: Question, maxima: Tensor, size: int) -
         # the open thresholds of a row in front, as many columns as the row with most needs
         front = is_open.to(torch.int8).topk(max(1, int(is_open.sum(1).max())), dim=1).indices
         asked, slot = asked.where(is_open, torch.nan).gather(1, front), front if slot is None else slot.gather(1, front)
+        every = False
     else:
         above, at_least = _compare_blocks(scores, here, asked, masks, levels[-1], size)
         above, at_least = less(removed, asked, above, at_least)
@@ -273,16 +274,18 @@ def _levels(maxima: Tensor, asked: Tensor, depth: int, removed: Tensor | None) -
     return [maxima]
 
 
-def _open(maxima: Tensor, asked: Tensor, depth: int, removed: Tensor | None) -> Tensor:
-    """For which thresholds fewer than `depth` maxima are above, less the removed items that are: bool [B, T]."""
+def _open(maxima: Tensor, asked: Tensor, depth: int, removed: Tensor | None, every: bool) -> Tensor:
+    """For which thresholds fewer than `depth` maxima are above, less the removed items that are: bool [B, T].
+
+    For those that are NaN it is False; `every`: none is.
+    """
     wide = asked.shape[1] >= _WIDE or maxima.numel() <= _FEW_MAXIMA
     if wide and removed is None and maxima.shape[1] >= depth:
-        far = largest(without_nan(maxima, -torch.inf), depth) > asked
-        return (asked > -torch.inf) & ~far
+        return largest(without_nan(maxima, -torch.inf), depth) <= asked
     above = _number(torch.gt, maxima, asked)
     if removed is not None:
         above = above - count_above(removed, asked)
-    return (above < depth) & (asked > -torch.inf)
+    return above < depth if every else (above < depth) & (asked > -torch.inf)
 
 
 def _compare_rows(scores: Tensor, rows: Tensor, asked: Tensor, masks: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -356,7 +356,7 @@ def _enough(question: Question) -> Tensor | None:
 
     A removed item may be among those counted so far, or still to come.
     """
-    thresholds, depth, floors, _, removed = question
+    thresholds, depth, floors, _, removed, _ = question
     if depth is None or floors:
         return None
     enough = torch.full((), depth, dtype=torch.int64, device=thresholds.device)

@@ -243,7 +243,8 @@ def locate(
             overwritten = targets.excluded.overwrite(part, rows, written)
         else:
             removed = targets.excluded.subtracted(partial(kernels.look_up, part), rows)
-        question = Question(own if all_do else keep(own, takes_part, torch.nan), needs.depth, floors, masks, removed)
+        asked = own if all_do else keep(own, takes_part, torch.nan)
+        question = Question(asked, needs.depth, floors, masks, removed, all_do)
         counts = kernels.count(part, question, chosen)
         highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
         first = None
