@@ -151,6 +151,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with self:  # in inference mode calls that are made of others come whole
+            parts = func.decompose(*args, **kwargs or {})
+        if parts is not NotImplemented:
+            return parts
         self.calls.append((func, args, kwargs or {}))
         return func(*args, **kwargs or {})
 

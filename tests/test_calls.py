@@ -31,6 +31,10 @@ class Calls(TorchDispatchMode):
         self.names = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        with self:  # in inference mode calls that are made of others come whole
+            parts = function.decompose(*args, **(kwargs or {}))
+        if parts is not NotImplemented:
+            return parts
         name = function._schema.name.split("::")[1]
         if name not in VIEWS:
             self.names.append(name)

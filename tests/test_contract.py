@@ -247,6 +247,50 @@ def test_inference_mode_then_training(metric, device):
     metric.update(**batch(1, device=device))
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_states_may_be_written_to(device, inside):
+    """Batches are read in inference mode; what stays is not of it, wherever the user is."""
+    collection = trm.RecMetricCollection(["NDCG", "Coverage"], k=2, catalogue=trm.Catalogue(5)).to(device)
+    for metrics in ([collection["NDCG@2"], collection["Coverage@2"]], [trm.NDCG(2).to(device)]):
+        updated = collection if len(metrics) > 1 else metrics[0]
+        for seed in range(3):  # the first is added at once, the others wait
+            scores = torch.rand(4, 5, generator=torch.Generator().manual_seed(seed)).to(device)
+            with torch.inference_mode(inside):
+                updated.update(scores, torch.tensor([1, 2, 3, 4], device=device))
+            states = [state for metric in metrics for state in metric.metric_state.values()]
+            assert not any(state.is_inference() for state in states)
+        updated.compute()
+        assert not any(state.is_inference() for metric in metrics for state in metric.metric_state.values())
+
+
+def test_what_others_may_keep_is_made_as_ever(device):
+    """A ranking of the user's, and what a formula of their own reads: they can be part of a loss."""
+    seen = []
+
+    def keeping(ranking, k):
+        seen.append(ranking.ranks)
+        return ranking.hits(k).any(1).to(ranking.ranks.dtype)
+
+    class Own(trm.RankingMetric):
+        formula = staticmethod(keeping)
+
+    scores, target = torch.rand(4, 5, device=device), torch.tensor([1, 2, 3, 4], device=device)
+    own = trm.RecMetricCollection([Own(2), trm.NDCG(2)]).to(device)
+    for _ in range(2):
+        own.update(scores, target)
+    own.compute()
+    assert seen
+    assert not any(ranks.is_inference() for ranks in seen)
+    ranking = trm.Ranking.from_scores(scores, target)
+    metric = trm.RecMetricCollection(["NDCG", "MAP"], k=2).to(device)
+    for _ in range(2):
+        metric.update(ranking)
+    metric.compute()
+    reward = ranking.num_hits(2)
+    assert not reward.is_inference()
+    (scores.requires_grad_().sum() * reward.sum()).backward()
+
+
 def test_scores_may_require_gradients(metric, device):
     """Metrics of live model output need no detach and build no graph."""
     data = batch(1, device=device)

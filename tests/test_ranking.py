@@ -674,6 +674,25 @@ def test_repr():
     assert "whole" in repr(trm.Ranking.from_ranks(torch.tensor([1])))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("last", [1, 2, 21, 2**30])
+def test_zeros_go_last(dtype, last, device):
+    numbers = torch.tensor([0, 1, last - 1, last, 0], dtype=dtype, device=device)
+    assert arrays.zero_last_(numbers.clone(), last).tolist() == [last, 1, (last - 1) or last, last, last]
+
+
+@pytest.mark.parametrize("columns", [None, 3])
+@pytest.mark.parametrize("rows", [2, 400])
+def test_what_is_no_rank_is_padding(rows, columns, device):
+    """Zeros, negative numbers and ranks beyond any that is read stand nowhere, and are counted, or not, for it."""
+    row = [2, 0, -1, 2**50, 1, -(2**62), 5]
+    ranks = torch.tensor([row] * rows, device=device)
+    ranking = read(Form(ranks=ranks), trm.ranking.Needs(columns), trm.ranking.Rules())
+    assert ranking.num_relevant.tolist() == [4] * rows
+    found = [1, 2, 5, 2**50] if columns is None else [1, 2]
+    assert all([rank for rank in one if rank < INF] == found for one in ranking.ranks.tolist())
+
+
 def test_from_ranks(device):
     """Ranks in any order and dtype; <= 0 is padding, beyond depth is a miss."""
     ranks = torch.tensor([[3, 1, 0], [11, 2, -5]], device=device)

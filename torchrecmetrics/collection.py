@@ -315,7 +315,6 @@ class RecMetricCollection(MetricCollection):
         """What all members together read of a batch."""
         return self.panel.needs
 
-    @torch.no_grad()
     def update(  # type: ignore[override]  # ModuleDict's own is hidden by MetricCollection's, too
         self,
         scores: Tensor | Ranking | None = None,
@@ -343,11 +342,13 @@ class RecMetricCollection(MetricCollection):
         form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
         alone = weights is groups is row_ids is clusters is None
         if alone and self._as_ours and not self.groups and not self.keep_rows:
-            batch = bring(form, *self._wants())
-            self.panel.take(batch, form.holds_ranking, lambda ranking: self.add(self.read(ranking)))
+            with self.panel.unrecorded(form.holds_ranking):
+                batch = bring(form, *self._wants())
+                self.panel.take(batch, form.holds_ranking, lambda ranking: self.add(self.read(ranking)))
         else:
-            ranking = self.rank(form)
-            self.add(self.read(ranking, weights, groups), RowKeys.read(row_ids, clusters, weights, len(ranking)))
+            with torch.no_grad():
+                ranking = self.rank(form)
+                self.add(self.read(ranking, weights, groups), RowKeys.read(row_ids, clusters, weights, len(ranking)))
 
     @torch.no_grad()
     def forward(

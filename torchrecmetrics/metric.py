@@ -392,7 +392,6 @@ class RankingMetric(SummedMetric):
 
     # ------------------------------------------------------------------------------------------------- update, compute
 
-    @torch.no_grad()
     def update(
         self,
         scores: Tensor | Ranking | None = None,
@@ -432,11 +431,12 @@ class RankingMetric(SummedMetric):
         def add(ranking: Ranking) -> None:
             self.panel.add(self.tallies(ranking, weights))
 
-        batch = bring(form, self.needs, self.rules)
-        if weights is None and not self.groups:
-            self.panel.take(batch, form.holds_ranking, add)
-        else:
-            add(placed(batch))
+        with self.panel.unrecorded(form.holds_ranking):
+            batch = bring(form, self.needs, self.rules)
+            if weights is None and not self.groups:
+                self.panel.take(batch, form.holds_ranking, add)
+            else:
+                add(placed(batch))
 
     @torch.no_grad()
     def forward(

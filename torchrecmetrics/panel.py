@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import constant, float_dtype, keep
+from torchrecmetrics.arrays import constant, float_dtype, keep, unrecorded
 from torchrecmetrics.checks import (
     VIOLATIONS,
     Checks,
@@ -111,7 +112,7 @@ class Panel(Generic[M]):
         self._reads_places = ours and not beside and len(alike) > 1  # a single formula takes no longer than a look-up
         self._by_place = constant(self._values_by_place)
         self._together = Together(self.members)
-        self._may_wait = all(metric.is_ours for metric in metrics)  # what another's formula refuses, it does at once
+        self._all_ours = all(metric.is_ours for metric in metrics)
         self._counted: set[Hashable] = set()  # kinds of rankings that were counted
         self._pending = Pending(self.members, self._count)
 
@@ -218,6 +219,10 @@ class Panel(Generic[M]):
         """Add a batch to `members`."""
         self._together.add(tallies)
 
+    def unrecorded(self, given: bool) -> AbstractContextManager[object]:
+        """Read a batch without autograd; what somebody else may keep, `given` or by a formula, is made as ever."""
+        return unrecorded() if self._all_ours and not given else torch.no_grad()
+
     def take(self, batch: Rankable, given: bool, add: Callable[[Ranking], None]) -> None:
         """Let a batch wait for others to be counted with, or `add` it.
 
@@ -225,7 +230,8 @@ class Panel(Generic[M]):
         one that somebody else holds, too.
         """
         strict = self.members[0].empty_target_action == "error"
-        kind = self._pending.kind_of(batch) if self._may_wait and not strict else None
+        # what another's formula refuses, it does at once
+        kind = self._pending.kind_of(batch) if self._all_ours and not strict else None
         (rows, width), device = (entries := entries_of(batch)).shape, entries.device
         if kind is not None and self.needs.each_relevant:  # whether it is known so far down
             kind = (kind, width)
@@ -249,7 +255,8 @@ class Panel(Generic[M]):
 
     def _count(self, batch: Rankable, states: Sequence[Tally]) -> list[Tally]:
         """Return states of `members` with a batch that has waited."""
-        return self._together.summed(states, self.tallies(self.rows(placed(batch))))
+        with unrecorded():
+            return self._together.summed(states, self.tallies(self.rows(placed(batch))))
 
     def values(self, ranking: Ranking) -> Tensor:
         """Value of each row for each metric, float [metrics, B]; anything in rows without a relevant item."""

@@ -403,7 +403,10 @@ class Together:
             state["_update_count"] += 1
 
     def summed(self, held: Sequence[Tally], tallies: Tallies) -> list[Tally]:
-        """Return the states that metrics which hold these have with their tallies."""
+        """Return the states that metrics which hold these have with their tallies, which anybody may write to."""
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):
+                return self.summed(held, tallies)
         first = len(held) - len(tallies.long)
         found: list[Tally] = []
         if tallies.short is not None:

@@ -44,7 +44,7 @@ def _warn_of_lists(ranks: Tensor, k: int) -> None:
             f"integers without a target are ranks, and these, up to {int(ranks.max())}, look like item ids: lists of "
             "item ids are Ranking.from_topk(item_ids, target), ranks of the whole list Ranking.from_ranks(ranks)",
             UserWarning,
-            stacklevel=6,  # past `update` and what PyTorch wraps it in
+            stacklevel=5,  # past `update`
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import ascending, ascends, compare, float_dtype, keep, running_sums, scalar
+from torchrecmetrics.arrays import ascending, ascends, compare, float_dtype, keep, running_sums, scalar, zero_last_
 from torchrecmetrics.checks import (
     ID_DTYPES,
     SCORE_DTYPES,
@@ -83,7 +83,7 @@ class FromRanks(Places):
         else:
             places, relevant = ranks.to(dtype), ranks > 0
         known = last if reach.depth is None else min(last, reach.depth + 1)
-        placed = keep(places, relevant, last)
+        placed = zero_last_(places, int(last)) if several else keep(places, relevant, last)
         in_order = several and ascends(placed, known)
         if not in_order:
             placed = ascending(placed)
