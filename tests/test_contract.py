@@ -259,7 +259,10 @@ def test_states_may_be_written_to(device, inside):
                 updated.update(scores, torch.tensor([1, 2, 3, 4], device=device))
             states = [state for metric in metrics for state in metric.metric_state.values()]
             assert not any(state.is_inference() for state in states)
-        updated.compute()
+            for metric in metrics:  # as a checkpoint does
+                setattr(metric, metric._counts_name, metric.state().counts.clone())
+        with torch.inference_mode(inside):
+            updated.compute()
         assert not any(state.is_inference() for metric in metrics for state in metric.metric_state.values())
 
 
@@ -628,12 +631,12 @@ class Longest(SummedMetric):
         return "Longest"
 
     @classmethod
-    def summaries(cls, metrics, tallies, counts):
-        both = zip(tallies, counts, strict=True)
-        errors = Later(lambda *sums: torch.stack(sums).amin(1), *(tally.sums for tally in tallies))
+    def summaries(cls, metrics, states, counts):
+        both = zip(states.each(), counts, strict=True)
+        errors = Later(lambda *sums: torch.stack(sums).amin(1), *(state.sums for state in states.each()))
         return [
-            Summary(tally.sums.max(), errors, errors, place, *numbers * 4)
-            for place, (tally, numbers) in enumerate(both)
+            Summary(state.sums.max(), errors, errors, place, *numbers * 4)
+            for place, (state, numbers) in enumerate(both)
         ]
 
     def update(self, tally):

@@ -37,7 +37,7 @@ def collection(names=tuple(ACCURACY), k=(1, 5), **options):
 
 def waiting(metrics):
     """How many batches wait for any of its members."""
-    every = {id(one): one for metric in metrics.members if (one := metric._pending) is not None}
+    every = {id(one): one for metric in metrics.members if (one := metric._holder) is not None}
     return sum(len(one._batches) for one in every.values())
 
 
@@ -272,12 +272,12 @@ def test_a_metric_alone():
     for seed in range(4):
         metric.update(*batch(seed=seed)[:2])
         counted.update(*batch(seed=seed)[:2], weights=torch.ones(4))
-    assert metric._pending is not None
+    assert metric._holder is not None
     assert metric._update_count == 4
     assert metric.compute() == counted.compute()
     metric.update(*batch()[:2])
     metric.reset()
-    assert metric._pending is None
+    assert metric._holder is None
     assert not metric.state().counts.any()
 
 
@@ -464,7 +464,7 @@ def test_dense_and_padded_targets(first):
         target = ids if number % 2 == first else dense
         metric.update(scores, target)
         counted.update(scores, target, weights=torch.ones(8))
-    assert metric._pending is not None
+    assert metric._holder is not None
     assert metric.compute() == counted.compute() == 0.5
     assert metric.num_tied == counted.num_tied
 
@@ -508,7 +508,7 @@ def test_nothing_is_learnt():
     metric = trm.beyond.metrics.IntraListDiversity(3, catalogue=catalogue)
     for _ in range(3):
         metric.update(torch.rand(4, ITEMS, requires_grad=True), torch.zeros(4).long())
-    assert metric._pending is not None
+    assert metric._holder is not None
     assert not metric.state().sums.requires_grad
 
 
@@ -518,7 +518,7 @@ def test_what_holds_no_data_does_not_wait():
         metrics.update(torch.zeros(4, 9, device="meta"), torch.zeros(4, device="meta", dtype=torch.int64))
     assert not waiting(metrics)
     ranking = trm.Ranking.from_ranks(torch.ones(4, 1))
-    waits = pending.Pending([trm.HitRate(1)], lambda *_: [])
+    waits = pending.Pending([trm.HitRate(1)], 0, lambda _: None)
     assert waits.kind_of(ranking) is not None
     with FakeTensorMode():
         assert waits.kind_of(ranking) is None

@@ -29,7 +29,7 @@ from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Target
 from torchrecmetrics.ranking.forms import Form, bring, read
 from torchrecmetrics.ranking.rules import RULES, Rules
 from torchrecmetrics.rows import Columns, RowKeeper
-from torchrecmetrics.state import Summary, alone, compute_together, summarize
+from torchrecmetrics.state import Summary, alone, compute_together, processes_of, summarize
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -342,9 +342,9 @@ class RecMetricCollection(MetricCollection):
         form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
         alone = weights is groups is row_ids is clusters is None
         if alone and self._as_ours and not self.groups and not self.keep_rows:
-            with self.panel.unrecorded(form.holds_ranking):
-                batch = bring(form, *self._wants())
-                self.panel.take(batch, form.holds_ranking, lambda ranking: self.add(self.read(ranking)))
+            wants, panel = self._wants(), self.panel
+            with panel.unrecorded(form.holds_ranking):
+                panel.take(bring(form, *wants), form.holds_ranking)
         else:
             with torch.no_grad():
                 ranking = self.rank(form)
@@ -372,7 +372,8 @@ class RecMetricCollection(MetricCollection):
         keys, rows = RowKeys.read(row_ids, clusters, weights, len(ranking)), self.read(ranking, weights, groups)
         columns = self._columns(rows, keys)
         panel, tallies = self.panel, self.panel.tallies(rows)
-        summaries = summarize(alone(panel.members, tallies), "dist_sync_on_step")
+        together = processes_of(panel.members, "dist_sync_on_step")
+        summaries = summarize(panel.members, alone(panel.members, tallies), together)
         panel.add(tallies)
         self._keep(columns)
         for metric, summary in zip(panel.members, summaries, strict=True):
@@ -406,7 +407,8 @@ class RecMetricCollection(MetricCollection):
     def _wants(self) -> tuple[Needs, Rules]:
         if not len(self._modules):
             raise ValueError("the collection holds no metric any more")
-        return self.needs, self.members[0].rules
+        panel = self.panel
+        return panel.needs, panel.given[0].rules
 
     def add(self, rows: BatchRows, keys: RowKeys | None = None) -> None:
         """Add what a batch adds to every member; and keep its rows, where that was asked for."""
@@ -418,7 +420,11 @@ class RecMetricCollection(MetricCollection):
     def compute(self) -> dict[str, Tensor]:
         """Return every member's value under its key; one packed synchronisation, and one of the rows that are kept."""
         self.settle()
-        return {each.key: each.summary.value.clone() for each in self.found()}
+        values = {}
+        for key, _, metric, number in self._entries():
+            summary = metric.last_summary()
+            values[key] = (summary.value if number is None else summary.values[number]).clone()
+        return values
 
     def settle(self) -> None:
         """Compute all members, and gather the rows of all processes, unless that has been done."""
@@ -442,8 +448,8 @@ class RecMetricCollection(MetricCollection):
 
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
-        self.panel.forget()
-        super().reset()
+        if not self.panel.reset():
+            super().reset()
         if self._keeper is not None:
             self._keeper.clear()
 

@@ -42,7 +42,17 @@ from torchrecmetrics.ranking import Exclude, Gains, Needs, Overlap, Ranking, Rul
 from torchrecmetrics.ranking.forms import Form, bring, read
 from torchrecmetrics.ranking.joined import placed
 from torchrecmetrics.ranking.rules import RULES
-from torchrecmetrics.state import Increments, Later, Summary, SummedMetric, Tallies, Tally, alone, summarize
+from torchrecmetrics.state import (
+    Increments,
+    Later,
+    States,
+    Summary,
+    SummedMetric,
+    Tallies,
+    alone,
+    processes_of,
+    summarize,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -426,17 +436,13 @@ class RankingMetric(SummedMetric):
             TypeError: for a dtype that is not accepted.
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
-        form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
-
-        def add(ranking: Ranking) -> None:
-            self.panel.add(self.tallies(ranking, weights))
-
-        with self.panel.unrecorded(form.holds_ranking):
+        form, panel = Form(scores, target, gains, exclude, ranks, ranking, depth, history), self.panel
+        with panel.unrecorded(form.holds_ranking):
             batch = bring(form, self.needs, self.rules)
             if weights is None and not self.groups:
-                self.panel.take(batch, form.holds_ranking, add)
+                panel.take(batch, form.holds_ranking)
             else:
-                add(placed(batch))
+                panel.add(self.tallies(placed(batch), weights))
 
     @torch.no_grad()
     def forward(
@@ -455,7 +461,7 @@ class RankingMetric(SummedMetric):
         """Add a batch and return its value alone; takes what `update` takes and waits for the device."""
         form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
         tallies = self.tallies(read(form, self.needs, self.rules), weights)
-        (summary,) = summarize(alone([self], tallies), "dist_sync_on_step")
+        (summary,) = summarize([self], alone([self], tallies), processes_of([self], "dist_sync_on_step"))
         self.panel.add(tallies)
         self._forward_cache = summary.value
         return summary.value.clone()
@@ -484,15 +490,16 @@ class RankingMetric(SummedMetric):
         return weights
 
     @classmethod
-    def summaries(cls, metrics: Sequence[Self], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
+    def summaries(cls, metrics: Sequence[Self], states: States, counts: list[list[int]]) -> list[Summary]:
         """Turn sums over rows into means, standard errors and counts."""
         kinds = 4 + len(VIOLATIONS)
         notes = []
         for metric, numbers in zip(metrics, counts, strict=True):
-            metric._check_input(numbers[4:kinds])
+            if any(invalid := numbers[4:kinds]):
+                metric._check_input(invalid)
             for at in (0, *range(kinds, len(numbers), 4)):
                 notes.append(numbers[at : at + 4])
-        sums = torch.cat([tally.sums for tally in tallies]).view(-1, 5).T
+        sums = states.all_sums().view(-1, 5).T
         errors = Later(_standard_errors, sums, [numbers[0] for numbers in notes])
         sizes = Later(_sizes, sums)
         means = sums[1] / sums[0]

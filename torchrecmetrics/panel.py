@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -28,7 +28,7 @@ from torchrecmetrics.ranking import Needs, Ranking
 from torchrecmetrics.ranking.joined import Rankable, entries_of, placed
 from torchrecmetrics.ranking.places import Lists, by_place, half_places
 from torchrecmetrics.ranking.rules import Rules
-from torchrecmetrics.state import Increments, Summed, Tallies, Tally, Together
+from torchrecmetrics.state import Increments, Summed, SummedMetric, Tallies, Tally
 
 
 class Reader(Summed, Protocol):
@@ -111,10 +111,10 @@ class Panel(Generic[M]):
         beside = self.needs.num_ranked or self.needs.score_threshold is not None
         self._reads_places = ours and not beside and len(alike) > 1  # a single formula takes no longer than a look-up
         self._by_place = constant(self._values_by_place)
-        self._together = Together(self.members)
         self._all_ours = all(metric.is_ours for metric in metrics)
+        self._reset_alike = all(type(metric).reset is SummedMetric.reset for metric in metrics)
         self._counted: set[Hashable] = set()  # kinds of rankings that were counted
-        self._pending = Pending(self.members, self._count)
+        self._pending = Pending(self.members, len(self.of_items), self._count)
 
     def rows(self, ranking: Ranking, weights: Tensor | None = None, groups: Grouped | None = None) -> BatchRows:
         """Compute what each row of `ranking` adds to the metrics, touching none.
@@ -126,7 +126,7 @@ class Panel(Generic[M]):
         for rules, metric in self._by_rules.items():
             if (contradiction := rules.contradiction(ranking.made_with)) is not None:
                 raise ValueError(f"{metric.label} {contradiction}")
-        self._together.check_ready(device)
+        self._pending.check_ready(device)
         metric = self.members[0]
         action, dtype = metric.empty_target_action, float_dtype(device)
         # an error that was asked for is given even where values are not checked otherwise
@@ -217,14 +217,14 @@ class Panel(Generic[M]):
 
     def add(self, tallies: Tallies) -> None:
         """Add a batch to `members`."""
-        self._together.add(tallies)
+        self._pending.add(tallies)
 
-    def unrecorded(self, given: bool) -> AbstractContextManager[object]:
-        """Read a batch without autograd; what somebody else may keep, `given` or by a formula, is made as ever."""
-        return unrecorded() if self._all_ours and not given else torch.no_grad()
+    def unrecorded(self, kept: bool) -> AbstractContextManager[object]:
+        """Read a batch without autograd; what is `kept`, or may be by another's formula, is made as ever."""
+        return unrecorded() if self._all_ours and not kept else torch.no_grad()
 
-    def take(self, batch: Rankable, given: bool, add: Callable[[Ranking], None]) -> None:
-        """Let a batch wait for others to be counted with, or `add` it.
+    def take(self, batch: Rankable, given: bool) -> None:
+        """Let a batch wait for others to be counted with, or add it.
 
         It may wait if one of its kind has been added: nothing can be wrong with it that was not with that. `given` is
         one that somebody else holds, too.
@@ -236,27 +236,31 @@ class Panel(Generic[M]):
         if kind is not None and self.needs.each_relevant:  # whether it is known so far down
             kind = (kind, width)
         if kind not in self._counted:
-            add(placed(batch))
+            self.add(self.tallies(self.rows(placed(batch))))
             if kind is not None:
                 self._counted.add(kind)
             return
         if kind != self._pending.kind:
-            self._together.check_ready(device)
+            self._pending.check_ready(device)
         if self._reads_lists:
             assert batch.lists is not None  # or none of its kind would have been added
             checks = Checks(self.members[0].rules.validate_args, device, rows)
             if checks.at_once:
                 _inside(batch.lists, self.needs, checks)
-        self._pending.add(batch, kind, given)
+        self._pending.wait(batch, kind, given)
 
-    def forget(self) -> None:
-        """Forget the batches that wait."""
+    def reset(self) -> bool:
+        """Forget what waits, and the states of `members` if they are here; return whether they were."""
         self._pending.forget()
+        if not self._pending.is_holding or not self._reset_alike:
+            return False
+        self._pending.reset()
+        return True
 
-    def _count(self, batch: Rankable, states: Sequence[Tally]) -> list[Tally]:
-        """Return states of `members` with a batch that has waited."""
+    def _count(self, batch: Rankable) -> Tallies:
+        """Return what a batch that has waited adds."""
         with unrecorded():
-            return self._together.summed(states, self.tallies(self.rows(placed(batch))))
+            return self.tallies(self.rows(placed(batch)))
 
     def values(self, ranking: Ranking) -> Tensor:
         """Value of each row for each metric, float [metrics, B]; anything in rows without a relevant item."""

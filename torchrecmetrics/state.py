@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import accumulate
-from operator import is_
+from threading import RLock
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
@@ -42,10 +42,21 @@ class Tallies(NamedTuple):
     short: Tally | None
     long: Sequence[Increments] = ()
 
-    def each(self) -> list[Tally | Increments]:
-        """Return what it adds to each of them."""
+
+class States(NamedTuple):
+    """What several metrics hold: the first ones rows of two matrices, the others a state each."""
+
+    short: Tally | None
+    long: Sequence[Tally] = ()
+
+    def each(self) -> list[Tally]:
+        """Return the state of each of them."""
         short = () if self.short is None else zip(*(part.unbind() for part in self.short), strict=True)
         return [*(Tally(*row) for row in short), *self.long]
+
+    def all_sums(self) -> Tensor:
+        """Return the sums of one after the other, [n]."""
+        return torch.cat([state.sums for state in self.long]) if self.short is None else self.short.sums.flatten()
 
 
 class Later:
@@ -125,8 +136,8 @@ class SummedMetric(Metric):
     _summary: Summary | None = None
     _sums_name: str
     _counts_name: str
-    _pending: Waits | None = None
-    """Where batches wait that are to be counted; then the states are held there, too."""
+    _holder: Holder | None = None
+    """Who holds the state together with those of other metrics, or with batches that wait; None = the metric itself."""
     _told: int | None = None
     """How many of the counts, the first ones, `summaries` is told on the host; None = all."""
 
@@ -171,7 +182,7 @@ class SummedMetric(Metric):
         raise NotImplementedError
 
     @classmethod
-    def summaries(cls, metrics: Sequence[Any], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
+    def summaries(cls, metrics: Sequence[Any], states: States, counts: list[list[int]]) -> list[Summary]:
         """Turn states, whose `counts` are on the host too, into what was found: all metrics of a kind together.
 
         Raises:
@@ -179,34 +190,33 @@ class SummedMetric(Metric):
         """
         raise NotImplementedError
 
-    def flush(self) -> None:
-        """Count the batches that wait; what is read from now on holds all of them."""
-        pending = self.__dict__.get("_pending")
-        if pending is not None:
-            pending.flush()
+    def _take_back(self) -> None:
+        """Hold the state again, with all batches."""
+        holder = self.__dict__.get("_holder")
+        if holder is not None:
+            holder.give_back()
 
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
-        if name in own.get("_defaults", ()):  # while batches wait, states are not there
-            self.flush()
+        if name in own.get("_defaults", ()):  # somebody else holds the state
+            self._take_back()
             if name in own:
                 return own[name]
         return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_"):  # a state, or what batches are counted by
-            self.flush()
+            self._take_back()
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        self.flush()
+        self._take_back()
         super().__delattr__(name)
 
     def state(self) -> Tally:
         """Return the state as it is on this process."""
+        self._take_back()
         state = self.__dict__
-        if state.get("_pending") is not None:
-            self.flush()
         return Tally(state[state["_sums_name"]], state[state["_counts_name"]])
 
     def empty_state(self) -> Tally:
@@ -215,20 +225,25 @@ class SummedMetric(Metric):
 
     def hold(self, tally: Tally) -> None:
         """Hold a state that was added up elsewhere, in place of this one."""
-        self.flush()
+        self._take_back()
         state = self.__dict__
         state[self._sums_name], state[self._counts_name] = tally
         state |= {"_update_count": 1, "_computed": None, "_summary": None}
 
     def reset(self) -> None:
         """Forget all updates; what the last `compute` found stays."""
+        if (holder := self.__dict__.get("_holder")) is not None:
+            holder.leave()
+        # torchmetrics' own copies each default on the device; nothing writes into ours, see `Together`
+        self.__dict__.update(zip((self._sums_name, self._counts_name), self.empty_state(), strict=True))
+        self.restart()
+
+    def restart(self) -> None:
+        """Do all of `reset` but for the state."""
         state = self.__dict__
-        if (pending := state.get("_pending")) is not None:
-            pending.leave()
-        # torchmetrics' own copies each default on the device; nothing writes into ours, see `Together.add`
-        ours = state["_sums_name"], state["_counts_name"]
-        for name, default in state["_defaults"].items():
-            state[name] = default if name in ours else deepcopy(default)
+        if len(self._defaults) > 2:  # a subclass has states of its own
+            ours = self._sums_name, self._counts_name
+            state |= {name: deepcopy(default) for name, default in self._defaults.items() if name not in ours}
         state |= {"_update_count": 0, "_forward_cache": None, "_computed": None, "_cache": None, "_is_synced": False}
 
     def conclude(self, summary: Summary) -> None:
@@ -337,7 +352,7 @@ class SummedMetric(Metric):
         self._computed = self._summary = None
 
     def __getstate__(self) -> dict[str, Any]:
-        self.flush()
+        self._take_back()
         # a copy of the metric alone does not belong to its collection
         return {key: value for key, value in super().__getstate__().items() if key not in ("_collection", "_panel")}
 
@@ -349,12 +364,12 @@ Grown: TypeAlias = dict[tuple[int, int], Tensor]
 """What states and what is added to them, by identity, have become."""
 
 
-class Waits(Protocol):
-    """What a metric asks of the batches that wait; see `Pending`."""
+class Holder(Protocol):
+    """What a metric asks of who holds its state; see `Together`."""
 
     @property
     def device(self) -> torch.device: ...  # noqa: D102
-    def flush(self) -> None: ...  # noqa: D102
+    def give_back(self) -> None: ...  # noqa: D102
     def leave(self) -> None: ...  # noqa: D102
 
 
@@ -364,74 +379,139 @@ class Summed(Protocol):
     @property
     def label(self) -> str: ...  # noqa: D102
     def state(self) -> Tally: ...  # noqa: D102
+    def empty_state(self) -> Tally: ...  # noqa: D102
+    def reset(self) -> None: ...  # noqa: D102
+    def restart(self) -> None: ...  # noqa: D102
 
 
 class Together:
-    """Metrics that are added to together: one operation for all states that are short.
+    """Metrics that are added to together: one operation for all states that are short, the rows of one matrix.
 
-    These are then the rows of one matrix. States are replaced and never written to, so as long as a metric holds the
-    very tensor that was left here, the matrix holds its state.
+    From the first batch on the states are held here, and not by the metrics: a metric that is asked for its own has all
+    of them given back, see `SummedMetric.__getattr__`. States are replaced and never written to.
     """
 
-    def __init__(self, metrics: Sequence[Summed]) -> None:
-        self._metrics = metrics
-        self._states = [metric.__dict__ for metric in metrics]
-        self._whole: dict[str, tuple[Tensor, tuple[Tensor, ...]]] = {}  # as `add` left it, beside its rows
+    def __init__(self, metrics: Sequence[Summed], long: int = 0) -> None:
+        self.metrics: Sequence[Any] = metrics
+        """Those with long states, so many, come last."""
+        self._own = [metric.__dict__ for metric in metrics]
+        self._short = len(metrics) - long
+        self._states: States | None = None  # None = the metrics hold them; without `short` these are zeros
+        self._left: tuple[Tally | None, list[Tally]] = None, []  # what the short ones held when they were given back
+        self._lock = RLock()  # several threads may ask for states
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether the states are here."""
+        return self._states is not None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the states are, while they are here."""
+        here: torch.device = self.metrics[0].empty_state().sums.device
+        return here
 
     def check_ready(self, device: torch.device) -> None:
         """Refuse a batch now, or one from this device."""
-        seen: Waits | None = None
-        for metric, state in zip(self._metrics, self._states, strict=True):
-            if state["_is_synced"]:
+        if self.is_holding and self.device == device:  # those that are synchronised hold their states
+            return
+        for metric, own in zip(self.metrics, self._own, strict=True):
+            if own["_is_synced"]:
                 raise TorchMetricsUserError(f"{metric.label} is synchronised: call unsync() before the next batch")
-            pending = state.get("_pending")
-            if pending is not None and pending is seen:
-                continue  # they wait together
-            seen = pending
-            if (here := (state[state["_sums_name"]] if pending is None else pending).device) != device:
+            holder = own.get("_holder")
+            if (here := (own[own["_sums_name"]] if holder is None else holder).device) != device:
                 raise ValueError(
                     f"{metric.label} is on {here}, its input on {device}: move the metric with .to(device)"
                 )
 
+    def flush(self) -> None:
+        """Count batches that wait: here there are none."""
+
+    def states(self) -> States:
+        """Return all states, in the order of `metrics`, with all batches."""
+        with self._lock:
+            self.flush()
+            states = self._take()
+            if states.short is None and self._short:
+                empty = [metric.empty_state() for metric in self.metrics[: self._short]]
+                states = self._states = states._replace(short=_stacked(empty))
+            return states
+
     def add(self, tallies: Tallies) -> None:
         """Add each metric its tally."""
-        found = self.summed([metric.state() for metric in self._metrics], tallies)
-        for state, (sums, counts) in zip(self._states, found, strict=True):
-            # past what Module does when a parameter may be set, which takes longer
-            state[state["_sums_name"]], state[state["_counts_name"]] = sums, counts
-            state["_computed"] = state["_summary"] = None
-            state["_update_count"] += 1
+        with self._lock:
+            self.flush()
+            self._states = self._added(self._take(), tallies)
+            self._note()
 
-    def summed(self, held: Sequence[Tally], tallies: Tallies) -> list[Tally]:
-        """Return the states that metrics which hold these have with their tallies, which anybody may write to."""
+    def reset(self) -> None:
+        """Forget all that was added to the metrics, whose states are held here."""
+        with self._lock:
+            self._states = States(None, [metric.empty_state() for metric in self.metrics[self._short :]])
+            for metric in self.metrics:
+                metric.restart()
+
+    def give_back(self) -> None:
+        """Let the metrics hold their states again, with all batches."""
+        with self._lock:
+            if self._states is None:
+                return
+            states = self.states()
+            every = states.each()
+            self._left = states.short, every[: self._short]
+            for own, (sums, counts) in zip(self._own, every, strict=True):
+                own.update({own["_sums_name"]: sums, own["_counts_name"]: counts, "_holder": None})
+            self._states = None
+
+    def leave(self) -> None:
+        """Give back, for one of the metrics forgets its state."""
+        self.give_back()
+
+    def _note(self) -> None:
+        """Note that the metrics have seen one batch more."""
+        for own in self._own:
+            own["_update_count"] += 1
+            own["_computed"] = own["_summary"] = None
+
+    def _take(self) -> States:
+        """Hold the states."""
+        if self._states is None:
+            every = [metric.state() for metric in self.metrics]
+            self._states = States(self._matrices(every[: self._short]), every[self._short :])
+            for own in self._own:
+                own["_holder"] = self
+                del own[own["_sums_name"]], own[own["_counts_name"]]
+        return self._states
+
+    def _matrices(self, held: list[Tally]) -> Tally | None:
+        """Put states that are short under each other; None for zeros."""
+        if all(_is(state, metric.empty_state()) for state, metric in zip(held, self.metrics, strict=False)):
+            return None
+        whole, rows = self._left
+        return whole if len(held) == len(rows) and all(map(_is, held, rows)) else _stacked(held)
+
+    def _added(self, states: States, tallies: Tallies) -> States:
+        """Return states with a batch's tallies, which anybody may write to."""
         if torch.is_inference_mode_enabled():
             with torch.inference_mode(False):
-                return self.summed(held, tallies)
-        first = len(held) - len(tallies.long)
-        found: list[Tally] = []
-        if tallies.short is not None:
-            sums = self._add_rows("_sums_name", [state.sums for state in held[:first]], tallies.short.sums)
-            counts = self._add_rows("_counts_name", [state.counts for state in held[:first]], tallies.short.counts)
-            found = list(map(Tally, sums, counts))
+                return self._added(states, tallies)
+        short, more = states.short, tallies.short
+        if more is not None:
+            # a tally is not kept as it is: one that a graph has recorded is overwritten by the next batch's
+            short = Tally(*(part.clone() for part in more) if short is None else map(torch.add, short, more))
         grown: Grown = {}
-        found += [grow(state, more, grown) for state, more in zip(held[first:], tallies.long, strict=True)]
-        return found
+        long = [grow(state, increments, grown) for state, increments in zip(states.long, tallies.long, strict=True)]
+        return States(short, long)
 
-    def _add_rows(self, kind: str, held: list[Tensor], more: Tensor) -> tuple[Tensor, ...]:
-        """Add to one of the two states of the first metrics, [metrics, n]."""
-        states = self._states[: len(more)]
-        whole, rows = self._whole.get(kind, (None, ()))
-        # not in place: torchmetrics lets metrics and checkpoints share one tensor;
-        # nor is a tally kept as it is: one that a graph has recorded is overwritten by the next batch's
-        if whole is not None and len(held) == len(rows) and all(map(is_, held, rows)):
-            total = whole + more
-        elif all(map(is_, held, [state["_defaults"][state[kind]] for state in states])):
-            total = more.clone()
-        else:
-            total = torch.stack(held) + more
-        rows = total.unbind()
-        self._whole[kind] = total, rows
-        return rows
+
+def _is(one: Tally, other: Tally) -> bool:
+    return one.sums is other.sums and one.counts is other.counts
+
+
+def _stacked(several: Sequence[Tally]) -> Tally:
+    sums, counts = zip(*several, strict=True)
+    with torch.inference_mode(False):  # others may write to it
+        return Tally(torch.stack(sums), torch.stack(counts))
 
 
 def grow(state: Tally, more: Increments, grown: Grown) -> Tally:
@@ -448,13 +528,12 @@ def grow(state: Tally, more: Increments, grown: Grown) -> Tally:
     return Tally(added(state.sums, more.sums), added(state.counts, more.counts))
 
 
-def alone(metrics: Sequence[M], tallies: Tallies) -> list[tuple[M, Tally]]:
-    """Return the states that metrics would have of these tallies alone, beside them."""
+def alone(metrics: Sequence[Summed], tallies: Tallies) -> States:
+    """Return the states that metrics would have of these tallies alone."""
     grown: Grown = {}
-    return [
-        (metric, tally if isinstance(tally, Tally) else grow(metric.empty_state(), tally, grown))
-        for metric, tally in zip(metrics, tallies.each(), strict=True)
-    ]
+    long = metrics[len(metrics) - len(tallies.long) :]
+    increments = zip(long, tallies.long, strict=True)
+    return States(tallies.short, [grow(metric.empty_state(), more, grown) for metric, more in increments])
 
 
 def compute_together(metrics: Sequence[SummedMetric]) -> bool:
@@ -464,7 +543,13 @@ def compute_together(metrics: Sequence[SummedMetric]) -> bool:
     """
     if all(metric._computed is not None for metric in metrics):
         return False
-    summaries = summarize([(metric, metric.state()) for metric in metrics], "sync_on_compute")
+    together = processes_of(metrics, "sync_on_compute")
+    holder = _holder_of(metrics)
+    if holder is None or together:  # processes must agree on the order, so what one of them holds must not decide it
+        summaries = summarize(metrics, States(None, [metric.state() for metric in metrics]), together)
+    else:
+        found = dict(zip(map(id, holder.metrics), summarize(holder.metrics, holder.states(), {}), strict=True))
+        summaries = [found[id(metric)] for metric in metrics]
     empty = [m for m, summary in zip(metrics, summaries, strict=True) if summary.num_users == 0]
     if len(empty) < len(metrics):
         empty = [m for m in empty if m.update_called]  # a member that was left alone on purpose is no surprise
@@ -475,47 +560,72 @@ def compute_together(metrics: Sequence[SummedMetric]) -> bool:
     return True
 
 
-def summarize(
-    tallies: Sequence[tuple[SummedMetric, Tally]], when: Literal["sync_on_compute", "dist_sync_on_step"]
-) -> list[Summary]:
-    """Turn tallies into results, after adding those of all processes: two all-reduces however many there are."""
-    reduced = [tally for _, tally in tallies]
-    together: dict[tuple[Any, ...], list[int]] = {}
+def _holder_of(metrics: Sequence[SummedMetric]) -> Together | None:
+    """Return who holds the states of these metrics, and no others."""
+    holder = metrics[0].__dict__.get("_holder")
+    same = isinstance(holder, Together) and len(holder.metrics) == len(metrics)
+    return holder if same and all(metric.__dict__.get("_holder") is holder for metric in metrics) else None
+
+
+Processes: TypeAlias = dict[tuple[Any, ...], list[int]]
+"""How, and with which processes, metrics are to be added up, and which of them; {} if none is."""
+
+
+def processes_of(metrics: Sequence[SummedMetric], when: Literal["sync_on_compute", "dist_sync_on_step"]) -> Processes:
+    """Return the processes that metrics have to hear of now."""
+    together: Processes = {}
     available: dict[int, bool] = {}
-    for index, (metric, _) in enumerate(tallies):
+    for index, metric in enumerate(metrics):
         ask = metric.distributed_available_fn
         if id(ask) not in available:
             available[id(ask)] = ask()
         if available[id(ask)] and getattr(metric, when) and not metric._is_synced:
             together.setdefault((metric.dist_sync_fn, metric.process_group), []).append(index)
+    return together
+
+
+def summarize(metrics: Sequence[SummedMetric], states: States, together: Processes) -> list[Summary]:
+    """Turn states into results, after adding those of all processes: two all-reduces however many there are."""
+    if together:
+        states = States(None, _reduced(metrics, states.each(), together))
+    first = len(metrics) - len(states.long)
+    counts: list[list[int]] = [] if states.short is None else states.short.counts.tolist()
+    if states.long:
+        told = [state.counts[: metric._told] for metric, state in zip(metrics[first:], states.long, strict=True)]
+        numbers = torch.cat(told).tolist()  # one copy for all of them
+        ends = list(accumulate([part.shape[0] for part in told]))
+        counts += [numbers[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+    kinds: dict[Callable[..., Any], list[int]] = {}
+    for index, metric in enumerate(metrics):
+        kinds.setdefault(metric.summaries.__func__, []).append(index)  # type: ignore[attr-defined]
+    found: dict[int, Summary] = {}
+    every: list[Tally] = []
+    for indices in kinds.values():
+        if states.short is not None and indices == list(range(first)):
+            its = States(states.short)
+        else:
+            every = every or states.each()
+            its = States(None, [every[i] for i in indices])
+        some = metrics[indices[0]].summaries([metrics[i] for i in indices], its, [counts[i] for i in indices])
+        found |= zip(indices, some, strict=True)
+    return [found[index] for index in range(len(metrics))]
+
+
+def _reduced(metrics: Sequence[SummedMetric], states: list[Tally], together: Processes) -> list[Tally]:
+    """Add up the states of all processes."""
     for (gather, group), indices in together.items():
         add = partial(_reduce_packed, gather=gather or gather_all_tensors, group=group)
-        several = [reduced[index] for index in indices]
-        stands_for, parted = _shared([tallies[index][0] for index in indices], several)
-        sums = add([tally.sums for tally in several] + ([] if parted is None else [parted]))
+        several = [states[index] for index in indices]
+        stands_for, parted = _shared([metrics[index] for index in indices], several)
+        sums = add([state.sums for state in several] + ([] if parted is None else [parted]))
         if parted is not None and float(sums[-1]) > 0:  # somewhere they have parted
             stands_for = list(range(len(several)))
         first = sorted(set(stands_for))
         counts = dict(zip(first, add([several[place].counts for place in first]), strict=True))
         for place, index in enumerate(indices):
-            reduced[index] = Tally(sums[place], counts[stands_for[place]])
-    told = [
-        tally.counts if metric._told is None else tally.counts[: metric._told]
-        for (metric, _), tally in zip(tallies, reduced, strict=True)
-    ]
-    numbers = torch.cat(told).tolist()  # one copy for all of them
-    ends = list(accumulate([counts.shape[0] for counts in told]))
-    counts_of = [numbers[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-
-    kinds: dict[Callable[..., Any], list[int]] = {}
-    for index, (metric, _) in enumerate(tallies):
-        kinds.setdefault(metric.summaries.__func__, []).append(index)  # type: ignore[attr-defined]
-    found: dict[int, Summary] = {}
-    for indices in kinds.values():
-        metrics = [tallies[i][0] for i in indices]
-        some = metrics[0].summaries(metrics, [reduced[i] for i in indices], [counts_of[i] for i in indices])
-        found |= zip(indices, some, strict=True)
-    return [found[index] for index in range(len(tallies))]
+            states[index] = Tally(sums[place], counts[stands_for[place]])
+    return states
 
 
 def _shared(metrics: Sequence[SummedMetric], tallies: Sequence[Tally]) -> tuple[list[int], Tensor | None]:

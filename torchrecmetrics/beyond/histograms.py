@@ -15,7 +15,7 @@ from torchrecmetrics.functional import log2_discounts
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.panel import ListedRows, Made
 from torchrecmetrics.ranking import Needs
-from torchrecmetrics.state import Increments, Summary, Tally
+from torchrecmetrics.state import Increments, States, Summary
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -148,21 +148,21 @@ class HistogramMetric(RankingMetric):
         return made["places", k][0], made["weights"][1][:k].flatten()
 
     @classmethod
-    def summaries(cls, metrics: Sequence[Self], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
+    def summaries(cls, metrics: Sequence[Self], states: States, counts: list[list[int]]) -> list[Summary]:
         """Turn counts of items into values; there are no standard errors."""
         found: list[Summary] = []
         shared: dict[int, Histogram] = {}
-        for metric, tally, told in zip(metrics, tallies, counts, strict=True):
+        for metric, state, told in zip(metrics, states.long, counts, strict=True):
             k, _ = metric._size
             metric._check_input(told[k + 1 :])
-            histogram = shared.get(id(tally.counts))
+            histogram = shared.get(id(state.counts))
             if histogram is None:
-                items = without(tally.counts[len(told) :], metric.padding_idx)  # which is no item
-                histogram = Histogram(items, tally.counts[: k + 1])
-                shared[id(tally.counts)] = histogram
+                items = without(state.counts[len(told) :], metric.padding_idx)  # which is no item
+                histogram = Histogram(items, state.counts[: k + 1])
+                shared[id(state.counts)] = histogram
             if metric.reads_exposure:
-                histogram.exposure = without(tally.sums, metric.padding_idx)
-            value = metric.formula(histogram, k, **metric.arguments).to(tally.sums.dtype)
+                histogram.exposure = without(state.sums, metric.padding_idx)
+            value = metric.formula(histogram, k, **metric.arguments).to(state.sums.dtype)
             found.append(Summary.without_error(value, sum(told[: k + 1])))
         return found
 

@@ -16,7 +16,7 @@ from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.panel import ListedRows, Made
 from torchrecmetrics.ranking import Needs, Ranking
-from torchrecmetrics.state import Increments, Summary, Tally
+from torchrecmetrics.state import Increments, States, Summary
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -120,16 +120,16 @@ class ItemGroupMetric(RankingMetric):
         return Increments(None, (torch.cat(where), torch.cat(how_much)))
 
     @classmethod
-    def summaries(cls, metrics: Sequence[Self], tallies: Sequence[Tally], counts: list[list[int]]) -> list[Summary]:
+    def summaries(cls, metrics: Sequence[Self], states: States, counts: list[list[int]]) -> list[Summary]:
         """Turn counts of groups into values; there are no standard errors."""
         found: list[Summary] = []
-        for metric, tally, (rows, *invalid) in zip(metrics, tallies, counts, strict=True):
+        for metric, state, (rows, *invalid) in zip(metrics, states.long, counts, strict=True):
             metric._check_input(invalid)
-            hits, possible = tally.counts[1 + len(invalid) :].view(2, -1)
+            hits, possible = state.counts[1 + len(invalid) :].view(2, -1)
             codes = without(metric._codes(hits.device), metric.padding_idx)  # which is no item
             sizes = torch.zeros_like(hits).index_add_(0, codes, torch.ones_like(codes))
             counted = GroupCounts(hits, metric.possible(possible, rows, sizes))
-            value = metric.formula(counted, metric.k, **metric.arguments).to(tally.sums.dtype)
+            value = metric.formula(counted, metric.k, **metric.arguments).to(state.sums.dtype)
             found.append(Summary.without_error(value, rows))
         return found
 

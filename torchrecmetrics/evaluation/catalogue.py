@@ -41,6 +41,7 @@ from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.processes import together
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.scores import unplaced
+from torchrecmetrics.state import States
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -273,11 +274,12 @@ def evaluate(
         def update(batch: Tensor, at_once: int) -> None:
             relevant = target.select(batch)
             scores, exclude = scorer.scores(batch, at_once), history.select(batch)
-            counted = unplaced(scores, relevant.items, relevant.values, exclude, needs, member.rules)
-            ranking = Ranking.placed(counted)
             before = None if past is None else past.select(batch)
             row_ids = batch if collection.keep_rows else None
-            collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
+            with collection.panel.unrecorded(collection.keep_rows):
+                counted = unplaced(scores, relevant.items, relevant.values, exclude, needs, member.rules)
+                ranking = Ranking.placed(counted)
+                collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
 
         with evaluating(users), ProgressBar(progress, len(ids), rank == 0) as bar:
             for batch in batches(scorer, ids, entries, update, Budget(batch_size, memory_budget)):
@@ -535,5 +537,5 @@ class ProgressBar:
         self._bar.update(len(batch))
         if metric is not None:
             state = metric.state()  # of this process: nobody else may be asked here
-            (summary,) = metric.summaries([metric], [state], [state.counts[: metric._told].tolist()])
+            (summary,) = metric.summaries([metric], States(None, [state]), [state.counts[: metric._told].tolist()])
             self._bar.set_postfix({metric.label: f"{summary.value:.4f}"})
