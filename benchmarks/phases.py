@@ -160,7 +160,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def replay(self) -> None:
         """Make the calls again, and nothing between them."""
-        with torch.no_grad():
+        with torch.inference_mode():  # as an update does
             for func, args, kwargs in self.calls:
                 func(*args, **kwargs)
 
