@@ -240,6 +240,42 @@ def test_reset_forgets_what_waits(monkeypatch):
     assert waiting(metrics) == 1  # its kind is known
 
 
+def test_states_stay_together_until_somebody_asks():
+    metrics, counted = filled(collection(["HR", "NDCG", "Coverage"], catalogue=CATALOGUE))
+    holder = metrics["HR@1"]._holder
+    for seed in range(3):
+        metrics.compute()
+        metrics.reset()
+        counted.reset()
+        for add in (metrics.update, metrics, lambda *given: at_once(metrics, *given)):
+            add(*batch(seed=seed)[:2])
+            at_once(counted, *batch(seed=seed)[:2])
+        assert all(metric._holder is holder for metric in metrics.members)
+        found = metrics.compute()
+        assert found == counted.compute()
+        assert metrics.standard_errors()["NDCG@5"] == counted.standard_errors()["NDCG@5"]
+    assert same(metrics, counted)  # which asks
+    assert all(metric._holder is None for metric in metrics.members)
+
+
+def test_a_member_with_a_reset_of_its_own():
+    """It is asked to forget, like any other."""
+
+    class Own(trm.HitRate):
+        forgotten = 0
+
+        def reset(self):
+            super().reset()
+            self.__dict__["forgotten"] = self.forgotten + 1
+
+    metrics = trm.RecMetricCollection([Own(3), trm.NDCG(3)])
+    for _ in range(2):
+        metrics.update(*batch()[:2])
+        metrics.reset()
+    assert metrics["HR@3"].forgotten == 2
+    assert not any(metric.state().counts.any() for metric in metrics.members)
+
+
 def test_who_has_left_keeps_what_waited():
     metrics, counted = filled(collection())
     metric = metrics["HR@5"]

@@ -108,7 +108,8 @@ _FEW = 2**14
 
 def compare(how: Callable[[Any, Any], Any], values: Tensor, others: Tensor | float) -> Tensor:
     """Compare by `operator.eq` or one of its kind, with a number or values of the same dtype: bool."""
-    if values.numel() < _FEW or values.itemsize < 4 or not may_look(values):
+    narrow = values.itemsize < 4 and values.is_floating_point()  # numpy lacks bfloat16
+    if values.numel() < _FEW or narrow or not may_look(values):
         return how(values, others)  # type: ignore[no-any-return]
     # PyTorch makes bools one by one on the CPU: numpy takes a fifth of the time
     beside = array(others) if isinstance(others, Tensor) else others

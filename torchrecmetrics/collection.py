@@ -344,7 +344,8 @@ class RecMetricCollection(MetricCollection):
         if alone and self._as_ours and not self.groups and not self.keep_rows:
             wants, panel = self._wants(), self.panel
             with panel.unrecorded(form.holds_ranking):
-                panel.take(bring(form, *wants), form.holds_ranking)
+                tallies = panel.take(bring(form, *wants), form.holds_ranking)
+            panel.add(tallies)
         else:
             with torch.no_grad():
                 ranking = self.rank(form)

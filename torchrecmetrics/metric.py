@@ -439,10 +439,9 @@ class RankingMetric(SummedMetric):
         form, panel = Form(scores, target, gains, exclude, ranks, ranking, depth, history), self.panel
         with panel.unrecorded(form.holds_ranking):
             batch = bring(form, self.needs, self.rules)
-            if weights is None and not self.groups:
-                panel.take(batch, form.holds_ranking)
-            else:
-                panel.add(self.tallies(placed(batch), weights))
+            waits = weights is None and not self.groups
+            tallies = panel.take(batch, form.holds_ranking) if waits else self.tallies(placed(batch), weights)
+        panel.add(tallies)
 
     @torch.no_grad()
     def forward(

@@ -215,16 +215,17 @@ class Panel(Generic[M]):
             long = [metric.increments(its, made) for metric, its in zip(self.of_items, each, strict=True)]
         return Tallies(rows.tally() if self.metrics else None, long)
 
-    def add(self, tallies: Tallies) -> None:
-        """Add a batch to `members`."""
-        self._pending.add(tallies)
+    def add(self, tallies: Tallies | None) -> None:
+        """Add a batch to `members`; None: it waits."""
+        if tallies is not None:
+            self._pending.add(tallies)
 
     def unrecorded(self, kept: bool) -> AbstractContextManager[object]:
         """Read a batch without autograd; what is `kept`, or may be by another's formula, is made as ever."""
         return unrecorded() if self._all_ours and not kept else torch.no_grad()
 
-    def take(self, batch: Rankable, given: bool) -> None:
-        """Let a batch wait for others to be counted with, or add it.
+    def take(self, batch: Rankable, given: bool) -> Tallies | None:
+        """Let a batch wait for others to be counted with, or return what it adds.
 
         It may wait if one of its kind has been added: nothing can be wrong with it that was not with that. `given` is
         one that somebody else holds, too.
@@ -236,10 +237,10 @@ class Panel(Generic[M]):
         if kind is not None and self.needs.each_relevant:  # whether it is known so far down
             kind = (kind, width)
         if kind not in self._counted:
-            self.add(self.tallies(self.rows(placed(batch))))
+            tallies = self.tallies(self.rows(placed(batch)))
             if kind is not None:
                 self._counted.add(kind)
-            return
+            return tallies
         if kind != self._pending.kind:
             self._pending.check_ready(device)
         if self._reads_lists:
@@ -248,6 +249,7 @@ class Panel(Generic[M]):
             if checks.at_once:
                 _inside(batch.lists, self.needs, checks)
         self._pending.wait(batch, kind, given)
+        return None
 
     def reset(self) -> bool:
         """Forget what waits, and the states of `members` if they are here; return whether they were."""

@@ -468,7 +468,8 @@ def as_ranks(places: Tensor, last: int, dtype: torch.dtype) -> Tensor:
     """Return whole places as float ranks, `inf` from `last` on."""
     if last <= _FEW:
         ranks = _whole_places(last, dtype, places.device)
-        return ranks.index_select(0, places.clamp(max=last).flatten()).view(places.shape)
+        index = places.clamp(max=last).flatten()
+        return ranks.index_select(0, index.to(torch.int32) if index.itemsize < 4 else index).view(places.shape)
     return keep(places.to(dtype), places < last, torch.inf)
 
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import ascending, ascends, compare, float_dtype, keep, running_sums, scalar, zero_last_
+from torchrecmetrics.arrays import (
+    ascending,
+    ascends,
+    compare,
+    float_dtype,
+    keep,
+    may_look,
+    running_sums,
+    scalar,
+    zero_last_,
+)
 from torchrecmetrics.checks import (
     ID_DTYPES,
     SCORE_DTYPES,
@@ -77,7 +87,7 @@ class FromRanks(Places):
         several = whole and ranks.shape[1] > 1
         last: float = torch.inf  # this rank and all behind it are nowhere
         if several:  # integers sort faster
-            kind, last = (torch.int64, 2**62) if columns is None or columns >= 2**30 else (torch.int32, columns + 1)
+            kind, last = _kind(columns, ranks)
             places = ranks.contiguous().clamp(0, last).to(kind)
             relevant = compare(gt, places, 0)
         else:
@@ -86,7 +96,7 @@ class FromRanks(Places):
         placed = zero_last_(places, int(last)) if several else keep(places, relevant, last)
         in_order = several and ascends(placed, known)
         if not in_order:
-            placed = ascending(placed)
+            placed = ascending(placed.to(torch.int32) if placed.itemsize == 1 else placed)
         if several and columns is not None and columns + 1 < placed.shape[1]:
             placed = placed[:, : columns + 1].contiguous()  # of so many in the first places, two share one
         quick = whole and num_ranked is None
@@ -137,6 +147,13 @@ def _reach(ranks: Tensor, reach: Reach) -> Reach:
     elif check_k(depth, "depth") > (cut_at or depth):
         raise ValueError(f"depth={depth} was given for ranks that were cut at {cut_at}")
     return Reach(depth, reach.known or depth is not None)
+
+
+def _kind(columns: int | None, ranks: Tensor) -> tuple[torch.dtype, int]:
+    """Return what holds whole ranks, of which so many places are looked at, and the rank that is behind all of them."""
+    if columns is None or columns >= 2**30:
+        return torch.int64, 2**62
+    return torch.int8 if columns < 100 and may_look(ranks) else torch.int32, columns + 1
 
 
 def _num_ranked(num_ranked: int | Tensor | None, rows: int, device: torch.device) -> int | Tensor | None:
