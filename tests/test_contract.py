@@ -264,6 +264,11 @@ def test_states_may_be_written_to(device, inside):
         with torch.inference_mode(inside):
             updated.compute()
         assert not any(state.is_inference() for metric in metrics for state in metric.metric_state.values())
+        updated.update(scores, torch.tensor([1, 2, 3, 4], device=device))
+        updated.reset()
+        with torch.inference_mode(inside), pytest.warns(UserWarning, match="no row"):
+            updated.compute()
+        assert not any(state.is_inference() for metric in metrics for state in metric.metric_state.values())
 
 
 def test_what_others_may_keep_is_made_as_ever(device):
@@ -284,7 +289,7 @@ def test_what_others_may_keep_is_made_as_ever(device):
     own.compute()
     assert seen
     assert not any(ranks.is_inference() for ranks in seen)
-    ranking = trm.Ranking.from_scores(scores, target)
+    ranking = trm.Ranking.from_scores(scores, torch.stack([target, target - 1], 1))
     metric = trm.RecMetricCollection(["NDCG", "MAP"], k=2).to(device)
     for _ in range(2):
         metric.update(ranking)
