@@ -258,6 +258,36 @@ def test_states_stay_together_until_somebody_asks():
     assert all(metric._holder is None for metric in metrics.members)
 
 
+def test_members_come_and_go():
+    """What a collection held of one that is gone is not asked for those it has."""
+    metrics = collection(["HR"], k=(1, 2))
+    metrics.update(*batch()[:2])
+    gone = metrics["HR@2"]
+    del metrics["HR@2"]
+    metrics["HR@3"] = trm.HitRate(3)
+    found = metrics.compute()
+    assert not found["HR@1"].isnan()
+    assert found["HR@3"].isnan()
+    assert gone.compute() >= found["HR@1"]
+
+
+def test_bad_rows_of_another_are_its_own_affair():
+    """One that has left a collection answers for itself."""
+    lists = trm.Ranking.from_topk(
+        torch.tensor([[1, 2, 3], [4, 5, 6]]),
+        torch.tensor([[1], [4]]),
+        exclude=torch.tensor([[-1], [6]]),
+        validate_args="deferred",
+    )
+    metrics = collection(["HR"], k=(2, 3), validate_args="deferred")
+    metrics.update(lists)
+    metric = metrics["HR@2"]
+    del metrics["HR@2"]
+    assert metric.compute() == 1
+    with pytest.raises(ValueError, match="HR@3: bad input"):
+        metrics.compute()
+
+
 def test_a_member_with_a_reset_of_its_own():
     """It is asked to forget, like any other."""
 
