@@ -358,6 +358,9 @@ def test_a_state_is_replaced():
     metrics.update(*batch()[:2])
     metric.hold(counted["HR@5"].state())
     assert metric.state().sums is counted["HR@5"].state().sums
+    setattr(metric, metric._counts_name, torch.zeros_like(metric.state().counts))
+    metrics.update(*batch()[:2])
+    assert metric.state().counts[0] == 2  # two rows of that batch have a target
 
 
 def test_torchmetrics_collections_see_states():
