@@ -358,6 +358,11 @@ def test_a_state_is_replaced():
     metrics.update(*batch()[:2])
     metric.hold(counted["HR@5"].state())
     assert metric.state().sums is counted["HR@5"].state().sums
+
+
+def test_counts_are_replaced_and_sums_are_not():
+    metrics, _ = filled(collection())
+    metric = metrics["HR@5"]
     setattr(metric, metric._counts_name, torch.zeros_like(metric.state().counts))
     metrics.update(*batch()[:2])
     assert metric.state().counts[0] == 2  # two rows of that batch have a target
