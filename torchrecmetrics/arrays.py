@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -25,11 +24,6 @@ def is_traced() -> bool:
 def may_look(values: Tensor) -> bool:
     """Whether a look at what a tensor holds is free: nothing has to be waited for, and nothing is traced."""
     return values.device.type == "cpu" and not is_traced()
-
-
-def unrecorded() -> AbstractContextManager[object]:
-    """Record nothing for autograd: in inference mode, where calls take .93 to .99 of the time, unless it is traced."""
-    return torch.no_grad() if is_traced() else torch.inference_mode()
 
 
 def least_of(values: Tensor) -> Number:

@@ -421,11 +421,7 @@ class RecMetricCollection(MetricCollection):
     def compute(self) -> dict[str, Tensor]:
         """Return every member's value under its key; one packed synchronisation, and one of the rows that are kept."""
         self.settle()
-        values = {}
-        for key, _, metric, number in self._entries():
-            summary = metric.last_summary()
-            values[key] = (summary.value if number is None else summary.values[number]).clone()
-        return values
+        return {each.key: each.summary.value.clone() for each in self.found()}
 
     def settle(self) -> None:
         """Compute all members, and gather the rows of all processes, unless that has been done."""

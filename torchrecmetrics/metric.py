@@ -494,8 +494,7 @@ class RankingMetric(SummedMetric):
         kinds = 4 + len(VIOLATIONS)
         notes = []
         for metric, numbers in zip(metrics, counts, strict=True):
-            if any(invalid := numbers[4:kinds]):
-                metric._check_input(invalid)
+            metric._check_input(numbers[4:kinds])
             for at in (0, *range(kinds, len(numbers), 4)):
                 notes.append(numbers[at : at + 4])
         sums = states.all_sums().view(-1, 5).T

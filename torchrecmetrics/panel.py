@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, Type
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import constant, float_dtype, keep, unrecorded
+from torchrecmetrics.arrays import constant, float_dtype, is_traced, keep
 from torchrecmetrics.checks import (
     VIOLATIONS,
     Checks,
@@ -221,8 +221,11 @@ class Panel(Generic[M]):
             self._pending.add(tallies)
 
     def unrecorded(self, kept: bool) -> AbstractContextManager[object]:
-        """Read a batch without autograd; what is `kept`, or may be by another's formula, is made as ever."""
-        return unrecorded() if self._all_ours and not kept else torch.no_grad()
+        """Read a batch without autograd: in inference mode, where calls cost less.
+
+        What is `kept`, or may be by another's formula, is made as ever, and so is what is traced.
+        """
+        return torch.inference_mode() if self._all_ours and not kept and not is_traced() else torch.no_grad()
 
     def take(self, batch: Rankable, given: bool) -> Tallies | None:
         """Let a batch wait for others to be counted with, or return what it adds.
@@ -261,7 +264,7 @@ class Panel(Generic[M]):
 
     def _count(self, batch: Rankable) -> Tallies:
         """Return what a batch that has waited adds."""
-        with unrecorded():
+        with self.unrecorded(kept=False):
             return self.tallies(self.rows(placed(batch)))
 
     def values(self, ranking: Ranking) -> Tensor:

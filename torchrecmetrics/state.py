@@ -7,7 +7,7 @@ from copy import deepcopy
 from functools import partial
 from itertools import accumulate
 from threading import RLock
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -71,9 +71,6 @@ class Later:
         if self._made is None:
             self._made = self._make(*self._given)
         return self._made
-
-
-M = TypeVar("M", bound="SummedMetric")
 
 
 class Summary(NamedTuple):
