@@ -20,8 +20,8 @@ from benchmarks.problem import BATCH, NAMES, Problem, Run, expected, expected_in
 from benchmarks.timing import free_cuda_memory
 from benchmarks.workloads import METRICS, Case, Contender, Goal, Row, Skip, contender
 from torchrecmetrics import Interactions, kernels
+from torchrecmetrics.held import Tally
 from torchrecmetrics.ranking.forms import Form
-from torchrecmetrics.state import Tally
 
 ALL = (*NAMES, "F1", "RPrecision", "AUROC")
 RATE, COPY = "product, card's rate", "copy, as many bytes"

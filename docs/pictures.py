@@ -771,7 +771,7 @@ FLOORS = [  # what stands on one floor; the names are those of CONTRIBUTING.md's
     ("evaluation of models and lists", ["evaluation/"]),
     ("collections", ["collection.py", "rows.py", "grouped.py"]),
     ("metrics and their names", ["names.py", "metrics.py", "beyond/", "metric.py"]),
-    ("what a batch adds, options, state", ["panel.py", "pending.py", "options.py", "state.py"]),
+    ("what a batch adds, options, state", ["panel.py", "pending.py", "options.py", "state.py", "held.py"]),
     ("formulas", ["functional.py"]),
     ("where relevant items stand", ["ranking/"]),
     ("rows, intervals, comparisons", ["analysis/"]),

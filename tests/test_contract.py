@@ -11,7 +11,8 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 import torchrecmetrics as trm
-from torchrecmetrics.state import Later, Summary, SummedMetric, Tallies, Tally, Together, compute_together
+from torchrecmetrics.held import Tallies, Tally, Together
+from torchrecmetrics.state import Later, Summary, SummedMetric, compute_together
 
 CATALOGUE = trm.Catalogue(20, popularity=torch.arange(20) * 2, num_users=40, categories=torch.arange(20) % 5)
 METRICS = {

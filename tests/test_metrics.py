@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 import torchrecmetrics as trm
 from torchrecmetrics import functional
-from torchrecmetrics.state import Tallies, Tally
+from torchrecmetrics.held import Tallies, Tally
 
 INF = math.inf
 

@@ -18,6 +18,7 @@ from torchrecmetrics.checks import describe, nearest
 from torchrecmetrics.data.groups import Groups, check_names
 from torchrecmetrics.data.jagged import Spans
 from torchrecmetrics.grouped import GroupValue
+from torchrecmetrics.held import alone
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.kept import RowKeys
 from torchrecmetrics.metric import RankingMetric
@@ -29,7 +30,7 @@ from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Target
 from torchrecmetrics.ranking.forms import Form, bring, read
 from torchrecmetrics.ranking.rules import RULES, Rules
 from torchrecmetrics.rows import Columns, RowKeeper
-from torchrecmetrics.state import Summary, alone, compute_together, processes_of, summarize
+from torchrecmetrics.state import Summary, compute_together, processes_of, summarize
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -24,6 +24,7 @@ from torchrecmetrics.checks import (
     nearest,
 )
 from torchrecmetrics.data.jagged import Spans
+from torchrecmetrics.held import Increments, States, Tallies, alone
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.options import (
@@ -42,17 +43,7 @@ from torchrecmetrics.ranking import Exclude, Gains, Needs, Overlap, Ranking, Rul
 from torchrecmetrics.ranking.forms import Form, bring, read
 from torchrecmetrics.ranking.joined import placed
 from torchrecmetrics.ranking.rules import RULES
-from torchrecmetrics.state import (
-    Increments,
-    Later,
-    States,
-    Summary,
-    SummedMetric,
-    Tallies,
-    alone,
-    processes_of,
-    summarize,
-)
+from torchrecmetrics.state import Later, Summary, SummedMetric, processes_of, summarize
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -21,6 +21,7 @@ from torchrecmetrics.checks import (
     no_violations,
     shown,
 )
+from torchrecmetrics.held import Increments, Summed, Tallies, Tally
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.options import EmptyTargetAction, Formula
 from torchrecmetrics.pending import Pending
@@ -28,7 +29,7 @@ from torchrecmetrics.ranking import Needs, Ranking
 from torchrecmetrics.ranking.joined import Rankable, entries_of, placed
 from torchrecmetrics.ranking.places import Lists, by_place, half_places
 from torchrecmetrics.ranking.rules import Rules
-from torchrecmetrics.state import Increments, Summed, SummedMetric, Tallies, Tally
+from torchrecmetrics.state import SummedMetric
 
 
 class Reader(Summed, Protocol):

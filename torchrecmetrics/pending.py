@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Sequence
 import torch
 
 from torchrecmetrics.arrays import is_traced
+from torchrecmetrics.held import Summed, Tallies, Together
 from torchrecmetrics.ranking.joined import Rankable, borrows, entries_of, joined, kind_of, shape_of
-from torchrecmetrics.state import Summed, Tallies, Together
 
 # Numbers that wait at most, or are made of those: targets, lists, histories and values, padded to the widest; and those
 # of a batch from which its calls are of no account.

@@ -8,8 +8,8 @@ import torch
 from values import numbers
 
 import torchrecmetrics as trm
+from torchrecmetrics.held import Tallies, Tally
 from torchrecmetrics.ranking.forms import Form
-from torchrecmetrics.state import Tallies, Tally
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP", "F1"]
 KERNELS = ["eager", "triton"]

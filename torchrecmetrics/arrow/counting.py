@@ -16,10 +16,10 @@ from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.frames import check_names, distinct
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.lists import check_reach, check_shortened, sized_batches
+from torchrecmetrics.held import Tallies, Tally
 from torchrecmetrics.panel import BatchRows, Grouped
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.topk import Duplicates
-from torchrecmetrics.state import Tallies, Tally
 
 _ROWS_AT_ONCE = 2**16
 

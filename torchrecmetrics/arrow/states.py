@@ -15,8 +15,8 @@ from torchrecmetrics.beyond.histograms import HistogramMetric
 from torchrecmetrics.checks import describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.frames import check_names
+from torchrecmetrics.held import Tally
 from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.state import Tally
 
 SCHEMA = pa.schema(
     [

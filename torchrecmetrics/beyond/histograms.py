@@ -12,10 +12,11 @@ from torch import Tensor
 from torchrecmetrics.arrays import constant, counting, float_dtype, scalar, without
 from torchrecmetrics.checks import VIOLATIONS
 from torchrecmetrics.functional import log2_discounts
+from torchrecmetrics.held import Increments, States
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.panel import ListedRows, Made
 from torchrecmetrics.ranking import Needs
-from torchrecmetrics.state import Increments, States, Summary
+from torchrecmetrics.state import Summary
 
 if TYPE_CHECKING:
     from typing_extensions import Self

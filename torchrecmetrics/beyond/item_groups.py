@@ -11,12 +11,13 @@ from torch import Tensor
 from torchrecmetrics.arrays import counting, indices, without
 from torchrecmetrics.beyond.parity import equal_opportunity, statistical_parity
 from torchrecmetrics.checks import VIOLATIONS, check_choice
+from torchrecmetrics.held import Increments, States
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.panel import ListedRows, Made
 from torchrecmetrics.ranking import Needs, Ranking
-from torchrecmetrics.state import Increments, States, Summary
+from torchrecmetrics.state import Summary
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

@@ -34,6 +34,7 @@ from torchrecmetrics.evaluation.scoring import (
     no_users,
     scorer_of,
 )
+from torchrecmetrics.held import States
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.names import Metrics, check_options
@@ -41,7 +42,6 @@ from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.processes import together
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.scores import unplaced
-from torchrecmetrics.state import States
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
