@@ -258,6 +258,85 @@ def test_states_stay_together_until_somebody_asks():
     assert all(metric._holder is None for metric in metrics.members)
 
 
+def test_what_was_found_stays_beside_the_states(monkeypatch):
+    """Who asks for it, for counts or for standard errors, has no state given back."""
+    metrics, _ = filled(collection(["HR", "NDCG"]))
+    holder = metrics["HR@1"]._holder
+    found, times = metrics.compute(), []
+    monkeypatch.setattr(trm.state, "summarize", lambda *args: times.append(args))
+    assert metrics.compute() == found
+    assert metrics["HR@1"].compute() == found["HR@1"]
+    assert metrics["NDCG@5"].num_users == metrics.points[0].num_users > 0
+    assert not times
+    metrics.reset()
+    assert metrics["NDCG@5"].num_users == metrics.points[0].num_users > 0  # until the next batch
+    assert all(metric.__dict__["_holder"] is holder for metric in metrics.members)
+    assert all(metric._computed is None for metric in metrics.members)
+
+
+def test_who_caches_nothing_is_asked_again(monkeypatch):
+    metrics = collection(["HR", "NDCG"], compute_with_cache=False)
+    metrics.update(*batch()[:2])
+    found, times = metrics.compute(), []
+    summarize = trm.state.summarize
+    monkeypatch.setattr(trm.state, "summarize", lambda *args: times.append(args) or summarize(*args))
+    assert metrics.compute() == found
+    assert len(times) == 1
+    assert all(metric._computed is None for metric in metrics.members)
+    metrics["HR@1"].compute_with_cache = True
+    metrics.compute()
+    assert [metric._computed is None for metric in metrics.members] == [False, True, True, True]
+
+
+def test_each_member_has_its_own_number_of_batches():
+    metrics, given = collection(["HR"], k=[1, 2, 3]), batch()[:2]
+    first, second, third = metrics.members
+    first.update(*given)
+    metrics.update(*given)
+    second.update(*given)
+    metrics.update(*given)
+    metrics.update(*given)
+    assert [metric.update_count for metric in metrics.members] == [4, 4, 3]
+    metrics.update(*given)
+    metrics.reset()
+    assert [metric.update_count for metric in metrics.members] == [0, 0, 0]
+    metrics.update(*given)
+    third.reset()
+    assert [metric.update_count for metric in metrics.members] == [1, 1, 0]
+    second._update_count = 7
+    metrics.update(*given)
+    assert [metric.update_count for metric in metrics.members] == [2, 8, 1]
+
+
+def test_a_warning_may_ask_for_counts():
+    """Which has states given back while `compute` is about to keep what it found."""
+    metrics = collection(["HR", "Coverage"], k=[1], catalogue=CATALOGUE)
+    scores, _, _ = batch()
+    metrics.update(scores, torch.full((4, 1), -1))
+    with pytest.warns(UserWarning, match="nan: HR@1$"):
+        found = metrics.compute()
+    assert metrics["HR@1"].num_users == 0
+    assert metrics["Coverage@1"].compute() == found["Coverage@1"] > 0
+
+
+def test_reset_forgets_all_of_a_member():
+    """The value of the last `forward`, and states that a subclass has besides."""
+
+    class Batches(trm.HR):
+        def __init__(self):
+            super().__init__(2)
+            self.add_state("batches", torch.tensor(0), dist_reduce_fx="sum")
+
+    member = Batches()
+    metrics = collection(["NDCG", member])
+    metrics(*batch()[:2])
+    assert member._forward_cache is not None
+    member.batches += 1
+    metrics.update(*batch()[:2])
+    metrics.reset()
+    assert (member._forward_cache, int(member.batches)) == (None, 0)
+
+
 def test_members_come_and_go():
     """What a collection held of one that is gone is not asked for those it has."""
     metrics = collection(["HR"], k=(1, 2))

@@ -263,9 +263,9 @@ class RecMetricCollection(MetricCollection):
     def keyed(self, keep_base: bool = False) -> dict[str, RankingMetric]:
         """Return the metrics by key; `keep_base`: without prefix and postfix."""
         return {
-            label if keep_base else self._set_name(label): each
+            label if keep_base else self._set_name(label): each  # type: ignore[misc]
             for label, each in self._modules.items()
-            if isinstance(each, RankingMetric)
+            if not self.groups or isinstance(each, RankingMetric)
         }
 
     @property
@@ -426,7 +426,7 @@ class RecMetricCollection(MetricCollection):
 
     def settle(self) -> None:
         """Compute all members, and gather the rows of all processes, unless that has been done."""
-        if compute_together(self.members) and self._keeper is not None:
+        if compute_together(self.members, self.panel.holder) and self._keeper is not None:
             self._rows = None
             labels = {member: key for key, member in self.keyed(keep_base=True).items() if not member.of_items}
             try:

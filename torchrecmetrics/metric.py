@@ -483,31 +483,29 @@ class RankingMetric(SummedMetric):
     def summaries(cls, metrics: Sequence[Self], states: States, counts: list[list[int]]) -> list[Summary]:
         """Turn sums over rows into means, standard errors and counts."""
         kinds = 4 + len(VIOLATIONS)
-        notes = []
         for metric, numbers in zip(metrics, counts, strict=True):
-            metric._check_input(numbers[4:kinds])
-            for at in (0, *range(kinds, len(numbers), 4)):
-                notes.append(numbers[at : at + 4])
+            if any(invalid := numbers[4:kinds]):
+                raise metric._bad_input(invalid)
+        notes = [numbers[at : at + 4] for numbers in counts for at in (0, *range(kinds, len(numbers), 4))]
         sums = states.all_sums().view(-1, 5).T
         errors = Later(_standard_errors, sums, [numbers[0] for numbers in notes])
         sizes = Later(_sizes, sums)
         means = sums[1] / sums[0]
         found, place, values = [], 0, means.unbind()
         for metric in metrics:
+            several = len(metric.groups)
+            behind = slice(place + 1, place + 1 + several)
+            of_groups = (values[behind], notes[behind]) if several else ((), ())
             used, skipped, unreachable, tied = notes[place]
-            here, behind = place + 1, place + 1 + len(metric.groups)
-            of_groups = (values[here:behind], notes[here:behind]) if metric.groups else ((), ())
-            every = Summary(values[place], errors, sizes, place, used, skipped, unreachable, tied, *of_groups)
-            found.append(every)
-            place = behind
+            found.append(Summary(values[place], errors, sizes, place, used, skipped, unreachable, tied, *of_groups))
+            place += 1 + several
         return found
 
-    def _check_input(self, invalid: list[int]) -> None:
-        """Raise if there was bad input, rows by kind."""
-        if any(invalid):
-            found = zip(invalid, VIOLATIONS.values(), strict=True)
-            what = "; ".join(f"{in_words(rows)} {text}" for rows, text in found if rows)
-            raise ValueError(f"{self.label}: bad input since the last reset: {what}")
+    def _bad_input(self, invalid: list[int]) -> ValueError:
+        """Return the error for bad input, rows by kind."""
+        found = zip(invalid, VIOLATIONS.values(), strict=True)
+        what = "; ".join(f"{in_words(rows)} {text}" for rows, text in found if rows)
+        return ValueError(f"{self.label}: bad input since the last reset: {what}")
 
 
 def _sizes(sums: Tensor) -> Tensor:
