@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import statistics
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks import workloads
 from benchmarks.timing import interleave, ratio
 from benchmarks.workloads import Case, Skip
-from torchrecmetrics import RecMetricCollection, collection, kernels, state
+from torchrecmetrics import RecMetricCollection, arrays, collection, kernels, state
 from torchrecmetrics.evaluation.scoring import EmbeddingScorer
 from torchrecmetrics.kernels import eager
 from torchrecmetrics.panel import Panel
@@ -36,9 +37,9 @@ little themselves, and another hour than the table's gives other shares). No par
 maxima and the product read or write all scores once; comparing maxima tells which relevant items may be near the top;
 these are looked at again; "other counting" is what is around that. Sums add up the rows of each metric, results are
 what `compute` makes of them, and "other" is what lies between the parts. In the last column are the calls of PyTorch's
-operators that a run makes, and what a bare loop over the same calls takes, as such a share, too, with the same tensors
-and nothing of ours between them: the rest is Python and numpy. With thousands of calls, whose tensors it must all keep,
-that loop can take longer than the run."""
+operators that a run makes, and of functions that may ask numpy in their place; and what a bare loop over the same calls
+takes, as such a share, too, with the same tensors and nothing of ours between them: the rest is Python. With thousands
+of calls, whose tensors it must all keep, that loop can take longer than the run."""
 
 #: Whose time is the measure of a row.
 PEERS = {
@@ -65,6 +66,11 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "sums": [(Panel, "rows"), (Panel, "tallies"), (Panel, "add")],
     "results": [(collection, "compute_together"), (state, "compute_together")],
 }
+#: Functions that may ask numpy.
+BY_NUMPY: list[Callable[..., Any]] = [
+    *(arrays.ascending, arrays.ascends, arrays.compare, arrays.in_order, arrays.in_turn),
+    *(arrays.met_once, arrays.take_top_, arrays.true_places, eager._by_numpy),
+]
 
 
 @contextmanager
@@ -119,7 +125,8 @@ def parts_of(case: Case, rounds: int | None = None) -> dict[str, Any]:
         by_round.append(spent)
 
     run()  # the first run fills what is kept
-    with Recorder() as recorded:
+    recorded = Recorder()
+    with recorded.listening():
         run()
     for each in (ours, peer, recorded.replay, ours, peer):
         each()
@@ -144,13 +151,41 @@ def parts_of(case: Case, rounds: int | None = None) -> dict[str, Any]:
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps the calls of PyTorch's operators, and what they are given."""
+    """Keeps the calls of PyTorch's operators, and of `BY_NUMPY`, and what they are given."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+        self._inside = False  # of a function that may ask numpy: it is one call
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hear all calls."""
+        with ExitStack() as patches:
+            for name, module in list(sys.modules.items()):
+                for known, found in list(vars(module).items()) if name.startswith("torchrecmetrics") else ():
+                    if any(found is function for function in BY_NUMPY):
+                        patches.enter_context(patch.object(module, known, self._heard(found)))
+            patches.enter_context(self)
+            yield
+
+    def _heard(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if self._inside:
+                return function(*args, **kwargs)
+            self.calls.append((function, args, kwargs))
+            self._inside = True
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._inside = False
+
+        return run
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._inside:
+            return func(*args, **kwargs or {})
         with self:  # in inference mode calls that are made of others come whole
             parts = func.decompose(*args, **kwargs or {})
         if parts is not NotImplemented:
@@ -180,7 +215,7 @@ def line(case: Mapping[str, Any]) -> list[str]:
 
 def markdown(kept: Mapping[str, Any]) -> str:
     """Return a table, a line a case."""
-    head = ["", "torchrecmetrics", "of which", "its calls of PyTorch, alone"]
+    head = ["", "torchrecmetrics", "of which", "its calls of PyTorch and numpy, alone"]
     rows = [head, ["---"] * len(head), *map(line, kept["cases"])]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
