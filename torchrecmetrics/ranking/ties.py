@@ -66,7 +66,7 @@ class Unplaced(NamedTuple):
 class Placed(NamedTuple):
     """Members of a class (relevant, or unwanted items) sorted best first."""
 
-    order: Tensor | None  # int64 [B, T], the slot each came from; None without `secondary`, where nothing is tied
+    order: Tensor | None  # int64 [B, T], the slot each came from; may be None without `secondary`
     ranks: Tensor  # float [B, T], ascending, inf for non-members and behind the depth
     group: Tensor | None  # int64 [B, T], the sorted slot at which the tie group begins; None = each is one of its own
     tied: Tensor | None  # bool [B, T], one of these that shares its score with another candidate; None = nobody does
@@ -84,16 +84,17 @@ def place(located: Located, member: Tensor, ties: Ties, secondary: Tensor | None
     number: int | Tensor = 1  # 1, 2, 3, ... in the group, of so many
     members: int | Tensor = 1
     alone = member.shape[1] == 1
+    order: Tensor | None = None
     if not alone and located.gains is None and _untied(member, size):
-        slot: Tensor | None = None
         if secondary is None:
             better = ascending(better)
         else:
-            better, slot = in_turn(better)
-        return Placed(slot, cut((better + 1).to(dtype), last), None, None)
+            better, order = in_turn(better)
+        return Placed(order, cut((better + 1).to(dtype), last), None, None)
     tied = size > 1
     if alone:
-        order = scalar(0, torch.int64, member.device).expand(member.shape)
+        if secondary is not None:
+            order = scalar(0, torch.int64, member.device).expand(member.shape)
     else:
         if secondary is None:
             better, order = in_turn(better)  # which of two equals stands first changes no rank
