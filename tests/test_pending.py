@@ -761,6 +761,27 @@ def test_threads_read_whole_states():
         assert all(mine.equal(theirs.state().counts) for mine, theirs in zip(found, counted.members, strict=True))
 
 
+@pytest.mark.parametrize("name", ["_update_count", "update_count", "_summary", "metric_state", "HR@1-sums", "state"])
+def test_what_is_taken_again_at_once(monkeypatch, name):
+    """As the next batch of another thread may do when somebody has asked for it."""
+    metrics, counted = filled(collection())
+    metric, plain = metrics["HR@1"], counted["HR@1"]
+    holder, give_back = metric._holder, metric._holder.give_back
+
+    def for_a_moment():
+        monkeypatch.undo()
+        give_back()
+        holder._take()
+
+    name = {"HR@1-sums": metric._sums_name}.get(name, name)
+    monkeypatch.setattr(holder, "give_back", for_a_moment)
+    found, wanted = (getattr(each, name) for each in (metric, plain))
+    found, wanted = (each() if callable(each) else each for each in (found, wanted))
+    torch.testing.assert_close(found, wanted)
+    assert metric.__dict__["_holder"] is None
+    assert same(metrics, counted)
+
+
 def test_options_are_those_of_the_time():
     """What is set by hand holds for the batches that follow."""
     metric, counted = trm.NDCG(3), trm.NDCG(3)

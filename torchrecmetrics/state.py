@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from functools import partial
 from itertools import accumulate
@@ -158,8 +159,11 @@ class SummedMetric(Metric):
 
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
-        if name in NOTES or name in own.get("_defaults", ()):  # somebody else holds the state
-            self._take_back()
+        if name in NOTES or name in own.get("_defaults", ()):
+            while own.get("_holder") is not None:
+                self._take_back()
+                with suppress(KeyError):  # another thread's batch may have it taken again
+                    return own[name]
             if name in own:
                 return own[name]
         return super().__getattr__(name)
@@ -175,9 +179,15 @@ class SummedMetric(Metric):
 
     def state(self) -> Tally:
         """Return the state as it is on this process."""
-        self._take_back()
-        state = self.__dict__
-        return Tally(state[state["_sums_name"]], state[state["_counts_name"]])
+        own = self.__dict__
+        names = own["_sums_name"], own["_counts_name"]
+        while True:
+            self._take_back()
+            sums, counts = (own.get(name) for name in names)
+            if own.get(names[0]) is sums and sums is not None and counts is not None:
+                return Tally(sums, counts)
+            if own.get("_holder") is None and names[0] not in own:  # else another thread's batch has it taken again
+                raise KeyError(names[0])
 
     def empty_state(self) -> Tally:
         """Return the state before the first batch."""
