@@ -218,7 +218,7 @@ class SummedMetric(Metric):
         state |= {"_forward_cache": None, "_cache": None, "_is_synced": False}
 
     def conclude(self, summary: Summary) -> None:
-        """Keep what `compute` found, past Module like `Together.add`."""
+        """Keep what `compute` found, past Module as `Together.give_back` does."""
         self.__dict__["_summary"] = summary
         self.__dict__["_computed"] = summary.value if self.compute_with_cache else None
 
