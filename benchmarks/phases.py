@@ -37,9 +37,9 @@ little themselves, and another hour than the table's gives other shares). No par
 maxima and the product read or write all scores once; comparing maxima tells which relevant items may be near the top;
 these are looked at again; "other counting" is what is around that. Sums add up the rows of each metric, results are
 what `compute` makes of them, and "other" is what lies between the parts. In the last column are the calls of PyTorch's
-operators that a run makes, and of functions that may ask numpy in their place; and what a bare loop over the same calls
-takes, as such a share, too, with the same tensors and nothing of ours between them: the rest is Python. With thousands
-of calls, whose tensors it must all keep, that loop can take longer than the run."""
+operators that a run makes, and what a bare loop over the same calls takes, as such a share, too, with what numpy does
+in their place, the same tensors and nothing of ours between them: the rest is Python. With thousands of calls, whose
+tensors it must all keep, that loop can take longer than the run."""
 
 #: Whose time is the measure of a row.
 PEERS = {
@@ -145,7 +145,7 @@ def parts_of(case: Case, rounds: int | None = None) -> dict[str, Any]:
         "peer_ms": 1e3 * statistics.median(whole),
         "ours": parts.pop("all"),
         "parts": parts,
-        "calls": len(recorded.calls),
+        "calls": recorded.operators,
         "calls_alone": ratio(taken["calls"], whole),
     }
 
@@ -156,16 +156,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+        self.operators = 0  # calls of these, those inside of others among them
         self._inside = False  # of a function that may ask numpy: it is one call
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Hear all calls."""
+        modules = [module for name, module in sys.modules.items() if name.startswith("torchrecmetrics")]
         with ExitStack() as patches:
-            for name, module in list(sys.modules.items()):
-                for known, found in list(vars(module).items()) if name.startswith("torchrecmetrics") else ():
+            for module in modules:
+                for name, found in list(vars(module).items()):
                     if any(found is function for function in BY_NUMPY):
-                        patches.enter_context(patch.object(module, known, self._heard(found)))
+                        patches.enter_context(patch.object(module, name, self._heard(found)))
             patches.enter_context(self)
             yield
 
@@ -184,13 +186,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return run
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._inside:
-            return func(*args, **kwargs or {})
         with self:  # in inference mode calls that are made of others come whole
             parts = func.decompose(*args, **kwargs or {})
         if parts is not NotImplemented:
             return parts
-        self.calls.append((func, args, kwargs or {}))
+        self.operators += 1
+        if not self._inside:
+            self.calls.append((func, args, kwargs or {}))
         return func(*args, **kwargs or {})
 
     def replay(self) -> None:

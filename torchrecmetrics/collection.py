@@ -263,9 +263,9 @@ class RecMetricCollection(MetricCollection):
     def keyed(self, keep_base: bool = False) -> dict[str, RankingMetric]:
         """Return the metrics by key; `keep_base`: without prefix and postfix."""
         return {
-            label if keep_base else self._set_name(label): each  # type: ignore[misc]
+            label if keep_base else self._set_name(label): each
             for label, each in self._modules.items()
-            if not self.groups or isinstance(each, RankingMetric)
+            if isinstance(each, RankingMetric)
         }
 
     @property

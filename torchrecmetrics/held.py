@@ -55,13 +55,6 @@ Grown: TypeAlias = dict[tuple[int, int], Tensor]
 """What states and what is added to them, by identity, have become."""
 
 
-class Found(Protocol):
-    """What one `compute` found for a metric; see `Summary`."""
-
-    @property
-    def value(self) -> Tensor: ...  # noqa: D102
-
-
 class Holder(Protocol):
     """What a metric asks of who holds its state; see `Together`."""
 
@@ -97,10 +90,9 @@ class Together:
         self._short = len(metrics) - long
         self._states: States | None = None  # None = the metrics hold them; without `short` these are zeros
         self._left: tuple[Tally | None, list[Tally]] = None, []  # what the short ones held when they were given back
-        self._places = {id(metric): place for place, metric in enumerate(metrics)}
         self._seen: list[int] = []  # how many batches each had seen when its state was taken
         self._since = 0  # and how many all have seen since
-        self._found: Sequence[Found | None] | None = None  # what the last `compute` found for each; None = nothing
+        self._found: dict[int, Any] = {}  # what the last `compute` found, by the metrics' identity
         self._is_current = False  # whether that is what it would find now
         self._lock = RLock()  # several threads may ask for states
 
@@ -122,13 +114,13 @@ class Together:
 
     def found_for(self, metric: Any) -> Any:
         """Return what the last `compute` found for one of the metrics; None if there is nothing."""
-        return None if self._found is None else self._found[self._places[id(metric)]]
+        return self._found.get(id(metric))
 
-    def conclude(self, found: Sequence[Found]) -> None:
+    def conclude(self, found: Sequence[Any]) -> None:
         """Keep what `compute` found for each."""
         with self._lock:
             if self.is_holding:
-                self._found, self._is_current = found, True
+                self._found, self._is_current = dict(zip(map(id, self.metrics), found, strict=True)), True
                 return
         for metric, one in zip(self.metrics, found, strict=True):  # somebody has asked for a state meanwhile
             metric.conclude(one)
@@ -171,10 +163,8 @@ class Together:
         with self._lock:
             self._states = States(None, [metric.empty_state() for metric in self.metrics[self._short :]])
             self._seen, self._since, self._is_current = [0] * len(self.metrics), 0, False
-            for metric, own in zip(self.metrics, self._own, strict=True):
-                own["_forward_cache"] = None
-                if len(own["_defaults"]) > 2:
-                    metric.restart()
+            for metric in self.metrics:
+                metric.restart()
 
     def give_back(self) -> None:
         """Let the metrics hold their states again, with all batches."""
@@ -184,11 +174,10 @@ class Together:
             states = self.states()
             every = states.each()
             self._left = states.short, every[: self._short]
-            found = self._found or [None] * len(every)
-            for own, state, seen, summary in zip(self._own, every, self._seen, found, strict=True):
+            for metric, own, state, seen in zip(self.metrics, self._own, every, self._seen, strict=True):
                 own[own["_sums_name"]], own[own["_counts_name"]] = state
-                own["_update_count"], own["_summary"] = seen + self._since, summary
-                kept = summary if self._is_current and own["compute_with_cache"] else None
+                own["_update_count"], own["_summary"] = seen + self._since, self.found_for(metric)
+                kept = own["_summary"] if self._is_current and own["compute_with_cache"] else None
                 own["_computed"] = None if kept is None else kept.value
                 own["_holder"] = None
             self._states = None
@@ -200,7 +189,7 @@ class Together:
     def _note(self) -> None:
         """Note that the metrics have seen one batch more."""
         self._since += 1
-        self._found, self._is_current = None, False
+        self._found, self._is_current = {}, False
 
     def _take(self) -> States:
         """Hold the states."""
@@ -208,7 +197,8 @@ class Together:
             every = [metric.state() for metric in self.metrics]
             self._states = States(self._matrices(every[: self._short]), every[self._short :])
             self._seen, self._since = [own["_update_count"] for own in self._own], 0
-            self._found, self._is_current = [own["_summary"] for own in self._own], False
+            self._found = {id(metric): own["_summary"] for metric, own in zip(self.metrics, self._own, strict=True)}
+            self._is_current = False
             for own in self._own:
                 own["_holder"] = self
                 for name in (own["_sums_name"], own["_counts_name"], *NOTES):

@@ -484,8 +484,7 @@ class RankingMetric(SummedMetric):
         """Turn sums over rows into means, standard errors and counts."""
         kinds = 4 + len(VIOLATIONS)
         for metric, numbers in zip(metrics, counts, strict=True):
-            if any(invalid := numbers[4:kinds]):
-                raise metric._bad_input(invalid)
+            metric._check_input(numbers[4:kinds])
         notes = [numbers[at : at + 4] for numbers in counts for at in (0, *range(kinds, len(numbers), 4))]
         sums = states.all_sums().view(-1, 5).T
         errors = Later(_standard_errors, sums, [numbers[0] for numbers in notes])
@@ -501,11 +500,12 @@ class RankingMetric(SummedMetric):
             place += 1 + several
         return found
 
-    def _bad_input(self, invalid: list[int]) -> ValueError:
-        """Return the error for bad input, rows by kind."""
-        found = zip(invalid, VIOLATIONS.values(), strict=True)
-        what = "; ".join(f"{in_words(rows)} {text}" for rows, text in found if rows)
-        return ValueError(f"{self.label}: bad input since the last reset: {what}")
+    def _check_input(self, invalid: list[int]) -> None:
+        """Raise if there was bad input, rows by kind."""
+        if any(invalid):
+            found = zip(invalid, VIOLATIONS.values(), strict=True)
+            what = "; ".join(f"{in_words(rows)} {text}" for rows, text in found if rows)
+            raise ValueError(f"{self.label}: bad input since the last reset: {what}")
 
 
 def _sizes(sums: Tensor) -> Tensor:

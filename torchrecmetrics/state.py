@@ -179,15 +179,11 @@ class SummedMetric(Metric):
 
     def state(self) -> Tally:
         """Return the state as it is on this process."""
-        own = self.__dict__
-        names = own["_sums_name"], own["_counts_name"]
         while True:
-            self._take_back()
-            sums, counts = (own.get(name) for name in names)
-            if own.get(names[0]) is sums and sums is not None and counts is not None:
+            sums: Tensor = getattr(self, self._sums_name)
+            counts: Tensor = getattr(self, self._counts_name)
+            if self.__dict__.get(self._sums_name) is sums:  # else another thread's batch came between
                 return Tally(sums, counts)
-            if own.get("_holder") is None and names[0] not in own:  # else another thread's batch has it taken again
-                raise KeyError(names[0])
 
     def empty_state(self) -> Tally:
         """Return the state before the first batch."""

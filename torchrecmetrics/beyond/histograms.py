@@ -155,8 +155,7 @@ class HistogramMetric(RankingMetric):
         shared: dict[int, Histogram] = {}
         for metric, state, told in zip(metrics, states.long, counts, strict=True):
             k, _ = metric._size
-            if any(invalid := told[k + 1 :]):
-                raise metric._bad_input(invalid)
+            metric._check_input(told[k + 1 :])
             histogram = shared.get(id(state.counts))
             if histogram is None:
                 items = without(state.counts[len(told) :], metric.padding_idx)  # which is no item

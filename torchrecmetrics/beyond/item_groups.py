@@ -125,8 +125,7 @@ class ItemGroupMetric(RankingMetric):
         """Turn counts of groups into values; there are no standard errors."""
         found: list[Summary] = []
         for metric, state, (rows, *invalid) in zip(metrics, states.long, counts, strict=True):
-            if any(invalid):
-                raise metric._bad_input(invalid)
+            metric._check_input(invalid)
             hits, possible = state.counts[1 + len(invalid) :].view(2, -1)
             codes = without(metric._codes(hits.device), metric.padding_idx)  # which is no item
             sizes = torch.zeros_like(hits).index_add_(0, codes, torch.ones_like(codes))
