@@ -782,6 +782,25 @@ def test_what_is_taken_again_at_once(monkeypatch, name):
     assert same(metrics, counted)
 
 
+def test_a_batch_may_come_between_sums_and_counts():
+    """Another thread's: what is read is the state before it, or behind it."""
+
+    class Read(trm.HitRate):
+        reading = False
+
+        def __getattribute__(self, name):
+            if name.endswith("-counts") and self.__dict__.pop("reading", False):
+                metrics.update(*given)
+            return super().__getattribute__(name)
+
+    metric, given = Read(3), (torch.rand(4, 9), torch.tensor([1, 2, 3, 4]))
+    metrics = trm.RecMetricCollection([metric, trm.NDCG(3)])
+    metrics.update(*given)
+    metric.__dict__["reading"] = True
+    sums, counts = metric.state()
+    assert sums[0] == counts[0] == 8
+
+
 def test_options_are_those_of_the_time():
     """What is set by hand holds for the batches that follow."""
     metric, counted = trm.NDCG(3), trm.NDCG(3)
