@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import statistics
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,13 +14,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-
 from benchmarks import workloads
+from benchmarks.calls import Recorder
 from benchmarks.timing import interleave, ratio
 from benchmarks.workloads import Case, Skip
-from torchrecmetrics import RecMetricCollection, arrays, collection, kernels, state
+from torchrecmetrics import RecMetricCollection, collection, kernels, state
 from torchrecmetrics.evaluation.scoring import EmbeddingScorer
 from torchrecmetrics.kernels import eager
 from torchrecmetrics.panel import Panel
@@ -66,11 +63,6 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "sums": [(Panel, "rows"), (Panel, "tallies"), (Panel, "add")],
     "results": [(collection, "compute_together"), (state, "compute_together")],
 }
-#: Functions that may ask numpy.
-BY_NUMPY: list[Callable[..., Any]] = [
-    *(arrays.ascending, arrays.ascends, arrays.compare, arrays.in_order, arrays.in_turn),
-    *(arrays.met_once, arrays.take_top_, arrays.true_places, eager._by_numpy),
-]
 
 
 @contextmanager
@@ -124,10 +116,7 @@ def parts_of(case: Case, rounds: int | None = None) -> dict[str, Any]:
             spent["all"] = time.perf_counter() - begin
         by_round.append(spent)
 
-    run()  # the first run fills what is kept
-    recorded = Recorder()
-    with recorded.listening():
-        run()
+    recorded = Recorder.of(run)
     for each in (ours, peer, recorded.replay, ours, peer):
         each()
     by_round.clear()
@@ -148,58 +137,6 @@ def parts_of(case: Case, rounds: int | None = None) -> dict[str, Any]:
         "calls": recorded.operators,
         "calls_alone": ratio(taken["calls"], whole),
     }
-
-
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps the calls of PyTorch's operators, and of `BY_NUMPY`, and what they are given."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
-        self.operators = 0  # calls of these, those inside of others among them
-        self._inside = False  # of a function that may ask numpy: it is one call
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Hear all calls."""
-        modules = [module for name, module in sys.modules.items() if name.startswith("torchrecmetrics")]
-        with ExitStack() as patches:
-            for module in modules:
-                for name, found in list(vars(module).items()):
-                    if any(found is function for function in BY_NUMPY):
-                        patches.enter_context(patch.object(module, name, self._heard(found)))
-            patches.enter_context(self)
-            yield
-
-    def _heard(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            if self._inside:
-                return function(*args, **kwargs)
-            self.calls.append((function, args, kwargs))
-            self._inside = True
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self._inside = False
-
-        return run
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        with self:  # in inference mode calls that are made of others come whole
-            parts = func.decompose(*args, **kwargs or {})
-        if parts is not NotImplemented:
-            return parts
-        self.operators += 1
-        if not self._inside:
-            self.calls.append((func, args, kwargs or {}))
-        return func(*args, **kwargs or {})
-
-    def replay(self) -> None:
-        """Make the calls again, and nothing between them."""
-        with torch.inference_mode():  # as an update does
-            for func, args, kwargs in self.calls:
-                func(*args, **kwargs)
 
 
 def line(case: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ import torch
 
 import torchrecmetrics as trm
 from benchmarks import __main__ as program
-from benchmarks import gpu, peers, phases, report, scaling, timing, workloads
+from benchmarks import calls, gpu, peers, phases, report, scaling, timing, workloads
 from benchmarks.problem import Problem, expected, expected_in_parts
 from torchrecmetrics import Interactions, arrays
 from torchrecmetrics.ranking import targets, ties
@@ -203,13 +203,13 @@ def test_phases(tmp_path, capsys):
 
 def test_calls_are_heard_once():
     """A function that asks numpy is one call, whoever calls it and whatever it calls; later it is nobody's business."""
-    recorded, ids = phases.Recorder(), torch.rand(2048, 20).topk(10).indices
+    recorded, ids = calls.Recorder(), torch.rand(2048, 20).topk(10).indices
     with recorded.listening():
         targets.ascending(ids)
         targets.compare(ge, ids, 3)
         ties.in_turn(ids)  # which calls `ascending`
         ids + 1
-    heard = [each.__name__ if each in phases.BY_NUMPY else str(each) for each, _, _ in recorded.calls]
+    heard = [each.__name__ if each in calls.BY_NUMPY else str(each) for each, _, _ in recorded.calls]
     assert heard == ["ascending", "compare", "in_turn", "aten.add.Tensor"]
     assert targets.ascending is ties.ascending is arrays.ascending
     targets.ascending(ids)
