@@ -258,8 +258,8 @@ def test_states_stay_together_until_somebody_asks():
     assert all(metric._holder is None for metric in metrics.members)
 
 
-def test_what_was_found_stays_beside_the_states(monkeypatch):
-    """Who asks for it, for counts or for standard errors, has no state given back."""
+def test_who_asks_what_was_found_leaves_states_together(monkeypatch):
+    """So does who asks for counts of users, and for standard errors."""
     metrics, _ = filled(collection(["HR", "NDCG"]))
     holder = metrics["HR@1"]._holder
     found, times = metrics.compute(), []
@@ -761,7 +761,7 @@ def test_threads_read_whole_states():
         assert all(mine.equal(theirs.state().counts) for mine, theirs in zip(found, counted.members, strict=True))
 
 
-@pytest.mark.parametrize("name", ["_update_count", "update_count", "_summary", "metric_state", "HR@1-sums", "state"])
+@pytest.mark.parametrize("name", ["metric_state", "HR@1-sums", "state"])
 def test_what_is_taken_again_at_once(monkeypatch, name):
     """As the next batch of another thread may do when somebody has asked for it."""
     metrics, counted = filled(collection())

@@ -426,7 +426,7 @@ class RecMetricCollection(MetricCollection):
 
     def settle(self) -> None:
         """Compute all members, and gather the rows of all processes, unless that has been done."""
-        if compute_together(self.members, self.panel.holder) and self._keeper is not None:
+        if compute_together(self.members) and self._keeper is not None:
             self._rows = None
             labels = {member: key for key, member in self.keyed(keep_base=True).items() if not member.of_items}
             try:

@@ -48,9 +48,6 @@ class States(NamedTuple):
         return torch.cat([state.sums for state in self.long]) if self.short is None else self.short.sums.flatten()
 
 
-#: What goes with a metric's state: how many batches it has seen, and what the last `compute` made of them.
-NOTES: tuple[str, ...] = ("_update_count", "_computed", "_summary")
-
 Grown: TypeAlias = dict[tuple[int, int], Tensor]
 """What states and what is added to them, by identity, have become."""
 
@@ -60,7 +57,6 @@ class Holder(Protocol):
 
     @property
     def device(self) -> torch.device: ...  # noqa: D102
-    def found_for(self, metric: Any) -> Any: ...  # noqa: D102
     def give_back(self) -> None: ...  # noqa: D102
     def leave(self) -> None: ...  # noqa: D102
 
@@ -79,8 +75,8 @@ class Summed(Protocol):
 class Together:
     """Metrics that are added to together: one operation for all states that are short, the rows of one matrix.
 
-    From the first batch on the states and `NOTES` are held here, and not by the metrics: a metric that is asked for its
-    own has all of them given back, see `SummedMetric.__getattr__`. States are replaced and never written to.
+    From the first batch on the states are held here, and not by the metrics: a metric that is asked for its own has all
+    of them given back, see `SummedMetric.__getattr__`. States are replaced and never written to.
     """
 
     def __init__(self, metrics: Sequence[Summed], long: int = 0) -> None:
@@ -90,10 +86,6 @@ class Together:
         self._short = len(metrics) - long
         self._states: States | None = None  # None = the metrics hold them; without `short` these are zeros
         self._left: tuple[Tally | None, list[Tally]] = None, []  # what the short ones held when they were given back
-        self._seen: list[int] = []  # how many batches each had seen when its state was taken
-        self._since = 0  # and how many all have seen since
-        self._found: dict[int, Any] = {}  # what the last `compute` found, by the metrics' identity
-        self._is_current = False  # whether that is what it would find now
         self._lock = RLock()  # several threads may ask for states
 
     @property
@@ -106,24 +98,6 @@ class Together:
         """Where the states are, while they are here."""
         here: torch.device = self.metrics[0].empty_state().sums.device
         return here
-
-    @property
-    def is_computed(self) -> bool:
-        """Whether the last `compute` need not be done again."""
-        return self._is_current and all(own["compute_with_cache"] for own in self._own)
-
-    def found_for(self, metric: Any) -> Any:
-        """Return what the last `compute` found for one of the metrics; None if there is nothing."""
-        return self._found.get(id(metric))
-
-    def conclude(self, found: Sequence[Any]) -> None:
-        """Keep what `compute` found for each."""
-        with self._lock:
-            if self.is_holding:
-                self._found, self._is_current = dict(zip(map(id, self.metrics), found, strict=True)), True
-                return
-        for metric, one in zip(self.metrics, found, strict=True):  # somebody has asked for a state meanwhile
-            metric.conclude(one)
 
     def check_ready(self, device: torch.device) -> None:
         """Refuse a batch now, or one from this device."""
@@ -162,7 +136,6 @@ class Together:
         """Forget all that was added to the metrics, whose states are held here."""
         with self._lock:
             self._states = States(None, [metric.empty_state() for metric in self.metrics[self._short :]])
-            self._seen, self._since, self._is_current = [0] * len(self.metrics), 0, False
             for metric in self.metrics:
                 metric.restart()
 
@@ -174,12 +147,8 @@ class Together:
             states = self.states()
             every = states.each()
             self._left = states.short, every[: self._short]
-            for metric, own, state, seen in zip(self.metrics, self._own, every, self._seen, strict=True):
-                own[own["_sums_name"]], own[own["_counts_name"]] = state
-                own["_update_count"], own["_summary"] = seen + self._since, self.found_for(metric)
-                kept = own["_summary"] if self._is_current and own["compute_with_cache"] else None
-                own["_computed"] = None if kept is None else kept.value
-                own["_holder"] = None
+            for own, (sums, counts) in zip(self._own, every, strict=True):
+                own.update({own["_sums_name"]: sums, own["_counts_name"]: counts, "_holder": None})
             self._states = None
 
     def leave(self) -> None:
@@ -188,21 +157,18 @@ class Together:
 
     def _note(self) -> None:
         """Note that the metrics have seen one batch more."""
-        self._since += 1
-        self._found, self._is_current = {}, False
+        for own in self._own:
+            own["_update_count"] += 1
+            own["_computed"] = own["_summary"] = None
 
     def _take(self) -> States:
         """Hold the states."""
         if self._states is None:
             every = [metric.state() for metric in self.metrics]
             self._states = States(self._matrices(every[: self._short]), every[self._short :])
-            self._seen, self._since = [own["_update_count"] for own in self._own], 0
-            self._found = {id(metric): own["_summary"] for metric, own in zip(self.metrics, self._own, strict=True)}
-            self._is_current = False
             for own in self._own:
                 own["_holder"] = self
-                for name in (own["_sums_name"], own["_counts_name"], *NOTES):
-                    del own[name]
+                del own[own["_sums_name"]], own[own["_counts_name"]]
         return self._states
 
     def _matrices(self, held: list[Tally]) -> Tally | None:

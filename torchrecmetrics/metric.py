@@ -492,12 +492,12 @@ class RankingMetric(SummedMetric):
         means = sums[1] / sums[0]
         found, place, values = [], 0, means.unbind()
         for metric in metrics:
-            several = len(metric.groups)
-            behind = slice(place + 1, place + 1 + several)
-            of_groups = (values[behind], notes[behind]) if several else ((), ())
             used, skipped, unreachable, tied = notes[place]
-            found.append(Summary(values[place], errors, sizes, place, used, skipped, unreachable, tied, *of_groups))
-            place += 1 + several
+            here, behind = place + 1, place + 1 + len(metric.groups)
+            of_groups = (values[here:behind], notes[here:behind]) if metric.groups else ((), ())
+            every = Summary(values[place], errors, sizes, place, used, skipped, unreachable, tied, *of_groups)
+            found.append(every)
+            place = behind
         return found
 
     def _check_input(self, invalid: list[int]) -> None:

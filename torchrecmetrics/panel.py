@@ -21,7 +21,7 @@ from torchrecmetrics.checks import (
     no_violations,
     shown,
 )
-from torchrecmetrics.held import Increments, Summed, Tallies, Tally, Together
+from torchrecmetrics.held import Increments, Summed, Tallies, Tally
 from torchrecmetrics.items import Catalogue
 from torchrecmetrics.options import EmptyTargetAction, Formula
 from torchrecmetrics.pending import Pending
@@ -254,11 +254,6 @@ class Panel(Generic[M]):
                 _inside(batch.lists, self.needs, checks)
         self._pending.wait(batch, kind, given)
         return None
-
-    @property
-    def holder(self) -> Together | None:
-        """Who holds the states of `members`; None = each its own."""
-        return self._pending if self._pending.is_holding else None
 
     def reset(self) -> bool:
         """Forget what waits, and the states of `members` if they are here; return whether they were."""

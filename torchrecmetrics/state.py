@@ -18,7 +18,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrecmetrics.arrays import float_dtype
 from torchrecmetrics.checks import describe
-from torchrecmetrics.held import NOTES, Holder, States, Tally, Together
+from torchrecmetrics.held import Holder, States, Tally, Together
 from torchrecmetrics.plots import pyplot
 
 
@@ -93,7 +93,7 @@ class SummedMetric(Metric):
 
     _computed: Tensor | None  # type: ignore[assignment]
     _forward_cache: Tensor | None  # type: ignore[assignment]
-    _summary: Summary | None
+    _summary: Summary | None = None
     _sums_name: str
     _counts_name: str
     _holder: Holder | None = None
@@ -111,7 +111,6 @@ class SummedMetric(Metric):
 
         MetricCollection takes metrics with equal state names and equal first values for one metric.
         """
-        self._summary = None
         self._sums_name, self._counts_name = f"{name}-sums", f"{name}-counts"
         kinds = (self._sums_name, sums, float_dtype(self._device)), (self._counts_name, counts, torch.int64)
         for state, length, dtype in kinds:
@@ -159,7 +158,7 @@ class SummedMetric(Metric):
 
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
-        if name in NOTES or name in own.get("_defaults", ()):
+        if name in own.get("_defaults", ()):
             while own.get("_holder") is not None:
                 self._take_back()
                 with suppress(KeyError):  # another thread's batch may have it taken again
@@ -169,7 +168,7 @@ class SummedMetric(Metric):
         return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in NOTES or not name.startswith("_"):  # these, a state, or what batches are counted by
+        if not name.startswith("_"):  # a state, or what batches are counted by
             self._take_back()
         super().__setattr__(name, value)
 
@@ -202,19 +201,18 @@ class SummedMetric(Metric):
             holder.leave()
         # torchmetrics' own copies each default on the device; nothing writes into ours, see `Together`
         self.__dict__.update(zip((self._sums_name, self._counts_name), self.empty_state(), strict=True))
-        self.__dict__ |= {"_update_count": 0, "_computed": None}
         self.restart()
 
     def restart(self) -> None:
-        """Do all of `reset` but for what somebody else may hold."""
+        """Do all of `reset` but for the state."""
         state = self.__dict__
         if len(self._defaults) > 2:  # a subclass has states of its own
             ours = self._sums_name, self._counts_name
             state |= {name: deepcopy(default) for name, default in self._defaults.items() if name not in ours}
-        state |= {"_forward_cache": None, "_cache": None, "_is_synced": False}
+        state |= {"_update_count": 0, "_forward_cache": None, "_computed": None, "_cache": None, "_is_synced": False}
 
     def conclude(self, summary: Summary) -> None:
-        """Keep what `compute` found, past Module as `Together.give_back` does."""
+        """Keep what `compute` found, past Module like `Together.add`."""
         self.__dict__["_summary"] = summary
         self.__dict__["_computed"] = summary.value if self.compute_with_cache else None
 
@@ -228,20 +226,16 @@ class SummedMetric(Metric):
         if collection is not None and any(member is self for member in collection.values()):
             collection.settle()
         else:
-            holder = self.__dict__.get("_holder")
-            alone = isinstance(holder, Together) and len(holder.metrics) == 1
-            compute_together([self], holder if alone else None)
+            compute_together([self])
         return self.last_summary().value.clone()
 
     def last_summary(self) -> Summary:
         """Return what the last `compute` found."""
-        holder = self.__dict__.get("_holder")
-        summary: Summary | None = self._summary if holder is None else holder.found_for(self)
-        if summary is None:
+        if self._summary is None:
             raise RuntimeError(
                 f"{self.label}: counts and standard errors are those of the last compute(); call it first"
             )
-        return summary
+        return self._summary
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Add the state of another metric with the same label and options, or such a state as a dict."""
@@ -331,34 +325,35 @@ class SummedMetric(Metric):
         return f"{type(self).__name__}({self.label})"
 
 
-def compute_together(metrics: Sequence[SummedMetric], holder: Together | None = None) -> bool:
+def compute_together(metrics: Sequence[SummedMetric]) -> bool:
     """Compute metrics with one packed synchronisation and leave each its value; all of them, or none if one fails.
 
-    `holder` is who holds their states, and no others. Returns whether anything had to be done.
+    Returns whether anything had to be done.
     """
-    if all(metric._computed is not None for metric in metrics) if holder is None else holder.is_computed:
+    if all(metric._computed is not None for metric in metrics):
         return False
     together = processes_of(metrics, "sync_on_compute")
-    if together:  # they must agree on the order, so what one of them holds must not decide it
-        holder = None
-    its = metrics if holder is None else holder.metrics
-    states = States(None, [metric.state() for metric in metrics]) if holder is None else holder.states()
-    summaries = summarize(its, states, together)
-    if empty := {id(metric) for metric, summary in zip(its, summaries, strict=True) if summary.num_users == 0}:
-        _warn_of_empty([metric for metric in metrics if id(metric) in empty], len(metrics))
-    if holder is not None:
-        holder.conclude(summaries)
+    holder = _holder_of(metrics)
+    if holder is None or together:  # processes must agree on the order, so what one of them holds must not decide it
+        summaries = summarize(metrics, States(None, [metric.state() for metric in metrics]), together)
     else:
-        for metric, summary in zip(metrics, summaries, strict=True):
-            metric.conclude(summary)
-    return True
-
-
-def _warn_of_empty(empty: Sequence[SummedMetric], of: int) -> None:
-    if len(empty) < of:
+        found = dict(zip(map(id, holder.metrics), summarize(holder.metrics, holder.states(), {}), strict=True))
+        summaries = [found[id(metric)] for metric in metrics]
+    empty = [m for m, summary in zip(metrics, summaries, strict=True) if summary.num_users == 0]
+    if len(empty) < len(metrics):
         empty = [m for m in empty if m.update_called]  # a member that was left alone on purpose is no surprise
     if empty:
         rank_zero_warn(f"no row to average over, the value is nan: {', '.join(m.label for m in empty)}", UserWarning)
+    for metric, summary in zip(metrics, summaries, strict=True):
+        metric.conclude(summary)
+    return True
+
+
+def _holder_of(metrics: Sequence[SummedMetric]) -> Together | None:
+    """Return who holds the states of these metrics, and no others."""
+    holder = metrics[0].__dict__.get("_holder")
+    same = isinstance(holder, Together) and len(holder.metrics) == len(metrics)
+    return holder if same and all(metric.__dict__.get("_holder") is holder for metric in metrics) else None
 
 
 Processes: TypeAlias = dict[tuple[Any, ...], list[int]]
