@@ -77,7 +77,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs or {})
 
     def replay(self) -> None:
-        """Make the calls again, and nothing between them."""
+        """Make the calls again, and nothing between them; what they write in place moves on from run to run."""
         with torch.inference_mode():  # as an update does
             for func, args, kwargs in self.calls:
                 func(*args, **kwargs)
+
+
+def alone(run: Callable[[], object]) -> Callable[[], None]:
+    """Return the calls that a run makes, and no others; they are recorded at the first time."""
+    recorded: list[Recorder] = []
+
+    def replay() -> None:
+        if not recorded:
+            recorded.append(Recorder.of(run))
+        recorded[0].replay()
+
+    return replay

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import peers
-from benchmarks.calls import Recorder
+from benchmarks.calls import alone
 from benchmarks.problem import CUTOFFS, NAMES, Array, Problem, Run, expected, formulas
 from torchrecmetrics import Interactions
 
@@ -77,10 +77,10 @@ def contender(name: str, make: Callable[[], Run], rows: int | None = None, max_r
         return Contender(name, None)
 
 
-def alone(ours: Contender) -> Contender:
-    """Make the calls of PyTorch and numpy that one of ours makes, and no others: its floor."""
+def calls_of(ours: Contender) -> Contender:
+    """Make the calls of PyTorch and numpy that one of ours makes, and no others."""
     assert ours.run is not None
-    return Contender("its calls alone", Recorder.of(ours.run).replay)
+    return Contender("its calls alone", alone(ours.run))
 
 
 def slow(problem: Problem, rows: int) -> Contender:
@@ -114,7 +114,7 @@ def c1(tiny: bool, data: Path) -> Iterator[Case]:
             ours = contender("ours", partial(peers.ours_from_scores, problem, target))
             entrants = [
                 ours,
-                alone(ours),
+                calls_of(ours),
                 contender("one read", partial(peers.one_read, problem)),
                 contender("block maxima", partial(peers.block_maxima, problem)),
                 contender("torch.topk", partial(peers.topk, problem)),
@@ -141,7 +141,7 @@ def c2(tiny: bool, data: Path) -> Iterator[Case]:
     text = f"embeddings float32 [{rows}, {d}] x [{size}, {d}], 20 relevant, history 50; {METRICS}"
     entrants = from_embeddings(problem)
     entrants += [
-        alone(entrants[0]),
+        calls_of(entrants[0]),
         contender("recometrics", partial(peers.recometrics, problem), max_rounds=5),
         slow(problem, 8),
     ]
@@ -309,7 +309,7 @@ def c8(tiny: bool, data: Path) -> Iterator[Case]:
         ours = contender("ours", partial(peers.ours_streaming, problem, target, k, how))
         entrants = [
             ours,
-            alone(ours),
+            calls_of(ours),
             contender("torchmetrics", partial(peers.torchmetrics_streaming, problem, target, k, how)),
             contender("the least", partial(peers.least_streaming, problem, target, k, how)),
         ]
