@@ -21,7 +21,7 @@ from benchmarks.timing import free_cuda_memory
 from benchmarks.workloads import METRICS, Case, Contender, Goal, Row, Skip, contender
 from torchrecmetrics import Interactions, kernels
 from torchrecmetrics.held import Tally
-from torchrecmetrics.ranking.forms import Form
+from torchrecmetrics.ranking.update_args import Form
 
 ALL = (*NAMES, "F1", "RPrecision", "AUROC")
 RATE, COPY = "product, card's rate", "copy, as many bytes"

@@ -21,8 +21,8 @@ from benchmarks.workloads import Case, Skip
 from torchrecmetrics import RecMetricCollection, collection, kernels, state
 from torchrecmetrics.evaluation.scoring import EmbeddingScorer
 from torchrecmetrics.kernels import eager
-from torchrecmetrics.panel import Panel
-from torchrecmetrics.ranking.excluded import Excluded
+from torchrecmetrics.base.row_values import Panel
+from torchrecmetrics.ranking.exclusion import Excluded
 from torchrecmetrics.ranking.ranks import FromRanks
 from torchrecmetrics.ranking.targets import Targets
 from torchrecmetrics.ranking.topk import FromTopk

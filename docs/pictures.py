@@ -25,7 +25,7 @@ from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangl
 
 import torchrecmetrics as trm
 from torchrecmetrics.kernels import Question, eager
-from torchrecmetrics.plots import Line, draw_groups
+from torchrecmetrics.analysis.plots import Line, draw_groups
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 9.0  # inches

@@ -5,7 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchrecmetrics as trm
-from torchrecmetrics.ranking.forms import Form, bring
+from torchrecmetrics.ranking.update_args import Form, bring
 
 # calls that make a view, or memory that nobody fills
 VIEWS = {

@@ -11,8 +11,8 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 import torchrecmetrics as trm
-from torchrecmetrics.held import Tallies, Tally, Together
-from torchrecmetrics.state import Later, Summary, SummedMetric, compute_together
+from torchrecmetrics.base.compute import compute_all
+from torchrecmetrics.base.state import Summary, SummedMetric, SumState, add_to_states
 
 CATALOGUE = trm.Catalogue(20, popularity=torch.arange(20) * 2, num_users=40, categories=torch.arange(20) % 5)
 METRICS = {
@@ -261,7 +261,7 @@ def test_states_may_be_written_to(device, inside):
             states = [state for metric in metrics for state in metric.metric_state.values()]
             assert not any(state.is_inference() for state in states)
             for metric in metrics:  # as a checkpoint does
-                setattr(metric, metric._counts_name, metric.state().counts.clone())
+                setattr(metric, metric._state_names[1], metric.state().counts.clone())
         with torch.inference_mode(inside):
             updated.compute()
         assert not any(state.is_inference() for metric in metrics for state in metric.metric_state.values())
@@ -456,7 +456,7 @@ def test_update_never_waits_for_the_device(form, empty, padding_idx):
     metrics = [fresh(m, **options) for m in METRICS.values()]
     if form == "ranking":
         metrics = [
-            m for m in metrics if "score_threshold" not in m.options and padding_idx is None and not m.needs.lists
+            m for m in metrics if "score_threshold" not in m.options and padding_idx is None and not m.needs.list_depth
         ]
     scores, target = torch.empty(6, 20, device="meta"), torch.empty(6, 3, dtype=torch.int64, device="meta")
     args, kwargs = META_UPDATES[form](scores, target)
@@ -630,23 +630,21 @@ class Longest(SummedMetric):
 
     def __init__(self):
         super().__init__()
-        self._keep_sums("longest", 3, 1)
+        self._add_sum_states("longest", 3, 1)
 
     @property
     def label(self):
         return "Longest"
 
     @classmethod
-    def summaries(cls, metrics, states, counts):
-        both = zip(states.each(), counts, strict=True)
-        errors = Later(lambda *sums: torch.stack(sums).amin(1), *(state.sums for state in states.each()))
-        return [
-            Summary(state.sums.max(), errors, errors, place, *numbers * 4)
-            for place, (state, numbers) in enumerate(both)
-        ]
+    def summaries(cls, metrics, states):
+        return [Summary.without_error(state.sums.max(), int(state.counts)) for state in states]
 
-    def update(self, tally):
-        Together([self]).add(Tallies(Tally(*(part[None] for part in tally))))
+    def update(self, batch):
+        add_to_states([self], [batch])
+
+    def compute(self):
+        return compute_all([self])[0].value
 
 
 def of_several_kinds(rank, world_size):
@@ -654,8 +652,8 @@ def of_several_kinds(rank, world_size):
     for place in (0, 2):
         metrics[place].update(torch.tensor([[0.1, 0.9]]), torch.tensor([rank]))
     for place in (1, 3):
-        metrics[place].update(Tally(torch.tensor([1.0, 5.0, place]).double(), torch.tensor([rank + 1])))
-    compute_together(metrics)
+        metrics[place].update(SumState(torch.tensor([1.0, 5.0, place]).double(), torch.tensor([rank + 1])))
+    compute_all(metrics)
     return [(metric.compute().item(), metric.last_summary().num_users) for metric in metrics]
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from values import near, numbers
 
 import torchrecmetrics as trm
-from torchrecmetrics import Interactions, arrays
+from torchrecmetrics import Interactions
 from torchrecmetrics.evaluation import scoring
 
 NAMES = ["HR", "NDCG", "Recall", "MAP", "MRR", "RPrecision", "AUROC"]
@@ -303,29 +303,6 @@ def test_sizes_are_of_users():
 
     list(scoring.batches(Scorer(), torch.tensor([5, 7, 6, 4]), sizes, use, scoring.Budget(memory=9 * 160)))
     assert seen == [[5, 7, 6], [4]]
-
-
-RANGES = {
-    "alike": (7, 7),
-    "short": (0, 100),
-    "16 bits": (0, 2**16 - 1),
-    "17 bits": (0, 2**16),
-    "long": (0, 2**40),
-    "long alone": (2**16, 2**16 + 3),
-}
-
-
-@pytest.mark.parametrize(("low", "high"), RANGES.values(), ids=RANGES)
-@pytest.mark.parametrize("number", [0, 1, 500])
-def test_users_are_ordered_by_length(low, high, number, generator):
-    """As Python's stable sort does, however long lists are and however many users have equally long ones."""
-    some = torch.tensor([low, high, (low + high) // 2, min(low + 1, high)])
-    sizes = some[torch.randint(4, (number,), generator=generator)]
-    ids = torch.randperm(number, generator=generator)
-    wanted = [ids[place].item() for place in sorted(range(number), key=sizes.tolist().__getitem__)]
-    found = arrays.in_order(ids, sizes)
-    assert found.dtype == torch.int64
-    assert found.tolist() == wanted
 
 
 @pytest.mark.parametrize("all_users", [False, True])

@@ -215,9 +215,9 @@ def test_many_groups_take_no_loop():
     test[0].update(**given)
     found = values(test[1].compute())
     assert found["HR@3"] == test[0].compute()["HR@3"]
-    rows = test[0].panel.rows(trm.Ranking.from_scores(**given, depth=3))
+    rows = test[0].row_values(trm.Ranking.from_scores(**given, depth=3))
     for number in (0, 7, 999):
-        mine = rows.used[0] & (codes == number)
+        mine = rows.mask[0] & (codes == number)
         assert found[f"HR@3/g{number}"] == pytest.approx(rows.values[0][mine].mean().item(), nan_ok=True)
 
 

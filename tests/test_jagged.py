@@ -10,7 +10,7 @@ from values import numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics.data import jagged
-from torchrecmetrics.ranking import excluded
+from torchrecmetrics.ranking import exclusion
 
 ITEMS = 9
 
@@ -80,7 +80,7 @@ def test_as_padded(form, batch, at_once, padding_idx):
     other = side_by_side([row[:1] for row in lists])
     padded, past, padded_gains = side_by_side(targets), side_by_side(history), side_by_side(gains, 0, torch.float64)
     options = {"overlap": "miss", "padding_idx": padding_idx}
-    excluded._AT_ONCE = at_once
+    exclusion.PADDED_IDS_CPU = at_once
     try:
         for mine, theirs in (
             ({}, {}),
@@ -108,7 +108,7 @@ def test_as_padded(form, batch, at_once, padding_idx):
             a, b = (torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in ranks)
             assert a.equal(b)
     finally:
-        excluded._AT_ONCE = 2**18
+        exclusion.PADDED_IDS_CPU = 2**18
 
 
 SCORES = torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1], [0.3, 0.1, 0.4, 0.2]])
@@ -195,7 +195,7 @@ def test_offsets_that_are_none(case):
             door()
         counted = door(validate_args="deferred")
         told = dict(zip(trm.checks.VIOLATIONS, counted.invalid.tolist(), strict=True))
-        assert told == {**dict.fromkeys(told, 0), "offsets": sum(counted.faults.rows.tolist())}
+        assert told == {**dict.fromkeys(told, 0), "offsets": sum(counted.violations.rows.tolist())}
         assert len(door(validate_args=False)) == 3
     with pytest.raises(ValueError, match=f"matrix's {detail}"):
         trm.Interactions.from_jagged(*bad, num_items=4)
@@ -213,7 +213,7 @@ def test_rows_longer_than_max_length(argument):
         if name == argument:
             with pytest.raises(ValueError, match=f"{name}'s row 0 is 0 to 2 of 3 values, max_length=1"):
                 door()
-            assert door(validate_args="deferred").faults.rows.tolist() == [True, False, False]
+            assert door(validate_args="deferred").violations.rows.tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -246,10 +246,10 @@ def test_a_row_counts_once():
     """However many arguments are wrong about it."""
     bad = (VALUES, torch.tensor([1, 2, 2, 3]))
     counted = trm.Ranking.from_scores(SCORES, bad, exclude=bad, overlap="miss", validate_args="deferred")
-    assert (counted.invalid.sum().item(), counted.faults.rows.tolist()) == (1, [True, False, False])
+    assert (counted.invalid.sum().item(), counted.violations.rows.tolist()) == (1, [True, False, False])
     short = (VALUES, torch.tensor([0, 2, 2, 2]))
     counted = trm.Ranking.from_scores(SCORES, short, exclude=bad, overlap="miss", validate_args="deferred")
-    assert (counted.invalid.sum().item(), counted.faults.rows.tolist()) == (2, [True, False, True])
+    assert (counted.invalid.sum().item(), counted.violations.rows.tolist()) == (2, [True, False, True])
 
 
 def test_sequences_that_nobody_could_look_at():
@@ -257,7 +257,7 @@ def test_sequences_that_nobody_could_look_at():
     past = trm.prefix_history(VALUES, OFFSETS)
     past.broken[1] = True
     counted = trm.Ranking.from_scores(SCORES, VALUES, exclude=past, overlap="miss", validate_args="deferred")
-    assert counted.faults.rows.tolist() == [False, True, False]
+    assert counted.violations.rows.tolist() == [False, True, False]
 
 
 def test_rows_of_another_number():
@@ -348,7 +348,7 @@ def test_prefix_history_is_a_loop(sequences, at_once, padding_idx, overlap):
     mask = torch.arange(ITEMS) == 4
     options = {"overlap": overlap, "padding_idx": padding_idx}
     lists = scores.argsort(1)
-    excluded._AT_ONCE = at_once
+    exclusion.PADDED_IDS_CPU = at_once
     try:
         for mine, theirs in (
             (past, side_by_side(rows)),
@@ -368,7 +368,7 @@ def test_prefix_history_is_a_loop(sequences, at_once, padding_idx, overlap):
             ]
             assert named[0].equal(named[1])
     finally:
-        excluded._AT_ONCE = 2**18
+        exclusion.PADDED_IDS_CPU = 2**18
 
 
 def test_prefix_history_of_some_rows(device):
@@ -392,7 +392,7 @@ def test_history_that_is_not_in_the_catalogue():
     values, offsets = flat([[-5, 9, 1], [2]])
     past, scores = trm.prefix_history(values, offsets), torch.rand(4, 5)
     for at_once in (1, 2**18):
-        excluded._AT_ONCE = at_once
+        exclusion.PADDED_IDS_CPU = at_once
         try:
             with pytest.raises(
                 ValueError, match="1 of 4 rows with an excluded id beyond the last item: row 2 excludes 9 of"
@@ -401,11 +401,11 @@ def test_history_that_is_not_in_the_catalogue():
             deferred = trm.Ranking.from_scores(
                 scores, torch.tensor([0, 1, 2, 3]), exclude=past, validate_args="deferred"
             )
-            assert deferred.faults.rows.tolist() == [False, False, True, False]
+            assert deferred.violations.rows.tolist() == [False, False, True, False]
             unchecked = trm.Ranking.from_scores(scores, torch.tensor([0, 1, 2, 3]), exclude=past, validate_args=False)
             assert unchecked.num_ranked.tolist() == [5, 5, 5, 5]
         finally:
-            excluded._AT_ONCE = 2**18
+            exclusion.PADDED_IDS_CPU = 2**18
 
 
 def test_repeats_are_overlaps():
@@ -432,7 +432,7 @@ class Largest(TorchDispatchMode):
 def test_pasts_never_stand_side_by_side(monkeypatch, padding_idx):
     """No tensor is as large as all pasts, padded: of 400 positions, never more than a few rows' at a time."""
     items, scores = torch.arange(400) % 30, torch.rand(400, 30)
-    monkeypatch.setattr(excluded, "_AT_ONCE", 4000)
+    monkeypatch.setattr(exclusion, "PADDED_IDS_CPU", 4000)
     collection = trm.RecMetricCollection(["HR", "NDCG", "Recall"], k=3, overlap="keep", padding_idx=padding_idx)
     with Largest() as made:
         collection.update(scores, items, exclude=trm.prefix_history(items, torch.tensor([0, 400])))
@@ -460,11 +460,11 @@ def test_update_never_waits_for_the_device(k):
         collection.update(scores, target, exclude=known)
         collection.update(scores, target, exclude=(past, known))
     collection.update(scores, known, gains=(values, offsets))
-    excluded._AT_ONCE_ELSEWHERE = 7
+    exclusion.PADDED_IDS = 7
     try:
         collection.update(scores, known, exclude=past)
     finally:
-        excluded._AT_ONCE_ELSEWHERE = 2**22
+        exclusion.PADDED_IDS = 2**22
     trm.get_topk_ranks(scores, known, k, exclude=past)
     lists = trm.Ranking.from_topk(known, known, gains=known, exclude=past)
     trm.RecMetricCollection(["HR", "NDCG"], k=k).to("meta").update(lists)

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import torchrecmetrics as trm
-from torchrecmetrics import functional, kept
-from torchrecmetrics.kept import KeptRows
+from torchrecmetrics import functional
+from torchrecmetrics.base import row_buffer
+from torchrecmetrics.base.row_buffer import KeptRows
 
 LABELS = ["HR@2", "NDCG@2", "AUROC"]
 
@@ -167,7 +168,7 @@ def test_a_member_that_is_asked_first():
 def test_beyond_the_budget_rows_go_to_the_host(monkeypatch):
     """Where they are not there already; no value changes."""
     moved = []
-    monkeypatch.setattr(kept, "BUDGET", 100)
+    monkeypatch.setattr(row_buffer, "BUDGET", 100)
     store = KeptRows({"values": 2}, {})
     monkeypatch.setattr(torch.Tensor, "cpu", lambda column: moved.append(column) or column)
     for _ in range(4):
@@ -197,7 +198,7 @@ def test_budget_of_evaluate(monkeypatch):
     users, items, _, target = world()
     trm.evaluate("HR@3", users, items, target=target, keep_rows=True, memory_budget=12_345)
     trm.evaluate("HR@3", users, items, target=target, keep_rows=True)
-    assert {*seen} == {12_345, kept.BUDGET}
+    assert {*seen} == {12_345, row_buffer.BUDGET}
 
 
 def test_nothing_waits_for_the_device():

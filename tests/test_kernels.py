@@ -15,11 +15,10 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 import torchrecmetrics as trm
 from torchrecmetrics import arrays, functional, kernels
 from torchrecmetrics.evaluation import scoring
-from torchrecmetrics.kernels import Question, eager
-from torchrecmetrics.ranking import Needs, Rules, ScoreRows
-from torchrecmetrics.ranking import scores as ranking_scores
-from torchrecmetrics.ranking.scores import unplaced
-from torchrecmetrics.scratch import Scratch
+from torchrecmetrics.kernels import Question, blocks, eager
+from torchrecmetrics.ranking import Needs, Rules
+from torchrecmetrics.ranking.exclusion import Exclusion
+from torchrecmetrics.ranking.scores import ScoreRows
 
 INF, NAN = math.inf, math.nan
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -105,142 +104,96 @@ def check(counts, scores, thresholds, depth, floors, masks, out):
     assert counts.better.shape == counts.equal.shape == thresholds.shape
 
 
+def counted(strategy, scores, question, patch):
+    """Count by one strategy, whether or not the rule would pick it."""
+    if strategy is eager.select and (question.depth is None or question.depth >= scores.shape[1]):
+        strategy = eager.compare  # it needs a depth
+    patch.setattr(eager, "choose_strategy", lambda *_: strategy)
+    return eager.count(scores, question)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
-@pytest.mark.parametrize(("block", "at_once"), [(4, 2**21), (4, 24), (2, 8), (1, 1), (64, 2**21)])
+@pytest.mark.parametrize(("block", "tile"), [(4, 2**20), (2, 8), (1, 1), (64, 24)])
+@pytest.mark.parametrize("device_may_wait", [True, False])
 @settings(max_examples=150, deadline=None)
-@given(
-    problem=problems(),
-    width=st.integers(0, 2),
-    calls=st.sampled_from([0, 2**15]),
-    near=st.sampled_from([0, 2**19]),
-    few=st.sampled_from([0, 40, 2**20]),
-    apart=st.sampled_from([0, 1, 8]),
-    select=st.sampled_from([0, 2]),
-)
-def test_every_strategy_counts(strategy, block, at_once, problem, width, calls, near, few, apart, select):
-    """Each strategy alone is exact for every input, whether or not the rule would pick it, and writes to nothing."""
+@given(problem=problems(), width=st.integers(0, 2))
+def test_every_strategy_counts(strategy, block, tile, device_may_wait, problem, width):
+    """Each strategy alone is exact for every input, with and without a look at values, and writes to nothing."""
     scores, thresholds, depth, floors, masks, out = problem
     before = scores.clone()
     patch = pytest.MonkeyPatch()
-    patch.setattr(eager, "_BLOCK", block)
-    patch.setattr(eager, "_AT_ONCE", at_once)
-    patch.setattr(eager, "_GROUPS_FROM", near)
-    patch.setattr(eager, "_NEAR_FROM", near)
-    patch.setattr(eager, "_FEW", few)
-    patch.setattr(eager, "_APART", apart)
-    patch.setattr(eager, "_SELECT", select)
-    patch.setattr(eager, "_CALLS", calls)  # 0: PyTorch compares, however little
-    every = not bool(thresholds.isnan().any())
-    counts = strategy(scores, Question(thresholds, depth, floors, masks, removed(scores, out, width), every))
-    patch.undo()
+    patch.setattr(blocks, "BLOCK_ITEMS", block)
+    patch.setattr(eager, "TILE_SCORES_CPU", tile)
+    if not device_may_wait:  # as on other devices
+        patch.setattr(eager, "can_sync", lambda _: False)
+        patch.setattr(arrays, "can_sync", lambda _: False)
+    question = Question(thresholds, depth, floors, masks, removed(scores, out, width))
+    try:
+        counts = counted(strategy, scores, question, patch)
+    finally:
+        patch.undo()
     check(counts, *problem)
     assert torch.equal(before.nan_to_num(7.5), scores.nan_to_num(7.5))
 
 
 @pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("items", [63, 64, 1000])
-@pytest.mark.parametrize("calls", [0, 2**15])
-def test_strategies_on_real_shapes(strategy, dtype, items, calls, generator, device, monkeypatch):
+@pytest.mark.parametrize("items", [63, 64, 1000, 3000])
+def test_strategies_on_real_shapes(strategy, dtype, items, generator, device, monkeypatch):
     """Blocks and searches of full size: ties across the depth, no block, a part of one, more targets than places."""
-    monkeypatch.setattr(eager, "_CALLS", calls)
-    if device.type != "cpu" and strategy in (eager.by_topk, eager.by_blocks):
-        pytest.skip("looks at data")
     scores = (torch.randn(9, items, generator=generator) * 4).round().to(dtype)
     thresholds = scores.gather(1, torch.rand(9, items, generator=generator).argsort(1)[:, :40])
     mask = torch.rand(items, generator=generator) < 0.1
     out = (torch.rand(9, items, generator=generator) < 0.05) & ~mask
     question = Question(thresholds.to(device), 10, (0.5,), [mask.to(device)], removed(scores, out, 0).to(device))
-    check(strategy(scores.to(device), question), scores, thresholds, 10, (0.5,), [mask], out)
+    counts = counted(strategy, scores.to(device), question, monkeypatch)
+    check(counts, scores, thresholds, 10, (0.5,), [mask], out)
 
 
 def test_constant_scores_everywhere():
     """A tie group of all items straddles every depth: nobody is better, all are equal."""
-    scores, thresholds = torch.zeros(3, 700), torch.zeros(3, 2)
+    scores, thresholds = torch.zeros(3, 1400), torch.zeros(3, 2)
     for strategy in eager.STRATEGIES:
         counts = strategy(scores, Question(thresholds, 5))
         assert (counts.better == 0).all()
-        assert (counts.equal == 700).all()
-
-
-def test_far_rows_are_read_once(monkeypatch, generator):
-    """Where no target can be within the depth, nothing is looked at again."""
-    scores = torch.rand(8, 6400, generator=generator)
-    scores[:, :3] = -1.0
-    near = Question(scores.amax(1, keepdim=True), 20)
-    for few, again in ((2**21, "_compare_rows"), (1, "_compare_blocks")):  # few scores, or many
-        with monkeypatch.context() as patch:
-            patch.setattr(eager, again, None)
-            patch.setattr(eager, "_FEW", few)
-            assert (eager.by_blocks(scores, Question(scores[:, :3], 20)).better >= 20).all()
-            with pytest.raises(TypeError):
-                eager.by_blocks(scores, near)
-
-
-@pytest.mark.parametrize("every", [False, True])
-def test_far_targets_stay_far_beside_near_ones(every, monkeypatch, generator):
-    """Rows with fewer open thresholds than others are filled up, and what fills them up changes nothing."""
-    for name, value in (
-        ("_GROUPS_FROM", 0),
-        ("_FEW_OF_LONG", 0),
-        ("_FEW", 0),
-        ("_APART", 4.7),
-        ("_SELECT", 100),
-        ("_FEW_MAXIMA", 0),
-    ):
-        monkeypatch.setattr(eager, name, value)
-    scores = torch.randn(30, 6400, generator=generator)
-    best = scores.topk(40).values
-    # maxima of groups leave what stands a little behind the depth open, those of blocks do not
-    thresholds = best[:, [0, 21, 21, 22, 22, 23]]
-    thresholds[::2] = torch.cat([best[::2, [1, 20, 21, 22, 23]], scores[::2, :1]], 1)
-    question = Question(thresholds, 20, every=every)
-    found, expected = eager.by_blocks(scores, question), eager.by_comparing(scores, question)
-    matters = expected.better < 20
-    assert torch.equal(found.better[matters], expected.better[matters])
-    assert (found.better[~matters] >= 20).all()
+        assert (counts.equal == 1400).all()
 
 
 @pytest.mark.parametrize("threads", [1, 8])
-@pytest.mark.parametrize(("near_rows", "groups_from"), [(300, 0), (40, 0), (40, 2**40)])
-def test_many_near_targets_are_looked_up_among_the_best(near_rows, groups_from, threads, monkeypatch, generator):
-    """Where selecting is cheaper than comparing with blocks, near rows are; few, or hidden ones, are not."""
+def test_best_scores_by_threads(threads, monkeypatch, generator):
+    """NumPy takes the best for few threads and PyTorch for many: the same counts."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr(eager, "_NEAR_FROM", 0)
-    monkeypatch.setattr(eager, "_GROUPS_FROM", groups_from)
     scores = (torch.randn(300, 6400, generator=generator) * 4).round()
-    near = scores.topk(20).values
-    near[near_rows:] = scores[near_rows:, :20]
-    rows = []
-    select = eager._best
-    monkeypatch.setattr(eager, "_best", lambda *given: rows.append(len(given[1])) or select(*given))
-    question = Question(near, 20)
-    found, expected = eager.by_blocks(scores, question), eager.by_comparing(scores, question)
+    question = Question(torch.cat([scores.topk(20).values, scores[:, :20]], 1), 20)
+    found, expected = eager.select(scores, question), eager.compare(scores, question)
     matters = expected.better < 20
     assert torch.equal(found.better[matters], expected.better[matters])
     assert torch.equal(found.equal[matters], expected.equal[matters])
     assert (found.better[~matters] >= 20).all()
-    (selected,) = rows
-    assert (selected == 300) is (near_rows == 300)
-    for few in (near[:, 18:19], near[:5].where(torch.arange(20) < 1, torch.nan)):
-        eager.by_blocks(scores[: len(few)], Question(few, 20))
-    eager.by_blocks(scores, question._replace(removed=near[:, :1]))
-    scores[near_rows - 1, 0] = NAN
-    assert torch.equal(eager.by_blocks(scores, question).better < 20, matters)
-    assert len(rows) == 1
+
+
+@pytest.mark.parametrize("kind", ["nan", "inf"])
+def test_bad_scores_that_are_rejected_later(kind, generator):
+    """NaN and +inf show in the highest score; other rows are counted as ever."""
+    scores = torch.randn(4, 6400, generator=generator)
+    thresholds = scores.topk(3).values
+    scores[1, 70] = float(kind)
+    counts = eager.select(scores, Question(thresholds, 20, nan_is_rejected=True))
+    assert (~(counts.highest < INF)).tolist() == [False, True, False, False]
+    assert counts.better[[0, 2, 3]].tolist() == [[0, 1, 2]] * 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
 @pytest.mark.parametrize("shape", [(300, 1000), (1000,)])
 @pytest.mark.parametrize("overlap", ["keep", "miss"])
-def test_masks_are_written_over_a_copy(overlap, shape, dtype, monkeypatch, generator):
-    """What the user gave stays as it is; what is under a mask is checked, too; values are those of reading masks."""
+def test_excluded_items_are_overwritten_in_a_copy(overlap, shape, dtype, monkeypatch, generator):
+    """The caller's tensors stay as they are, masked scores are checked, and subtracting gives the same ranking."""
     scores = torch.randint(900, (300, 1000), generator=generator).to(dtype)
     mask = torch.rand(shape, generator=generator) < 0.3
     target, ids = torch.rand(scores.shape, generator=generator).argsort(1)[:, :40].split([30, 10], dim=1)
     given = scores.clone(), mask.clone()
-    options = {"depth": 10, "exclude": (mask, ids), "overlap": overlap, "score_threshold": 800.0}
+    options = {"depth": 10, "exclude": (mask, ids), "overlap": overlap, "score_threshold": 800.0, "padding_idx": 7}
     found = fields(ranked(scores, target, **options))
     assert torch.equal(scores, given[0])
     assert torch.equal(mask, given[1])
@@ -251,7 +204,7 @@ def test_masks_are_written_over_a_copy(overlap, shape, dtype, monkeypatch, gener
             ranked(scores, target, **options)
     unchecked = fields(ranked(scores, target, validate_args=False, **options))
     scores[row, column] = given[0][row, column]
-    monkeypatch.setattr(kernels, "hampered", lambda *_: False)
+    monkeypatch.setattr(Exclusion, "is_empty", True)  # nothing is copied
     for name, expected in fields(ranked(scores, target, **options)).items():
         assert torch.equal(found[name], expected), name
     scores[row, column] = NAN
@@ -262,52 +215,35 @@ def test_masks_are_written_over_a_copy(overlap, shape, dtype, monkeypatch, gener
 @pytest.mark.parametrize(
     ("items", "width", "depth", "taken", "device", "expected"),
     [
-        (4_800, 1, 100, 0, "cpu", "by_blocks"),
-        (4_799, 1, 100, 0, "cpu", "by_comparing"),  # hardly more blocks than places
-        (4_799, 10, 100, 0, "cpu", "by_topk"),
-        (4_799, 9, 100, 0, "cpu", "by_comparing"),
-        (150, 32, 100, 60, "cpu", "by_comparing"),  # all would have to be taken
-        (50_000, 500, 20, 60, "cpu", "by_blocks"),
-        (50_000, 79, None, 0, "cpu", "by_comparing"),
-        (50_000, 80, None, 0, "cpu", "by_buckets"),
-        (50_000, 1, 20, 0, "meta", "by_comparing"),  # nothing that looks at data
-        (50_000, 80, 20, 0, "meta", "by_buckets"),
-        (1_000, 50, 100, 0, "meta", "by_comparing"),
+        (16_384, 1, 100, 0, "cpu", eager.select),
+        (16_383, 1, 100, 0, "cpu", eager.compare),  # few comparisons
+        (1_024, 16, 100, 0, "cpu", eager.select),
+        (1_024, 15, 100, 0, "cpu", eager.compare),
+        (161, 200, 100, 60, "cpu", eager.bucket),  # all would have to be taken
+        (162, 200, 100, 60, "cpu", eager.select),
+        (50_000, 79, None, 0, "cpu", eager.compare),
+        (50_000, 80, None, 0, "cpu", eager.bucket),
+        (50_000, 2, 20, 0, "meta", eager.compare),
+        (50_000, 3, 20, 0, "meta", eager.select),
+        (50_000, 80, 20, 0, "meta", eager.select),
+        (1_000, 50, None, 0, "meta", eager.compare),
     ],
 )
-def test_the_rule(items, width, depth, taken, device, expected, monkeypatch):
-    """Which strategy serves which shapes."""
-    picked = []
-    for strategy in eager.STRATEGIES:
-        monkeypatch.setattr(eager, strategy.__name__, lambda *_, name=strategy.__name__: picked.append(name))
+def test_the_rule(items, width, depth, taken, device, expected):
+    """The strategy for some shapes, on both sides of each bound."""
     scores, thresholds = torch.empty(2, items, device=device), torch.empty(2, width, device=device)
     removed = torch.empty(2, taken, device=device) if taken else None
-    small = "_SMALL" if items < 10_000 else "_SMALL_OF_LONG"
-    monkeypatch.setattr(eager, small, 2 * items * width - 1)
-    eager.count(scores, Question(thresholds, depth, removed=removed))
-    monkeypatch.setattr(eager, small, 2 * items * width)  # so little work that nothing is worth leaving out
-    eager.count(scores, Question(thresholds, depth, removed=removed))
-    assert picked == [expected, "by_buckets" if width >= 80 else "by_comparing"]
+    assert eager.choose_strategy(scores, Question(thresholds, depth, removed=removed)) is expected
 
 
-@pytest.mark.parametrize("removed", [False, True])
-@pytest.mark.parametrize("every", [False, True])
-def test_wide_rows_are_told_far_by_one_maximum(every, removed, monkeypatch, generator):
-    """Whether `depth` maxima are above a threshold is whether the `depth`-th largest is: ties, NaN and all."""
-    maxima = torch.randint(20, (50, 30), generator=generator).float()
-    maxima[torch.rand(maxima.shape, generator=generator) < 0.3] = -INF
-    maxima[torch.rand(maxima.shape, generator=generator) < 0.1] = torch.nan
-    asked = torch.randint(-1, 21, (50, 7), generator=generator).float()
-    if not every:
-        asked[torch.rand(asked.shape, generator=generator) < 0.1] = torch.nan  # not asked for
-    taken = torch.randint(20, (50, 2), generator=generator).float().sort(dim=1).values if removed else None
-    for depth in (1, 5, 30, 31):
-        above = (maxima[:, :, None] > asked[:, None]).sum(1)
-        above -= 0 if taken is None else (taken[:, :, None] > asked[:, None]).sum(1)
-        for wide, few in ((1, 0), (100, 0), (100, 2000)):
-            monkeypatch.setattr(eager, "_WIDE", wide)
-            monkeypatch.setattr(eager, "_FEW_MAXIMA", few)
-            assert torch.equal(eager._open(maxima, asked, depth, taken, every), (above < depth) & (asked > -INF))
+@pytest.mark.parametrize(("name", "device"), [("TILE_SCORES_CPU", "cpu"), ("TILE_SCORES", "meta")])
+@pytest.mark.parametrize(("tile", "copies"), [(120, 3), (119, 4)])
+def test_rows_are_copied_a_tile_at_a_time(name, device, tile, copies, monkeypatch):
+    """Memory for masked scores is bounded by the tile, not by the batch."""
+    monkeypatch.setattr(eager, name, tile)
+    scores = torch.zeros(12, 30, device=device)
+    question = Question(scores[:, :1], masks=[torch.zeros(30, dtype=torch.bool, device=device)])
+    assert len(list(eager._copies(scores, question))) == copies
 
 
 # -------------------------------------------------------------------------------------------- what stands on the counts
@@ -334,50 +270,6 @@ def batches(draw):
     return scores, target, options | {"score_threshold": draw(st.sampled_from([None, 1.0]))}
 
 
-@pytest.mark.parametrize("overlap", ["keep", "miss"])
-@pytest.mark.parametrize("at_once", [2**20, 64 * 1000])
-def test_many_excluded_items_are_overwritten_in_copies(overlap, at_once, monkeypatch, generator):
-    """What the user gave stays as it is, and the values are those of taking excluded items off the counts."""
-    scores = torch.randint(900, (300, 1000), generator=generator).float()
-    before = scores.clone()
-    target, exclude = torch.rand(scores.shape, generator=generator).argsort(1)[:, :80].split([30, 50], dim=1)
-    exclude = exclude.where(torch.rand(exclude.shape, generator=generator) < 0.9, -1)
-    exclude[:, :3] = target[:, :3]
-    options = {"exclude": exclude, "overlap": overlap, "padding_idx": 7}
-    monkeypatch.setattr(ranking_scores, "_AT_ONCE", at_once)
-    made = []
-    monkeypatch.setattr(
-        ranking_scores, "_copies", lambda given, copies=ranking_scores._copies: made.append(given) or copies(given)
-    )
-    found = fields(ranked(scores, target, depth=10, **options))
-    assert len(made) == 1
-    assert torch.equal(scores, before)
-    monkeypatch.setattr(kernels, "hampered", lambda *_: False)
-    for name, expected in fields(ranked(scores, target, depth=10, **options)).items():
-        assert torch.equal(found[name], expected), name
-    assert len(made) == 1
-
-
-@pytest.mark.parametrize(
-    ("items", "width", "depth", "taken", "device", "expected"),
-    [
-        (1_000, 20, 20, 13, "cpu", True),
-        (1_000, 20, 20, 12, "cpu", False),  # 32 blocks, one of them of 8
-        (1_000, 20, 20, 0, "cpu", False),
-        (1_000, 20, None, 50, "cpu", False),
-        (900, 20, 20, 50, "cpu", False),  # by top-k
-        (1_000, 1, 20, 50, "cpu", False),  # so little that every score is compared
-        (1_000, 20, 20, 50, "meta", False),
-    ],
-)
-def test_when_copies_are_made(items, width, depth, taken, device, expected):
-    """Where blocks would bound nothing, and would be looked at; and where masks are written over few scores."""
-    scores = torch.empty(300, items, device=device)
-    assert eager.hampered(scores, width, depth, taken) is expected
-    assert eager.hampered(scores, width, depth, 0, masked=True) is (device == "cpu")
-    assert eager.hampered(torch.empty(2000, items, device=device), width, depth, 0, masked=True) is False
-
-
 def rows(scores, at_once=2):
     """The same scores, made for two rows at a time in a buffer that is used again."""
     buffer = torch.empty(at_once, scores.shape[1])
@@ -388,7 +280,7 @@ def rows(scores, at_once=2):
 def ranked(scores, target, depth, gains=None, exclude=None, score_threshold=None, **rules):
     """`Ranking.from_scores`, for scores that the package makes."""
     needs = Needs(depth, num_ranked=True, score_threshold=score_threshold)
-    return trm.Ranking.placed(unplaced(scores, target, gains, exclude, needs, Rules(**rules)))
+    return trm.Ranking.rank(scores, target, gains, exclude, needs, Rules(**rules))
 
 
 def fields(ranking):
@@ -401,15 +293,15 @@ def fields(ranking):
 
 
 @settings(max_examples=200, deadline=None)
-@given(batch=batches(), owned=st.booleans(), k=st.integers(1, 8), calls=st.sampled_from([0, 2**15]))
-def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k, calls):
+@given(batch=batches(), owned=st.booleans(), k=st.integers(1, 8), least=st.sampled_from([0, 2**14]))
+def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k, least):
     """A ranking to a depth is the whole one cut there, whatever was skipped and whatever was overwritten."""
     scores, target, options = batch
     whole = trm.Ranking.from_scores(scores, target, **options)
     patch = pytest.MonkeyPatch()
-    patch.setattr(eager, "_BLOCK", 2)
-    patch.setattr(eager, "_AT_ONCE", 8)
-    patch.setattr(eager, "_CALLS", calls)
+    patch.setattr(blocks, "BLOCK_ITEMS", 2)
+    patch.setattr(eager, "TILE_SCORES_CPU", 8)
+    patch.setattr(eager, "SELECT_COMPARISONS", least)  # 0: select wherever it can
     got = ranked(rows(scores) if owned else scores, target, depth=k, **options)
     patch.undo()
     expected = fields(whole)
@@ -617,14 +509,12 @@ def test_inductor(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
-@pytest.mark.parametrize("calls", [0, 2**15])
-def test_no_strategy_needs_denormal_numbers(strategy, calls, monkeypatch):
+def test_no_strategy_needs_denormal_numbers(strategy):
     """Where the processor takes the smallest numbers for 0, as some libraries set it to, counts are the same."""
-    monkeypatch.setattr(eager, "_CALLS", calls)
     scores = torch.tensor([[0.0, -1.0, 0.0, 1.0, -torch.inf]])
     torch.set_flush_denormal(True)
     try:
-        counts = strategy(scores, Question(torch.tensor([[0.0, 1.0, -1.0]])))
+        counts = strategy(scores, Question(torch.tensor([[0.0, 1.0, -1.0]]), 4))
     finally:
         torch.set_flush_denormal(False)
     assert counts.better.tolist() == [[1, 0, 3]]
@@ -710,7 +600,7 @@ def test_rows_with_room_behind_them(rows, generator):
     question = Question(scores[:, :3].contiguous(), 10, (0.5,))
     for strategy in eager.STRATEGIES:
         check(strategy(room[:, :1000], question), scores, question.thresholds, 10, (0.5,), [], scores.isnan())
-    assert torch.equal(kernels.best(room[:, :1000], 10), kernels.best(scores, 10))
+    assert torch.equal(kernels.topk_ids(room[:, :1000], 10), kernels.topk_ids(scores, 10))
 
 
 def test_products_begin_with_a_cache_line(generator):
@@ -721,20 +611,6 @@ def test_products_begin_with_a_cache_line(generator):
     assert part.shape == (40, 501)
     assert part.stride() == (512, 1)
     torch.testing.assert_close(part, users @ items.T)
-
-
-@pytest.mark.parametrize("share", [0.2, 1])
-@pytest.mark.parametrize("apart", [0, 8])
-def test_what_is_open_at_any_level(share, apart, monkeypatch, generator):
-    """Near rows, few of them or most, are settled by groups, by blocks or whole: all the same, and where they stand."""
-    for name, value in {"_BLOCK": 4, "_GROUPS_FROM": 0, "_NEAR_FROM": 0, "_APART": apart}.items():
-        monkeypatch.setattr(eager, name, value)
-    scores = torch.randn(12, 96, generator=generator)
-    thresholds = scores.gather(1, scores.argsort(1)[:, torch.tensor([0, 95, 88, 86])])  # far, near, between
-    thresholds = thresholds.where(torch.rand(12, 1, generator=generator) < share, thresholds[:, :1])
-    for few in range(0, 96 * 48, 96):
-        monkeypatch.setattr(eager, "_FEW", few)
-        check(eager.by_blocks(scores, Question(thresholds, 5)), scores, thresholds, 5, (), [], scores.isnan())
 
 
 @pytest.mark.parametrize(("rows", "items"), [(64, 60), (64, 3000), (256, 5000), (256, 5120)])
@@ -749,9 +625,8 @@ def test_ranking_inside_a_compiled_function(rows, items, generator):
     assert torch.equal(ranks(scores, target), expected)
 
 
-def test_nothing_fake_is_kept(generator, monkeypatch):
+def test_nothing_fake_is_kept(generator):
     """Shapes may be asked for without data, and numbers counted after that; nor does an export leave its own behind."""
-    monkeypatch.setattr(eager, "_maxima", Scratch(2**20))
     scores = torch.randn(512, 5000, generator=generator)
     with FakeTensorMode():
         target = torch.zeros(512, 1, dtype=torch.int64)

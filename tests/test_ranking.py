@@ -10,13 +10,12 @@ import torch
 from hypothesis import given, settings
 
 import torchrecmetrics as trm
-from torchrecmetrics import arrays, functional
+from torchrecmetrics import arrays
 from torchrecmetrics.kernels import eager
 from torchrecmetrics.ranking import targets
-from torchrecmetrics.ranking.forms import Form, read
-from torchrecmetrics.ranking.places import by_place
 from torchrecmetrics.ranking.scores import INVALID_RANK
-from torchrecmetrics.ranking.ties import Located, place
+from torchrecmetrics.ranking.ties import TargetCounts, sort_ranks
+from torchrecmetrics.ranking.update_args import UpdateArgs, to_ranking
 
 TIES = ("optimistic", "realistic", "pessimistic")
 INF = math.inf
@@ -66,7 +65,7 @@ def test_equals_sorting(ties, buckets_from, batch, padding, overlap, form):
     everywhere[items - 1] = form == 3
     exclude = (exclude, dense, (exclude, dense[:, :]), (exclude[:, :2], everywhere, dense))[form]
     patch = pytest.MonkeyPatch()
-    patch.setattr(eager, "_BUCKETS_FROM", buckets_from)
+    patch.setattr(eager, "BUCKET_THRESHOLDS", buckets_from)
     ranking = trm.Ranking.from_scores(
         torch.tensor(scores, dtype=torch.float32).reshape(len(scores), items),
         padded(targets, -1, torch.int64),
@@ -267,7 +266,7 @@ def test_minus_infinity_is_no_candidate(device):
 @pytest.mark.parametrize("buckets_from", [0, 128])
 def test_nan_is_worse_than_every_number(buckets_from, monkeypatch, device):
     """Unchecked, NaN takes no place, and on the target it is never a hit (torch.topk ranks it first)."""
-    monkeypatch.setattr(eager, "_BUCKETS_FROM", buckets_from)
+    monkeypatch.setattr(eager, "BUCKET_THRESHOLDS", buckets_from)
     scores = torch.tensor([[math.nan, 0.2, 0.9], [0.1, math.nan, -INF]], device=device)
     assert scores.topk(1).indices.tolist() == [[0], [1]]
     for exclude in (None, torch.tensor([[0], [0]], device=device)):
@@ -301,7 +300,7 @@ def test_dense_targets_without_a_look(dtype, max_relevant, monkeypatch, generato
     scores = torch.rand(dense.shape, generator=generator)
     read = partial(trm.Ranking.from_scores, scores, dense, max_relevant=max_relevant, validate_args="deferred")
     found = read()
-    monkeypatch.setattr(targets, "may_look", lambda _: False)
+    monkeypatch.setattr(targets, "can_sync", lambda _: False)
     expected = read()
     for name in ("ranks", "num_relevant", "unreachable"):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
@@ -428,7 +427,7 @@ def test_a_rejected_list_holds_nothing():
     ranking = trm.Ranking.from_topk(lists, target, validate_args="deferred")
     assert ranking.ranks.tolist() == [[INF, INF], [1, 3]]
     assert ranking.num_relevant.tolist() == [0, 2]
-    assert ranking.faults.rows.tolist() == [True, False]
+    assert ranking.violations.rows.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("validate_args", [True, "deferred"])
@@ -674,20 +673,13 @@ def test_repr():
     assert "whole" in repr(trm.Ranking.from_ranks(torch.tensor([1])))
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-@pytest.mark.parametrize("last", [1, 2, 21, 2**30])
-def test_zeros_go_last(dtype, last, device):
-    numbers = torch.tensor([0, 1, last - 1, last, 0], dtype=dtype, device=device)
-    assert arrays.zero_last_(numbers.clone(), last).tolist() == [last, 1, (last - 1) or last, last, last]
-
-
 @pytest.mark.parametrize("columns", [None, 3, 99, 100, 130])
 @pytest.mark.parametrize("rows", [2, 4000])
 def test_what_is_no_rank_is_padding(rows, columns, device):
     """Zeros, negative numbers and ranks beyond any that is read stand nowhere, and are counted, or not, for it."""
     row = [2, 0, -1, 2**50, 1, -(2**62), 128]
     ranks = torch.tensor([row] * rows, device=device)
-    ranking = read(Form(ranks=ranks), trm.ranking.Needs(columns), trm.ranking.Rules())
+    ranking = to_ranking(UpdateArgs(ranks=ranks), trm.ranking.Needs(columns), trm.ranking.Rules())
     assert ranking.num_relevant.tolist() == [4] * rows
     found = [rank for rank in (1, 2, 128, 2**50) if columns is None or rank <= columns]
     assert all([rank for rank in one if rank < INF] == found for one in ranking.ranks.tolist())
@@ -972,10 +964,10 @@ def test_deferred_violations_mark_their_rows(name):
     """With "deferred" nothing raises: the row is rejected and counted under its kind, the others are untouched."""
     given_ = BAD_SCORES[name][0]
     ranking = trm.Ranking.from_scores(**({"scores": SCORES, "target": TARGET} | given_), validate_args="deferred")
-    assert ranking.invalid.sum() == ranking.faults.rows.sum() > 0
-    assert (ranking.num_relevant[ranking.faults.rows] == 0).all()
-    assert ranking.ranks[ranking.faults.rows].isinf().all()
-    assert (ranking.num_relevant[~ranking.faults.rows] > 0).all()
+    assert ranking.invalid.sum() == ranking.violations.rows.sum() > 0
+    assert (ranking.num_relevant[ranking.violations.rows] == 0).all()
+    assert ranking.ranks[ranking.violations.rows].isinf().all()
+    assert (ranking.num_relevant[~ranking.violations.rows] > 0).all()
 
 
 def test_topk_ranks_mark_invalid_rows():
@@ -1014,12 +1006,12 @@ def test_counts_behind_the_depth_may_be_anything(ties, width):
     """A kernel counts right what has fewer than `depth` better items; no count of anything else makes a hit of it."""
     better, size = torch.tensor([[20, 3, 20]]), torch.tensor([[-40, 1, 0]])
     every = torch.ones(1, width, dtype=torch.bool)
-    located = Located(every, None, None, every, better[:, :width], size[:, :width])
+    counts = TargetCounts(every, None, None, every, better[:, :width], size[:, :width])
     expected = [INF] if width == 1 else [4, INF, INF]
-    for gains in (None, torch.ones(1, width).double()):  # where there are gains, nobody looks for ties first
-        placed = place(located._replace(gains=gains), every, ties, None, 20)
-        assert placed.ranks.tolist() == [expected]
-        assert placed.tied is None or not placed.tied.any()
+    for gains in (None, torch.ones(1, width).double()):
+        found = sort_ranks(counts._replace(gains=gains), every, ties, None, 20)
+        assert found.ranks.tolist() == [expected]
+        assert not found.tied.any()
 
 
 @pytest.mark.parametrize(
@@ -1033,67 +1025,8 @@ def test_rows_are_sorted(shape, kind, generator):
         values[::2, 0] = torch.nan
         values.requires_grad_()
     before = values.detach().clone()
-    torch.testing.assert_close(arrays.ascending(values), values.detach().sort(dim=1).values, equal_nan=True)
+    torch.testing.assert_close(arrays.sort_rows(values), values.detach().sort(dim=1).values, equal_nan=True)
     torch.testing.assert_close(values.detach(), before, equal_nan=True)
-    whole = torch.randint(9, shape, generator=generator) * 2**36 + (torch.rand(shape, generator=generator) < 0.5)
-    found, order = arrays.in_turn(whole)
-    assert torch.equal(found, whole.sort(dim=1).values)
-    assert torch.equal(whole.gather(1, order), found)
-    assert torch.equal(order.sort(dim=1).values, torch.arange(shape[1]).expand(shape))
-
-
-@st.composite
-def many_or_few(draw):
-    """Lists and targets, mostly of different ids, some of them large; or ranks, mostly of different places."""
-    rows, width, most = draw(st.integers(1, 4)), draw(st.integers(1, 6)), draw(st.sampled_from([7, 2**26, 2**40]))
-    ids = st.one_of(st.integers(-1, 7), st.integers(most - 4, most), st.just(-(2**33)))
-    unique = draw(st.integers(0, 5)) > 0
-
-    def matrix(columns, entry):
-        row = st.lists(entry, min_size=columns, max_size=columns, unique=unique)
-        made = torch.tensor(draw(st.lists(row, min_size=rows, max_size=rows)))
-        made = made.sort(dim=1).values if draw(st.booleans()) else made
-        gone = draw(st.lists(st.booleans(), min_size=columns, max_size=columns))
-        made = made.masked_fill(torch.tensor(gone), draw(st.sampled_from([-1, 0])))
-        return made.T.contiguous().T if draw(st.booleans()) else made
-
-    lists, target = matrix(width, ids), matrix(draw(st.integers(1, 6)), ids)
-    place = st.one_of(st.integers(1, 9), st.sampled_from([21, 2**31, 2**62, 2**63 - 1, INVALID_RANK]))
-    ranks = matrix(draw(st.integers(1, 6)), place)
-    kind = draw(st.sampled_from([torch.int64, torch.int32, torch.int16]))
-    return lists.to(kind), target, ranks
-
-
-@pytest.mark.filterwarnings("ignore:integers without a target")
-@settings(max_examples=400, deadline=None)
-@given(many_or_few(), st.sampled_from([True, "deferred", False]), st.sampled_from([None, 4]))
-def test_many_numbers_are_read_as_few_are(given, check, depth):
-    """Where there are many, numpy compares and one sort says what is met: the same ranking, or the same error."""
-    lists, target, ranks = given
-    needs = trm.RecMetricCollection(["NDCG"], k=[2, 4]).needs
-    seen = []
-    for few, beside in ((0, 0), (2**60, 2**60)):
-        patch = pytest.MonkeyPatch()
-        patch.setattr(arrays, "_FEW", few)
-        patch.setattr(arrays, "_BESIDE", beside)
-        found = []
-        for make in (
-            lambda: trm.Ranking.from_topk(lists, target, validate_args=check),
-            lambda: trm.Ranking.from_topk(lists, target, exclude=lists[:, :2], overlap="miss", validate_args=check),
-            lambda: trm.Ranking.from_topk(lists, target, padding_idx=3, duplicates="first", validate_args=check),
-            lambda: trm.Ranking.from_ranks(ranks, depth=depth, validate_args=check),
-            lambda: read(Form(ranks=ranks, depth=depth), needs, trm.ranking.Rules(validate_args=check)),
-        ):
-            try:
-                made = make()
-            except ValueError as error:
-                found.append(str(error))
-            else:
-                counts = made.invalid if made.invalid is None else made.invalid.tolist()
-                found.append((made.ranks.tolist(), made.num_relevant.tolist(), made.reach[:2], counts))
-        seen.append(found)
-        patch.undo()
-    assert seen[0] == seen[1]
 
 
 @pytest.mark.parametrize("width", [1, 12, 120])
@@ -1119,32 +1052,11 @@ def test_many_rows_in_any_layout_and_context(width, generator):
         assert torch.equal(trm.Ranking.from_ranks(some, depth=9).ranks, whole[0].ranks)
 
 
-def test_rows_that_ascend(monkeypatch):
-    """Whole ranks that stand in order are not sorted; one row's end says nothing of the next one's beginning."""
-    monkeypatch.setattr(arrays, "_FEW", 0)
-    for rows, expected in (
-        ([[1, 3, 5], [2, 4, 6]], True),
-        ([[1, 3, 9], [9, 9, 9]], True),
-        ([[7, 9, 12]], True),  # from 9 on they say nothing
-        ([[1, 3, 2], [2, 4, 6]], False),
-        ([[1, 3, 3], [2, 4, 6]], False),
-        ([[1, 3, 5], [9, 4, 6]], False),
-        ([[8, 8]], False),
-    ):
-        assert arrays.ascends(torch.tensor(rows), 9) is expected
-        assert arrays.ascends(torch.tensor(rows).T.contiguous().T, 9) is expected
-    monkeypatch.undo()
-    assert not arrays.ascends(torch.tensor([[1, 2]]), 9)  # a sort of so few takes no longer
-    in_order = torch.arange(1, 6).repeat(4096, 1)
-    monkeypatch.setattr(trm.ranking.ranks, "ascending", lambda _: pytest.fail("sorted"))
-    assert trm.Ranking.from_ranks(in_order, depth=4).num_hits(4).eq(4).all()
-
-
 def test_ranks_without_a_sort_of_their_own():
     """Ranks [B, T] of a loop, cut at k, against rank by rank; the last of a row may be the first of the next."""
     ranks = torch.tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])
     needs = trm.RecMetricCollection(["NDCG"], k=[2, 3]).needs
-    ranking = read(Form(ranks=ranks, depth=9), needs, trm.ranking.Rules())
+    ranking = to_ranking(UpdateArgs(ranks=ranks, depth=9), needs, trm.ranking.Rules())
     assert ranking.ranks.tolist() == [[1, 3, INF], [2, INF, INF], [INF, INF, INF]]
     assert ranking.num_relevant.tolist() == [3, 2, 3]
     whole = trm.Ranking.from_ranks(ranks)
@@ -1160,46 +1072,3 @@ def test_places_that_are_none():
     assert trm.Ranking.from_ranks(torch.tensor([[3, 3]]), depth=2).ranks.tolist() == [[INF, INF]]
     with pytest.raises(ValueError, match="marked invalid"):
         trm.Ranking.from_ranks(torch.tensor([[INVALID_RANK, 1]]))
-
-
-def test_one_sort_says_what_is_met(monkeypatch):
-    """Neither the end of one row and the beginning of the next, nor a small type's range, misleads it."""
-    monkeypatch.setattr(arrays, "_FEW", 0)
-    monkeypatch.setattr(arrays, "_BESIDE", 0)
-    ids = torch.tensor([[1, 30_000], [31_500, 32_000]])
-    for kind in (torch.int64, torch.int32, torch.int16):
-        items = torch.tensor([[0, 1, 7], [30_000, 31_000, 32_000]], dtype=kind)
-        assert arrays.met_once(items, ids).tolist() == [[False, True, False], [False, False, True]]
-    assert arrays.met_once(torch.tensor([[1, 1]]), ids[:1]) is None
-    assert arrays.met_once(torch.tensor([[1, 2]]), torch.tensor([[4, 4]])) is None
-    assert arrays.met_once(torch.tensor([[1, 2**40]]), ids[:1]) is None
-
-
-def test_whole_and_half_ranks_are_known():
-    """What each is worth may be looked up; a third of a place is none of them, nor what somebody else made."""
-    scores = torch.tensor([[2.0, 2.0, 2.0, 1.0]])
-    assert trm.Ranking.from_scores(scores[:, 2:], torch.tensor([[0, 1]]), depth=3).few_places == 3
-    assert trm.Ranking.from_scores(scores, torch.tensor([[0, 1]]), depth=3).few_places is None  # ranks 4/3 and 8/3
-    assert trm.Ranking.from_scores(scores, torch.tensor([0]), depth=3).few_places == 3
-    assert trm.Ranking.from_scores(scores, torch.tensor([0])).few_places is None  # who knows how many places
-    assert trm.Ranking.from_topk(torch.tensor([[4, 5]]), torch.tensor([[5, 6]])).few_places == 2
-    assert trm.Ranking.from_ranks(torch.tensor([[4, 5]]), depth=2000).few_places is None
-    assert trm.Ranking.from_ranks(torch.tensor([[4.0, 5.0]]), depth=20).few_places is None
-
-
-def test_discounts_that_are_looked_up(generator):
-    """Bit for bit what the logarithm gives, at every half place and behind them."""
-    ranks = torch.arange(2, 2 * 1024 + 1).double()[torch.randperm(2047, generator=generator)] / 2
-    ranks = torch.cat([ranks, torch.tensor([INF])])
-    for some in (ranks, ranks[:7], ranks[:1]):
-        looked_up = by_place(functional._half_discounts(1024, some.device), some)
-        assert torch.equal(looked_up, torch.log2(1 + some).reciprocal())
-
-
-def test_true_places(generator):
-    """Row and column of what is true, as PyTorch gives them."""
-    for share in (0, 0.01, 1):
-        mask = torch.rand(300, 99, generator=generator) < share
-        for some in (mask, mask[:2], mask[:, ::2]):
-            for found, expected in zip(arrays.true_places(some), some.nonzero(as_tuple=True), strict=True):
-                assert torch.equal(found, expected)

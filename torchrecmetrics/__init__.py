@@ -4,23 +4,23 @@ from torchrecmetrics import metrics
 from torchrecmetrics.analysis.comparison import Comparison, compare
 from torchrecmetrics.analysis.differences import differences
 from torchrecmetrics.analysis.rows import Rows
+from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.beyond.histograms import HistogramMetric
 from torchrecmetrics.beyond.lists import ListMetric
 from torchrecmetrics.beyond.metrics import *  # noqa: F403
 from torchrecmetrics.beyond.metrics import __all__ as _beyond
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import Audit, audit
+from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, group_users, slice_targets
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.jagged import Jagged, prefix_history
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.catalogue import evaluate, recommend
+from torchrecmetrics.evaluation.evaluate import evaluate, recommend
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.result import Evaluation
-from torchrecmetrics.items import Catalogue
-from torchrecmetrics.metric import RankingMetric
 from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.ranking import Ranking, get_topk_ranks
 

@@ -11,8 +11,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import constant
-
 Validation: TypeAlias = bool | Literal["deferred"]
 """Bad values raise at once on the CPU (True), in `compute` everywhere ("deferred"), or nobody looks (False)."""
 
@@ -44,8 +42,8 @@ SCORE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 ID_DTYPES = (torch.int64, torch.int32, torch.int16)
 
 
-class Faults(NamedTuple):
-    """What was wrong with the values of a batch, where that could not raise at once."""
+class Violations(NamedTuple):
+    """Rows of a batch with bad values, where those could not raise at once."""
 
     rows: Tensor | None = None
     """Bool [B]: rows left out; None = none, or raised at once."""
@@ -57,7 +55,7 @@ class Checks:
     """Collects what is wrong with the values of one batch, row by row.
 
     On the CPU (`validate_args=True`) a violation raises where it is found. Elsewhere, or with "deferred", nothing waits
-    for the device: the row is left out and counted in `faults`, and the metric raises in `compute`.
+    for the device: the row is left out and counted in `violations`, and the metric raises in `compute`.
     """
 
     def __init__(self, validate_args: Validation, device: torch.device, num_rows: int) -> None:
@@ -68,10 +66,6 @@ class Checks:
         self._found: dict[str, Tensor] = {}
         self.rejected: Tensor | None = None
         """Rows rejected so far, bool [B]; None where values were checked at once, not at all, or never."""
-
-    def clear(self, look: Callable[[], bool]) -> bool:
-        """Whether a quick look at the values, where those may be waited for, rules a violation out."""
-        return self.at_once and look()
 
     def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:
         """Reject rows where `rows` is true, [B] or anywhere in [B, n]; `detail` describes the first of them."""
@@ -87,22 +81,21 @@ class Checks:
             self.rejected = rows if self.rejected is None else self.rejected | rows
 
     @property
-    def faults(self) -> Faults:
+    def violations(self) -> Violations:
         """What has been rejected so far; nothing where values were checked at once or not at all."""
         if self.at_once or not self.enabled:
-            return Faults()
+            return Violations()
         none = no_violations(self.device)
         if self.rejected is None:
-            return Faults(torch.zeros(self.num_rows, dtype=torch.bool, device=self.device), none)
-        kinds = tuple(self._found)
-        numbers = (torch.stack(list(self._found.values())) if len(kinds) > 1 else self.rejected[None]).sum(1)
-        return Faults(self.rejected, none.index_add(0, _kinds(kinds, self.device), numbers))
+            return Violations(torch.zeros(self.num_rows, dtype=torch.bool, device=self.device), none)
+        counts = [self._found[kind].sum() if kind in self._found else none[0] for kind in VIOLATIONS]
+        return Violations(self.rejected, torch.stack(counts))
 
     def without_rejected(self, mask: Tensor) -> Tensor:
         """Return a mask of rows, bool [B] or [B, n], that leaves out those rejected so far."""
         if self.rejected is None:
             return mask
-        return mask > (self.rejected if mask.dim() == 1 else self.rejected[:, None])  # mask and not rejected
+        return mask & ~(self.rejected if mask.dim() == 1 else self.rejected[:, None])
 
 
 def any_of_row(mask: Tensor) -> Tensor:
@@ -112,13 +105,6 @@ def any_of_row(mask: Tensor) -> Tensor:
     return mask[:, 0] if mask.shape[1] == 1 else mask.any(1)
 
 
-@constant
-def _kinds(kinds: tuple[str, ...], device: torch.device) -> Tensor:
-    """Where each kind stands among all."""
-    return torch.tensor([list(VIOLATIONS).index(kind) for kind in kinds], dtype=torch.int64, device=device)
-
-
-@constant
 def no_violations(device: torch.device) -> Tensor:
     """Return a zero for each kind."""
     return torch.zeros(len(VIOLATIONS), dtype=torch.int64, device=device)

@@ -16,8 +16,10 @@ import torch
 
 from torchrecmetrics.analysis.comparison import compare
 from torchrecmetrics.analysis.rows import Rows
+from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import audit
+from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.files import names_of, read_file
 from torchrecmetrics.data.frames import Roles, check_names, decoded
 from torchrecmetrics.data.groups import Groups
@@ -26,8 +28,6 @@ from torchrecmetrics.data.saving import write_text
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.result import Evaluation
-from torchrecmetrics.items import Catalogue
-from torchrecmetrics.metric import RankingMetric
 
 #: What the shell gets.
 FINE, BELOW, BAD_INPUT = 0, 1, 2

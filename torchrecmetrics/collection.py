@@ -6,31 +6,31 @@ import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from operator import is_
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from torchrecmetrics.analysis.curves import Curve, Point, curve_of, plot_points
+from torchrecmetrics.analysis.plots import draw_steps
 from torchrecmetrics.analysis.rows import Rows
+from torchrecmetrics.base.compute import compute_all, summarize
+from torchrecmetrics.base.group_value import GroupValue
+from torchrecmetrics.base.kept_rows import Columns, RowKeeper
+from torchrecmetrics.base.metric import RankingMetric
+from torchrecmetrics.base.options import MetricOptions, check_spelling
+from torchrecmetrics.base.registry import KeyFormat, Metrics, key_of, members_of, ours
+from torchrecmetrics.base.row_buffer import RowKeys
+from torchrecmetrics.base.row_values import RowEvaluator, RowGroups, RowValues
+from torchrecmetrics.base.state import SparseUpdate, Summary, SumState, add_to_states, batch_states
 from torchrecmetrics.checks import describe, nearest
+from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, check_names
 from torchrecmetrics.data.jagged import Spans
-from torchrecmetrics.grouped import GroupValue
-from torchrecmetrics.held import alone
-from torchrecmetrics.items import Catalogue
-from torchrecmetrics.kept import RowKeys
-from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.names import KeyFormat, Metrics, key_of, members_of, ours
-from torchrecmetrics.options import MetricOptions, check_spelling
-from torchrecmetrics.panel import BatchRows, Grouped, Panel
-from torchrecmetrics.plots import draw_steps
 from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Target
-from torchrecmetrics.ranking.forms import Form, bring, read
-from torchrecmetrics.ranking.rules import RULES, Rules
-from torchrecmetrics.rows import Columns, RowKeeper
-from torchrecmetrics.state import Summary, compute_together, processes_of, summarize
+from torchrecmetrics.ranking.rules import RULES
+from torchrecmetrics.ranking.update_args import UpdateArgs, to_ranking
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -94,14 +94,6 @@ class RecMetricCollection(MetricCollection):
         >>> {key: value.item() for key, value in collection.compute().items()}
         {'HR@1': 0.0, 'MRR@1': 0.0, 'HR@2': 1.0, 'MRR@2': 0.5}
     """
-
-    _as_ours: ClassVar[bool] = True
-    """Whether no subclass wants to see each batch."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        seen = (getattr(cls, name) is getattr(RecMetricCollection, name) for name in ("rank", "read", "add"))
-        cls._as_ours = all(seen)
 
     def __init__(
         self,
@@ -289,7 +281,7 @@ class RecMetricCollection(MetricCollection):
             if number is None:
                 every.append(Found(key, label, metric, None, summary))
             else:
-                every.append(Found(key, label, metric, metric.groups[number], summary.of_group(number)))
+                every.append(Found(key, label, metric, metric.groups[number], summary.groups[number]))
         return every
 
     @property
@@ -303,18 +295,18 @@ class RecMetricCollection(MetricCollection):
         return next((member.catalogue for member in self.members if member.catalogue is not None), None)
 
     @property
-    def panel(self) -> Panel[RankingMetric]:
-        """The members as they read a batch together."""
+    def evaluator(self) -> RowEvaluator:
+        """The members, as they evaluate a batch together."""
         members = self.members
-        panel: Panel[RankingMetric] | None = self.__dict__.get("_panel")
-        if panel is None or len(panel.given) != len(members) or not all(map(is_, panel.given, members)):
-            panel = self.__dict__["_panel"] = Panel(members)
-        return panel
+        evaluator: RowEvaluator | None = self.__dict__.get("_evaluator")
+        if evaluator is None or len(evaluator.given) != len(members) or not all(map(is_, evaluator.given, members)):
+            evaluator = self.__dict__["_evaluator"] = RowEvaluator(members)
+        return evaluator
 
     @property
     def needs(self) -> Needs:
         """What all members together read of a batch."""
-        return self.panel.needs
+        return self.evaluator.needs
 
     def update(  # type: ignore[override]  # ModuleDict's own is hidden by MetricCollection's, too
         self,
@@ -340,17 +332,11 @@ class RecMetricCollection(MetricCollection):
         runs (without, rows are numbered as they come, on one process), and `clusters`, integers [B]: rows of one user,
         which belong together, share one.
         """
-        form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
-        alone = weights is groups is row_ids is clusters is None
-        if alone and self._as_ours and not self.groups and not self.keep_rows:
-            wants, panel = self._wants(), self.panel
-            with panel.unrecorded(form.holds_ranking):
-                tallies = panel.take(bring(form, *wants), form.holds_ranking)
-            panel.add(tallies)
-        else:
-            with torch.no_grad():
-                ranking = self.rank(form)
-                self.add(self.read(ranking, weights, groups), RowKeys.read(row_ids, clusters, weights, len(ranking)))
+        args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history)
+        with torch.no_grad():
+            ranking = self.rank(args)
+            rows = self.row_values(ranking, weights, groups)
+            self.add(rows, RowKeys.read(row_ids, clusters, weights, len(ranking)))
 
     @torch.no_grad()
     def forward(
@@ -370,84 +356,92 @@ class RecMetricCollection(MetricCollection):
         clusters: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Add a batch to every member and return the batch's own values; waits for the device."""
-        ranking = self.rank(Form(scores, target, gains, exclude, ranks, ranking, depth, history))
-        keys, rows = RowKeys.read(row_ids, clusters, weights, len(ranking)), self.read(ranking, weights, groups)
-        columns = self._columns(rows, keys)
-        panel, tallies = self.panel, self.panel.tallies(rows)
-        together = processes_of(panel.members, "dist_sync_on_step")
-        summaries = summarize(panel.members, alone(panel.members, tallies), together)
-        panel.add(tallies)
-        self._keep(columns)
-        for metric, summary in zip(panel.members, summaries, strict=True):
+        ranking = self.rank(UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history))
+        rows = self.row_values(ranking, weights, groups)
+        members = self.evaluator.members
+        batch = batch_states(members, self.evaluator.batch_sums(rows))
+        summaries = summarize(members, batch, "dist_sync_on_step")
+        self.add(rows, RowKeys.read(row_ids, clusters, weights, len(ranking)))
+        for metric, summary in zip(members, summaries, strict=True):
             metric._forward_cache = summary.value
-        found = {id(metric): summary for metric, summary in zip(panel.members, summaries, strict=True)}
+        found = dict(zip(map(id, members), summaries, strict=True))
         for part in self._parts():
-            part.__dict__["_forward_cache"] = found[id(part.whole)].values[part.group]
+            part.__dict__["_forward_cache"] = found[id(part.whole)].groups[part.group].value
         return {key: metric.__dict__["_forward_cache"] for key, metric in self.items(copy_state=False)}
 
-    def read(self, ranking: Ranking, weights: Tensor | None = None, groups: Tensor | None = None) -> BatchRows:
-        """Compute what a batch adds to the members; its rows' groups must be given where there are any."""
+    def rank(self, args: UpdateArgs) -> Ranking:
+        """Return the ranking of what `update` was given, as deep as the members need."""
+        if not len(self._modules):
+            raise ValueError("the collection holds no metric any more")
+        evaluator = self.evaluator
+        return to_ranking(args, evaluator.needs, evaluator.given[0].rules)
+
+    def row_values(self, ranking: Ranking, weights: Tensor | None = None, groups: Tensor | None = None) -> RowValues:
+        """Return the value of every row for each member; where the collection has groups, `groups` is needed."""
         if groups is None:
             if self.groups and len(ranking):
                 raise ValueError(
                     f"the collection has the groups {', '.join(self.groups)}: update(..., groups=) says to which each "
                     "row belongs, integers [B], -1 = to none"
                 )
-            return self.panel.rows(ranking, weights)
+            return self.evaluator.row_values(ranking, weights)
         if isinstance(groups, Groups):
             raise TypeError(
                 "update takes the groups of the batch's rows, integers [B]: groups=groups.of(train)[user_ids]"
             )
         if not self.groups:
             raise ValueError("groups were given: name them when the collection is made, groups=['cold', 'warm']")
-        return self.panel.rows(ranking, weights, Grouped(groups, len(self.groups)))
+        return self.evaluator.row_values(ranking, weights, RowGroups(groups, len(self.groups)))
 
-    def rank(self, form: Form) -> Ranking:
-        """Bring what `update` was given to a ranking, as deep as the members need."""
-        return read(form, *self._wants())
-
-    def _wants(self) -> tuple[Needs, Rules]:
-        if not len(self._modules):
-            raise ValueError("the collection holds no metric any more")
-        panel = self.panel
-        return panel.needs, panel.given[0].rules
-
-    def add(self, rows: BatchRows, keys: RowKeys | None = None) -> None:
-        """Add what a batch adds to every member; and keep its rows, where that was asked for."""
+    def add(self, rows: RowValues, keys: RowKeys | None = None) -> None:
+        """Add a batch to the state of every member, and keep its rows with `keep_rows=True`."""
         columns = self._columns(rows, keys)
-        panel = self.panel
-        panel.add(panel.tallies(rows))
-        self._keep(columns)
+        self.add_sums(self.evaluator.batch_sums(rows))
+        if self._keeper is not None and columns is not None:
+            self._keeper.add(self.evaluator.metrics, columns)
+
+    def add_sums(self, sums: Sequence[SumState | SparseUpdate]) -> None:
+        """Add sums of a batch to the states of `evaluator.members`."""
+        add_to_states(self.evaluator.members, sums)
 
     def compute(self) -> dict[str, Tensor]:
         """Return every member's value under its key; one packed synchronisation, and one of the rows that are kept."""
-        self.settle()
-        return {each.key: each.summary.value.clone() for each in self.found()}
+        found = self.compute_members()
+        return {
+            key: (found[id(metric)] if group is None else found[id(metric)].groups[group]).value.clone()
+            for key, _, metric, group in self._entries()
+        }
 
-    def settle(self) -> None:
-        """Compute all members, and gather the rows of all processes, unless that has been done."""
-        if compute_together(self.members) and self._keeper is not None:
-            self._rows = None
-            labels = {member: key for key, member in self.keyed(keep_base=True).items() if not member.of_items}
-            try:
-                self._rows = rows = self._keeper.gathered(self.panel.metrics, labels)
-            except ValueError:
-                for member in self.members:
-                    member._computed = None  # who asks again is told again
-                raise
-            self._lost = None
-            for metric, key in labels.items():
-                values = rows.values[key]
-                if (kept := len(values) - int(values.isnan().count_nonzero())) != metric.num_users:
-                    self._lost = (
-                        f"{kept} rows of {key} are kept, but it is a mean over {metric.num_users}: rows are lost where "
-                        "a state is loaded, or a member is updated or reset alone"
-                    )
+    def compute_members(self) -> dict[int, Summary]:
+        """Compute all members, by `id`, and gather the rows of all processes, unless that has been done."""
+        members = self.members
+        is_new = any(member._computed is None for member in members)
+        summaries = dict(zip(map(id, members), compute_all(members), strict=True))
+        if is_new and self._keeper is not None:
+            self._gather_rows(self._keeper)
+        return summaries
+
+    def _gather_rows(self, keeper: RowKeeper) -> None:
+        self._rows = None
+        labels = {member: key for key, member in self.keyed(keep_base=True).items() if not member.of_items}
+        try:
+            self._rows = rows = keeper.gathered(self.evaluator.metrics, labels)
+        except ValueError:
+            for member in self.members:
+                member._computed = None  # so that the next call raises again
+            raise
+        self._lost = None
+        for metric, key in labels.items():
+            values = rows.values[key]
+            if (kept := len(values) - int(values.isnan().count_nonzero())) != metric.num_users:
+                self._lost = (
+                    f"{kept} rows of {key} are kept, but it is a mean over {metric.num_users}: rows are lost where "
+                    "a state is loaded, or a member is updated or reset alone"
+                )
 
     def reset(self) -> None:
-        """Forget all updates; what the last `compute` found stays."""
-        if not self.panel.reset():
-            super().reset()
+        """Forget all updates; the results of the last `compute` stay readable."""
+        super().reset()
         if self._keeper is not None:
             self._keeper.clear()
 
@@ -559,7 +553,7 @@ class RecMetricCollection(MetricCollection):
         if self.keep_rows != other.keep_rows:
             raise ValueError("one of the two collections keeps rows, the other does not: make both with keep_rows=True")
         for key, member in mine.items():
-            member.mergeable(theirs[key])
+            member.check_mergeable(theirs[key])
         if self._keeper is not None and other._keeper is not None:
             if list(mine) != list(theirs):
                 raise ValueError("rows are merged of collections whose metrics have the same order")
@@ -567,17 +561,13 @@ class RecMetricCollection(MetricCollection):
         for key, member in mine.items():
             member.merge_state(theirs[key])
 
-    def _columns(self, rows: BatchRows, keys: RowKeys | None) -> Columns | None:
+    def _columns(self, rows: RowValues, keys: RowKeys | None) -> Columns | None:
         """Return what is kept of a batch, or refuse it; None where nothing is kept."""
         if self._keeper is not None:
-            return self._keeper.columns(self.panel.metrics, rows, keys)
+            return self._keeper.columns(self.evaluator.metrics, rows, keys)
         if keys is not None and not (keys.ids is None is keys.clusters):
             raise ValueError("row_ids and clusters tell kept rows apart: make the collection with keep_rows=True")
         return None
-
-    def _keep(self, columns: Columns | None) -> None:
-        if self._keeper is not None and columns is not None:
-            self._keeper.add(self.panel.metrics, columns)
 
     def _adopt(self) -> None:
         """Tell the members whom to ask, so that the first one that is computed synchronises them all."""
@@ -592,7 +582,7 @@ class RecMetricCollection(MetricCollection):
         return [each for each in self._modules.values() if isinstance(each, GroupValue)] if self.groups else []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key not in ("_panel", "_members")}
+        return {key: value for key, value in vars(self).items() if key not in ("_evaluator", "_members")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -602,9 +592,9 @@ class RecMetricCollection(MetricCollection):
 def _point(found: Found) -> Point:
     """Return what a metric's last `compute` found."""
     metric, summary = found.metric, found.summary
-    value, error = summary.value.item(), summary.standard_error.item()
+    value, error, size = (float(number) for number in summary[:3])
     return Point(
-        *(found.key, found.label, metric.name, metric.k, value, error, summary.size, metric.bounds, summary.num_users),
+        *(found.key, found.label, metric.name, metric.k, value, error, size, metric.bounds, summary.num_users),
         found.group,
     )
 

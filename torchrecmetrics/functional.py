@@ -9,17 +9,17 @@ relevant items, h(k) the number of them in the first k places.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial, wraps
-from typing import Literal, ParamSpec, TypeAlias
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import constant, counting, keep, running_sums
+from torchrecmetrics.arrays import running_sums
 from torchrecmetrics.checks import check_choice, check_cutoffs, describe
-from torchrecmetrics.ranking import DEPTH_UNKNOWN, Ranking, derived
-from torchrecmetrics.ranking.places import by_place, half_places
+from torchrecmetrics.ranking import DEPTH_UNKNOWN, Ranking
+from torchrecmetrics.ranking.data import derived
 
 Denominator: TypeAlias = Literal["k", "min", "recommended"]
 """What hits are divided by: k, min(k, R), or min(k, n') with n' the number of items that were recommended."""
@@ -43,32 +43,6 @@ __all__ = [
 ]
 
 
-P = ParamSpec("P")
-
-
-def _of_ranking(formula: Callable[P, Tensor]) -> Callable[P, Tensor]:
-    """Refuse a first argument that is no ranking; give rows without a relevant item NaN.
-
-    Metrics ask `unmasked`, the formula as it is written: what such a row counts is a matter of theirs.
-    """
-
-    @wraps(formula)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-        ranking = args[0] if args else kwargs.get("ranking")
-        if not isinstance(ranking, Ranking):
-            raise TypeError(
-                f"{formula.__name__} reads a Ranking, got {describe(ranking)}: {formula.__name__}("
-                "Ranking.from_scores(scores, target), ...), or from_topk for lists of item ids, from_ranks for ranks"
-            )
-        return formula(*args, **kwargs).to(ranking.ranks.dtype).masked_fill(ranking.num_relevant == 0, torch.nan)
-
-    checked.unmasked = formula  # type: ignore[attr-defined]
-    # torch.compile counts how often it compiles a code object: each formula has one of its own
-    checked.__code__ = checked.__code__.replace(co_name=formula.__name__)  # type: ignore[attr-defined]
-    return checked
-
-
-@_of_ranking
 def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = None) -> Tensor:
     """1 if a relevant item stands in the first `k` places, else 0.
 
@@ -76,12 +50,12 @@ def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = No
     items are no exception. `score_threshold`: only items that reach it are recommended. Also called hit ratio,
     Hit@k, Success@k. Source: Deshpande & Karypis, Item-based top-N recommendation algorithms, 2004.
     """
+    _check(ranking, "hit_rate")
     if score_threshold is None:
-        return ranking.any_hit(k)
-    return _num_found(ranking, k, score_threshold) > 0
+        return _defined(ranking, ranking.any_hit(k))
+    return _defined(ranking, _num_found(ranking, k, score_threshold) > 0)
 
 
-@_of_ranking
 def precision(
     ranking: Ranking,
     k: Cutoffs,
@@ -96,15 +70,15 @@ def precision(
     than `k` items the denominator stays `k`. Also called P@k. Source: Manning, Raghavan & Schütze, Introduction to
     Information Retrieval, 2008, chapter 8.
     """
+    _check(ranking, "precision")
     _check_zero_division(zero_division)
     hits = _hits(ranking, k, score_threshold)
     if denominator == "k":
-        return hits / ranking.cutoffs(k)
+        return _defined(ranking, hits / ranking.cutoffs(k))
     places = _places(ranking, k, denominator, score_threshold)
-    return (hits / places).where(places > 0, zero_division)
+    return _defined(ranking, (hits / places).where(places > 0, zero_division))
 
 
-@_of_ranking
 def recall(
     ranking: Ranking,
     k: Cutoffs,
@@ -119,39 +93,39 @@ def recall(
     of them; 0 to 1, NaN in rows without a relevant item. Fewer than `k` items are no exception. Also called R@k.
     Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, chapter 8.
     """
+    _check(ranking, "recall")
     if not isinstance(truncated, bool) or not isinstance(weighted, bool):
         raise TypeError(f"truncated and weighted are True or False, got {truncated!r} and {weighted!r}")
     if truncated and weighted:
         raise ValueError("recall is either truncated (divided by min(k, R)) or weighted by gains, not both")
     if weighted:
         found = _first(_gains(ranking), _num_found(ranking, k, score_threshold))
-        return found / (_relevant(ranking) if ranking.gains is None else ranking.ideal_gains.sum(1))
+        return _defined(ranking, found / (_relevant(ranking) if ranking.gains is None else ranking.ideal_gains.sum(1)))
     hits = _hits(ranking, k, score_threshold)
-    return hits / (_at_most(ranking, k) if truncated else _relevant(ranking))
+    return _defined(ranking, hits / (_at_most(ranking, k) if truncated else _relevant(ranking)))
 
 
-@_of_ranking
 def f1(ranking: Ranking, k: Cutoffs, *, denominator: Denominator = "k", score_threshold: float | None = None) -> Tensor:
     """2 h(k) / (k + R): the harmonic mean of precision and recall.
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. With fewer
     than `k` items k stays what it is. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
     """
+    _check(ranking, "f1")
     places = _places(ranking, k, denominator, score_threshold)
-    return 2 * _hits(ranking, k, score_threshold) / (places + _relevant(ranking))
+    return _defined(ranking, 2 * _hits(ranking, k, score_threshold) / (places + _relevant(ranking)))
 
 
-@_of_ranking
 def r_precision(ranking: Ranking) -> Tensor:
     """h(R) / R: precision at the number of relevant items, which is recall there too.
 
     Returns float [B]; 0 to 1, NaN in rows without a relevant item. With fewer than R items R stays what it is. Source:
     Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
     """
-    return ranking.num_hits(ranking.num_relevant) / _relevant(ranking)
+    _check(ranking, "r_precision")
+    return _defined(ranking, ranking.num_hits(ranking.num_relevant) / _relevant(ranking))
 
 
-@_of_ranking
 def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: Normalization = "relevant") -> Tensor:
     """(1/R) sum over the hits of i / r_i: precision at each hit's place, averaged over all relevant items.
 
@@ -159,13 +133,13 @@ def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: 
     of them; 0 to 1, NaN in rows without a relevant item. Fewer than `k` items are no exception. Also called AP@k.
     Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
     """
+    _check(ranking, "average_precision")
     check_choice("normalize", normalize, ("relevant", "min"))
     found = _over_hits(ranking, _precisions(ranking), k)
     relevant = _relevant(ranking) if k is None or normalize == "relevant" else _at_most(ranking, k)
-    return found / relevant
+    return _defined(ranking, found / relevant)
 
 
-@_of_ranking
 def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -> Tensor:
     """DCG / IDCG with DCG = sum over the hits of gain_i / log2(1 + r_i); IDCG orders all the row's gains best first.
 
@@ -174,26 +148,23 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
     the ideal no smaller. Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002;
     exponential gains: Burges et al., Learning to rank using gradient descent, 2005.
     """
+    _check(ranking, "ndcg")
     check_choice("gain", gain, ("linear", "exponential"))
     width = ranking.ranks.shape[1]
     plain = ranking.gains is None and ranking.penalties is None
     found = _over_hits(ranking, _dcg(ranking) if plain else _graded_dcg(ranking, gain), k)
     if plain and width == 1:
-        return found  # where anything is relevant the ideal is 1
-    cut = None if k is None else ranking.cutoffs(k)
-    # no row has more than `width`
+        return _defined(ranking, found)  # the ideal is 1
+    # no row has more than `width` relevant items
     at_most = [min(one, width) for one in k] if isinstance(k, Sequence) else width if k is None else min(k, width)
     relevant = ranking.num_relevant.clamp(max=ranking.cutoffs(at_most))
     if plain:
-        return found / _ideal_dcg(width, found.dtype, found.device).take(relevant)
+        return _defined(ranking, found / _ideal_dcg(ranking).take(relevant))
     if ranking.penalties is not None:
-        places = ranking.penalties.ranks
-        near = places.isfinite() if cut is None else places <= (cut[:, None] if isinstance(cut, Tensor) else cut)
-        found = found + _lost_dcg(ranking, gain).where(near, 0).sum(-1)
-    return found / _first(_graded_ideal_dcg(ranking, gain), relevant)
+        found = found + _lost_dcg_at(ranking, gain, k)
+    return _defined(ranking, found / _first(_graded_ideal_dcg(ranking, gain), relevant))
 
 
-@_of_ranking
 def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
     """1 / r_1 if the best relevant item stands in the first `k` places, else 0.
 
@@ -201,10 +172,10 @@ def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
     relevant item. Fewer than `k` items are no exception. Also called RR@k. Source: Voorhees, The TREC-8 question
     answering track report, 1999.
     """
-    return keep(_hit_precisions(ranking)[:, 0], ranking.any_hit(k), 0)
+    _check(ranking, "reciprocal_rank")
+    return _defined(ranking, ranking.any_hit(k) / ranking.ranks[:, 0])
 
 
-@_of_ranking
 def auroc(ranking: Ranking) -> Tensor:
     """Share of (relevant, other) pairs in the right order (realistic ties: half); NaN too if every item is relevant.
 
@@ -212,6 +183,7 @@ def auroc(ranking: Ranking) -> Tensor:
     over users. Source: Hanley & McNeil, The meaning and use of the area under a receiver operating characteristic
     curve, 1982.
     """
+    _check(ranking, "auroc")
     if ranking.num_ranked is None:
         raise ValueError(
             "AUROC needs to know how many items were ranked: pass scores, or Ranking.from_ranks(..., num_ranked=...)"
@@ -219,10 +191,29 @@ def auroc(ranking: Ranking) -> Tensor:
     num_found = ranking.num_hits(None).to(ranking.ranks.dtype)
     others = ranking.num_ranked - num_found
     overtaken_by = ranking.ranks.where(ranking.ranks.isfinite(), 0).sum(1) - num_found * (num_found + 1) / 2
-    return (num_found * others - overtaken_by) / (_relevant(ranking) * others)
+    return _defined(ranking, (num_found * others - overtaken_by) / (_relevant(ranking) * others))
 
 
 # ----------------------------------------------------------------------------------------- what formulas have in common
+
+
+def _check(ranking: object, name: str) -> None:
+    """Refuse a first argument that is no ranking."""
+    if not isinstance(ranking, Ranking):
+        raise TypeError(
+            f"{name} reads a Ranking, got {describe(ranking)}: {name}(Ranking.from_scores(scores, target), ...), or "
+            "from_topk for lists of item ids, from_ranks for ranks"
+        )
+
+
+def _defined(ranking: Ranking, values: Tensor) -> Tensor:
+    """Return float values, NaN in rows without a relevant item."""
+    return values.to(ranking.ranks.dtype).masked_fill(_is_empty(ranking), torch.nan)
+
+
+@derived
+def _is_empty(ranking: Ranking) -> Tensor:
+    return ranking.num_relevant == 0
 
 
 @derived
@@ -252,7 +243,7 @@ def _num_found(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> T
     found = ranking.num_hits(check_cutoffs(k))
     if score_threshold is None:
         return found
-    return torch.minimum(found, ranking.num_in_front(_recommended(ranking, score_threshold)))
+    return torch.minimum(found, ranking.num_within(_recommended(ranking, score_threshold)))
 
 
 def _places(ranking: Ranking, k: Cutoffs, denominator: Denominator, score_threshold: float | None) -> Tensor:
@@ -295,14 +286,14 @@ def _over_hits(ranking: Ranking, sums: Tensor, k: Cutoffs | None) -> Tensor:
     """Sum of the values of the hits in the first `k` places, [B] or [K, B]; `sums` from `_sums`."""
     k = None if k is None else check_cutoffs(k)
     if sums.shape[1] == 1:
-        return keep(sums[:, 0], ranking.any_hit(k), 0)
+        return torch.where(ranking.any_hit(k), sums[:, 0], 0)
     return _first(sums, ranking.num_hits(k))
 
 
 def _first(sums: Tensor, number: Tensor) -> Tensor:
     """Sum of the first `number` [B] or [K, B] values of each row, in the shape of `number`; `sums` from `_sums`."""
     if sums.shape[1] == 1:
-        return keep(sums[:, 0], number > 0, 0)
+        return torch.where(number > 0, sums[:, 0], 0)
     if number.dim() == 1:
         return sums.gather(1, number[:, None])[:, 0]
     return sums.gather(1, number.T).T
@@ -318,7 +309,7 @@ def _sums(values: Tensor) -> Tensor:
 @derived
 def _hit_precisions(ranking: Ranking) -> Tensor:
     """Precision at each hit, i / r_i: [B, T]; 0 for what was not found."""
-    number = counting(ranking.near.shape[1], ranking.ranks.dtype, ranking.ranks.device)
+    number = torch.arange(1, ranking.near.shape[1] + 1, dtype=ranking.ranks.dtype, device=ranking.ranks.device)
     return number / ranking.near
 
 
@@ -337,17 +328,7 @@ def _gains(ranking: Ranking) -> Tensor:
 @derived
 def _discounts(ranking: Ranking) -> Tensor:
     """1 / log2(1 + r), [B, T]; 0 for what was not found."""
-    near = ranking.near
-    if near.device.type == "cpu" and (depth := ranking.few_places) is not None:
-        return by_place(_half_discounts(depth, near.device), near)  # a third of the time
-    return torch.log2(1 + near).reciprocal_()
-
-
-@constant
-def _half_discounts(depth: int, device: torch.device) -> Tensor:
-    """1 / log2(1 + r) of `half_places`; 0 behind them."""
-    ranks = half_places(depth, device)
-    return keep(torch.log2(1 + ranks).reciprocal_(), ranks <= depth, 0)
+    return torch.log2(1 + ranking.near).reciprocal()
 
 
 @derived
@@ -356,16 +337,16 @@ def _dcg(ranking: Ranking) -> Tensor:
     return _sums(_discounts(ranking))
 
 
-@constant
 def log2_discounts(places: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """1 / log2(1 + place) of the places 1, 2, 3, ...: what metrics of lists count them, too."""
-    return torch.log2(1 + counting(places, dtype, device)).reciprocal()
+    """1 / log2(1 + place) of the places 1, 2, 3, ...: metrics of lists weigh them so, too."""
+    return torch.log2(1 + torch.arange(1, places + 1, dtype=dtype, device=device)).reciprocal()
 
 
-@constant
-def _ideal_dcg(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+@derived
+def _ideal_dcg(ranking: Ranking) -> Tensor:
     """Add up the discounts of the places 1, 2, 3, ..., T: [T + 1]."""
-    return _sums(log2_discounts(width, dtype, device)[None])[0]
+    ranks = ranking.ranks
+    return _sums(log2_discounts(ranks.shape[1], ranks.dtype, ranks.device)[None])[0]
 
 
 @derived
@@ -385,6 +366,18 @@ def _lost_dcg(ranking: Ranking, gain: Gain) -> Tensor:
     """Discounted gains of unwanted items, [B, T]."""
     assert ranking.penalties is not None
     return ranking.penalties.placed(_transform(ranking, gain)) / torch.log2(1 + ranking.penalties.ranks)
+
+
+def _lost_dcg_at(ranking: Ranking, gain: Gain, k: Cutoffs | None) -> Tensor:
+    """Sum of the discounted gains of unwanted items in the first `k` places, [B] or [K, B]."""
+    assert ranking.penalties is not None
+    ranks = ranking.penalties.ranks
+    if k is None:
+        near = ranks.isfinite()
+    else:
+        cut = ranking.cutoffs(k)
+        near = ranks <= (cut[:, None] if isinstance(cut, Tensor) else cut)
+    return _lost_dcg(ranking, gain).where(near, 0).sum(-1)
 
 
 def _transform(ranking: Ranking, gain: Gain) -> partial[Tensor]:

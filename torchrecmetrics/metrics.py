@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from torch import Tensor
 
 from torchrecmetrics import functional
+from torchrecmetrics.base.metric import RankingMetric
+from torchrecmetrics.base.options import Formula, MetricOptions
 from torchrecmetrics.functional import Denominator, Gain, Normalization
-from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.options import Formula, MetricOptions
 from torchrecmetrics.ranking import Needs, Ranking
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class RPrecision(RankingMetric):
     @property
     def needs(self) -> Needs:
         """As many places as each row has relevant items."""
-        return Needs(depth=0, each_relevant=True)
+        return Needs(depth=0, depth_is_num_relevant=True)
 
 
 class MAP(RankingMetric):

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from torchrecmetrics.held import Tallies, Tally
 from values import numbers
 
 import torchrecmetrics as trm
-from torchrecmetrics.held import Tallies, Tally
-from torchrecmetrics.ranking.forms import Form
+from torchrecmetrics.ranking.update_args import Form
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP", "F1"]
 KERNELS = ["eager", "triton"]

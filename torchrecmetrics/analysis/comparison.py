@@ -21,16 +21,16 @@ from torchrecmetrics.analysis.families import (
     decide,
     studentised,
 )
+from torchrecmetrics.analysis.formatting import filled, latex, markdown, records, texts
 from torchrecmetrics.analysis.intervals import check_level
 from torchrecmetrics.analysis.pairing import Paired, Runs, Totals
+from torchrecmetrics.analysis.plots import Difference, Drawn, draw_forest
 from torchrecmetrics.analysis.resampling import one_thread
 from torchrecmetrics.analysis.rows import check_seed
 from torchrecmetrics.analysis.student import quantile
 from torchrecmetrics.checks import check_choice, check_k, nearest
 from torchrecmetrics.data.frames import frame_of
 from torchrecmetrics.data.groups import Groups, check_groups
-from torchrecmetrics.plots import Difference, Drawn, draw_forest
-from torchrecmetrics.tables import filled, latex, markdown, records, texts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

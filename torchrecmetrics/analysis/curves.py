@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.intervals import check_level, interval
+from torchrecmetrics.analysis.plots import Drawn, Line, draw_band, draw_lines
 from torchrecmetrics.analysis.resampling import Units, resampled_sums
 from torchrecmetrics.analysis.rows import Layout, Rows, check_seed
 from torchrecmetrics.analysis.student import cdf
 from torchrecmetrics.checks import check_k, nearest
-from torchrecmetrics.plots import Drawn, Line, draw_band, draw_lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from torchrecmetrics.analysis.pairing import Paired, Runs
+from torchrecmetrics.analysis.plots import Drawn, draw_histogram
 from torchrecmetrics.checks import check_k, nearest
-from torchrecmetrics.plots import Drawn, draw_histogram
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

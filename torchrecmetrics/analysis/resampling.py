@@ -10,13 +10,12 @@ import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from threading import Lock
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
-
-from torchrecmetrics.arrays import constant
 
 Units: TypeAlias = Iterator[tuple[Tensor, Tensor]]
 """Chunks of units: int64 keys [c], float64 values [c, columns]."""
@@ -83,14 +82,14 @@ def _words(keys: Tensor, seed: int, first: int, words: int) -> Tensor:
     return mixed(mixed(keys ^ start)[:, None] + steps)
 
 
-@constant
+@lru_cache(maxsize=4)
 def _signs_of_byte(device: torch.device) -> Tensor:
     """Return the signs that a byte stands for, float64 [256, 8]: 1 for a bit that is not set."""
     bits = torch.arange(256, device=device)[:, None] >> torch.arange(8, device=device) & 1
     return 1 - 2 * bits.double()
 
 
-@constant
+@lru_cache(maxsize=4)
 def _poisson_of_16_bits(device: torch.device) -> Tensor:
     """Return the weights that 16 bits stand for, float64 [65536]."""
     return torch.arange(len(_POISSON), device=device).repeat_interleave(torch.tensor(_POISSON, device=device)).double()

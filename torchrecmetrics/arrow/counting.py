@@ -11,13 +11,13 @@ from torch import Tensor
 
 from torchrecmetrics.arrow.columns import Column, groups_of, rows_of
 from torchrecmetrics.arrow.states import Facts, Layout
+from torchrecmetrics.base.row_values import RowGroups, RowValues
+from torchrecmetrics.base.state import SparseUpdate, SumState
 from torchrecmetrics.checks import describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.frames import check_names, distinct
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.lists import check_reach, check_shortened, sized_batches
-from torchrecmetrics.held import Tallies, Tally
-from torchrecmetrics.panel import BatchRows, Grouped
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.topk import Duplicates
 
@@ -52,7 +52,7 @@ class Counting:
         self.depth = collection.needs.depth
         self.facts = Facts()
         self.num_rows = 0
-        of_rows = len(collection.panel.metrics)
+        of_rows = len(collection.evaluator.metrics)
         self.groups: list[str] = []
         """Names of the groups that occurred."""
         self.group_sums = torch.zeros(of_rows, 0, 5, dtype=torch.float64, device="cpu")
@@ -65,10 +65,10 @@ class Counting:
     def written(self, partition: str | None) -> Any:
         """Return the tally as a RecordBatch."""
         layout = Layout(self.collection)
-        places = {id(metric): place for place, metric in enumerate(self.collection.panel.metrics)}
+        places = {id(metric): place for place, metric in enumerate(self.collection.evaluator.metrics)}
         order = [places[id(metric)] for metric in layout.of_rows]
         groups = {
-            name: Tally(self.group_sums[order, number], self.group_counts[order, number])
+            name: SumState(self.group_sums[order, number], self.group_counts[order, number])
             for number, name in enumerate(self.groups)
         }
         return layout.written(self.facts, groups, self.how, partition)
@@ -119,10 +119,8 @@ class Counting:
             found, facts = part.look(some)
         except ValueError as error:
             raise part.explained(some, error) from None
-        panel, tallies = self.collection.panel, self.collection.panel.tallies(found)
-        if found.groups is not None:
-            tallies = self._without_groups(tallies)
-        panel.add(tallies)
+        sums = self.collection.evaluator.batch_sums(found)
+        self.collection.add_sums(sums if found.groups is None else self._without_groups(sums))
         self.facts = Facts(*map(sum, zip(self.facts, facts, strict=True)))
 
     def _meet(self, groups: list[str]) -> None:
@@ -132,15 +130,17 @@ class Counting:
         self.group_sums = torch.nn.functional.pad(self.group_sums, (0, 0, 0, len(new)))
         self.group_counts = torch.nn.functional.pad(self.group_counts, (0, 0, 0, len(new)))
 
-    def _without_groups(self, tallies: Tallies) -> Tallies:
-        """Add what is of groups up here, and return the rest."""
-        if tallies.short is None:
-            return tallies
-        (sums, counts), metrics = tallies.short, len(tallies.short.sums)
-        of_groups = counts.shape[1] - 4 * len(self.groups)
-        self.group_sums[:metrics] += sums[:, 5:].reshape(metrics, -1, 5)
-        self.group_counts[:metrics] += counts[:, of_groups:].reshape(metrics, -1, 4)
-        return tallies._replace(short=Tally(sums[:, :5], counts[:, :of_groups]))
+    def _without_groups(self, sums: list[SumState | SparseUpdate]) -> list[SumState | SparseUpdate]:
+        """Add the sums of groups to ours, and return the rest."""
+        of_groups = 4 * len(self.groups)
+        rest: list[SumState | SparseUpdate] = []
+        for number, added in enumerate(sums):
+            if isinstance(added, SumState):
+                self.group_sums[number] += added.sums[5:].view(-1, 5)
+                self.group_counts[number] += added.counts[len(added.counts) - of_groups :].view(-1, 4)
+                added = SumState(added.sums[:5], added.counts[: len(added.counts) - of_groups])
+            rest.append(added)
+        return rest
 
 
 class _Part(NamedTuple):
@@ -155,7 +155,7 @@ class _Part(NamedTuple):
     """Number of each row's group, int64 [B], -1 = none; None = there are none."""
     first_row: int
 
-    def look(self, rows: Tensor) -> tuple[BatchRows, Facts]:
+    def look(self, rows: Tensor) -> tuple[RowValues, Facts]:
         """Return what some rows add, touching nothing.
 
         Raises:
@@ -170,8 +170,8 @@ class _Part(NamedTuple):
             ranking = Ranking.from_ranks(ranks, depth_known=counting.complete, validate_args=check)
         else:
             ranking, facts = self._listed(rows)
-        groups = None if self.codes is None else Grouped(self.codes[rows], len(counting.groups))
-        return counting.collection.panel.rows(ranking, weights, groups), facts
+        groups = None if self.codes is None else RowGroups(self.codes[rows], len(counting.groups))
+        return counting.collection.evaluator.row_values(ranking, weights, groups), facts
 
     def _listed(self, rows: Tensor) -> tuple[Ranking, Facts]:
         """Look relevant items up in lists."""

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.arrow.columns import Column
+from torchrecmetrics.base.metric import RankingMetric
+from torchrecmetrics.base.state import SumState
 from torchrecmetrics.beyond.histograms import HistogramMetric
 from torchrecmetrics.checks import describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.frames import check_names
-from torchrecmetrics.held import Tally
-from torchrecmetrics.metric import RankingMetric
 
 SCHEMA = pa.schema(
     [
@@ -71,9 +71,9 @@ class Layout:
         """Tell states apart: of metrics that count items, which share theirs, those of other lists and lengths."""
         if not isinstance(metric, HistogramMetric):
             return id(metric)
-        return metric.needs.lists, metric.needs.num_items, len(metric.state()[part])
+        return metric.needs.list_depth, metric.needs.num_items, len(metric.state()[part])
 
-    def written(self, facts: Facts, groups: Mapping[str, Tally], how: str, partition: str | None) -> Any:
+    def written(self, facts: Facts, groups: Mapping[str, SumState], how: str, partition: str | None) -> Any:
         """Return the tally as a RecordBatch: a row for all rows, and one for each group.
 
         Args:
@@ -86,7 +86,7 @@ class Layout:
         counts = torch.cat(
             [torch.tensor(facts, device="cpu"), *(metric.state().counts for metric in self._counts.values())]
         )
-        rows = [Tally(sums, counts), *groups.values()]
+        rows = [SumState(sums, counts), *groups.values()]
         values = [
             pa.array([None, *groups], pa.string()),
             *(
@@ -141,13 +141,13 @@ class Layout:
             dict(zip(part, torch.split(vector, [len(metric.state()[at]) for metric in part.values()]), strict=True))
             for at, part, vector in ((0, self._sums, sums), (1, self._counts, counts))
         ]
-        states = {id(metric): Tally(*(parts[at][self._key(metric, at)] for at in (0, 1))) for metric in self.members}
+        states = {id(metric): SumState(*(parts[at][self._key(metric, at)] for at in (0, 1))) for metric in self.members}
         names = sorted(name for name in groups if name is not None)
         for place, metric in enumerate(self.of_rows):
             every = [states[id(metric)]]
             for sums, counts in (groups[name] for name in names):
-                every.append(Tally(sums[5 * place :][:5], counts[4 * place :][:4]))
-            states[id(metric)] = Tally(*map(torch.cat, zip(*every, strict=True)))
+                every.append(SumState(sums[5 * place :][:5], counts[4 * place :][:4]))
+            states[id(metric)] = SumState(*map(torch.cat, zip(*every, strict=True)))
         return Total(Facts(*facts.tolist()), names, [states[id(metric)] for metric in self.collection.members])
 
     def _check_alike(self, number: int, fingerprint: str, first: str) -> None:
@@ -166,7 +166,7 @@ class Row(NamedTuple):
     """One row of a tally, as it was written."""
 
     group: str | None
-    added: Tally
+    added: SumState
     fingerprint: str
     partition: str | None
 
@@ -176,7 +176,7 @@ class Total(NamedTuple):
 
     facts: Facts
     groups: list[str]
-    states: list[Tally]
+    states: list[SumState]
     """Of the collection's members, those of groups behind their own."""
 
 
@@ -198,4 +198,4 @@ def read(tallies: Any) -> Iterator[Row]:
         texts = [batch.column(name).to_pylist() for name in ("group", "fingerprint", "partition")]
         for place, (group, fingerprint, partition) in enumerate(zip(*texts, strict=True)):
             parts = [each.numbers()[each.starts[place] :][: each.lengths[place]] for each in vectors]
-            yield Row(group, Tally(*parts), fingerprint, partition)
+            yield Row(group, SumState(*parts), fingerprint, partition)

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from torchrecmetrics.arrow.counting import Counting, Roles
 from torchrecmetrics.arrow.states import Layout, read
+from torchrecmetrics.base.options import OPTIONS, MetricOptions
+from torchrecmetrics.base.registry import Metrics, check_options
 from torchrecmetrics.checks import check_choice, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.result import Evaluation
-from torchrecmetrics.names import Metrics, check_options
-from torchrecmetrics.options import OPTIONS, MetricOptions
 from torchrecmetrics.ranking.topk import Duplicates
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def merge(
         )
     found = _collection(metrics, k, options, groups) if groups else collection
     for metric, state in zip(found.members, states, strict=True):
-        metric.hold(state)
+        metric.set_state(state)
     return Evaluation(
         found,
         "eager",

@@ -15,23 +15,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import (
-    among,
-    ascending,
-    constant,
-    counting,
-    float_dtype,
-    indices,
-    keep,
-    may_look,
-    running_sums,
-    scalar,
-    search,
-)
+from torchrecmetrics.arrays import float_dtype, rowwise_isin, running_sums, search, sort_rows
 from torchrecmetrics.checks import check_choice, check_cutoffs
+from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.functional import Cutoffs, log2_discounts
-from torchrecmetrics.items import Catalogue
-from torchrecmetrics.ranking import Ranking, derived
+from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.ranking.data import derived
 
 if TYPE_CHECKING:
     from torchrecmetrics.beyond.histograms import Histogram
@@ -172,7 +161,7 @@ def seen(ranking: Ranking, k: Cutoffs) -> Tensor:
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list.
     """
-    return _mean(ranking, k, among(ranking.items, history_of(ranking)))
+    return _mean(ranking, k, rowwise_isin(ranking.items, history_of(ranking)))
 
 
 def repeats(ranking: Ranking, k: Cutoffs) -> Tensor:
@@ -180,11 +169,11 @@ def repeats(ranking: Ranking, k: Cutoffs) -> Tensor:
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list.
     """
-    lists, dtype = ranking.listed(), float_dtype(ranking.items.device)
+    lists = ranking.listed()
     if lists.repeated is None:
         length = _length(ranking, k) if lists.stays is None else _limited(ranking, ranking.entries.sum(1), k)
-        return scalar(0, dtype, length.device) / length
-    entries, repeated = ranking.entries.cumsum(1), ranking.repeated.to(dtype)
+        return torch.zeros_like(length) / length
+    entries, repeated = ranking.entries.cumsum(1), ranking.repeated.to(float_dtype(ranking.items.device))
     length = _limited(ranking, entries[:, -1], k)
     last = search(entries, length.T.contiguous() if length.dim() == 2 else length[:, None])
     found = torch.nn.functional.pad(running_sums(repeated), (1, 0)).gather(1, (last + 1).clamp(max=entries.shape[1]))
@@ -301,27 +290,24 @@ def _of_items(ranking: Ranking, table: Tensor) -> Tensor:
 @derived
 def _known(ranking: Ranking) -> Tensor:
     """Items that can be looked up, int64 [B, D]."""
-    return ranking.items if _none(ranking) is None else ranking.items.clamp(min=0)
+    return ranking.items.clamp(min=0)
 
 
 @derived
-def _none(ranking: Ranking) -> Tensor | None:
-    """Places without an item, bool [B, D]; None where that is seen to be none."""
-    none = ranking.items < 0
-    return none if not may_look(none) or none.count_nonzero() else None
+def _none(ranking: Ranking) -> Tensor:
+    """Places without an item, bool [B, D]."""
+    return ranking.items < 0
 
 
 @derived
 def _there(ranking: Ranking) -> Tensor:
     """1 where a place holds an item and else 0, float [B, D]."""
-    items = ranking.items
-    return _emptied(ranking, scalar(1, float_dtype(items.device), items.device).expand(items.shape))
+    return (ranking.items >= 0).to(float_dtype(ranking.items.device))
 
 
 def _emptied(ranking: Ranking, values: Tensor, nothing: float = 0) -> Tensor:
     """Put `nothing` where a place of [B, D] holds no item."""
-    none = _none(ranking)
-    return values if none is None else values.masked_fill(none, nothing)
+    return values.masked_fill(_none(ranking), nothing)
 
 
 def _at(table: Tensor, ids: Tensor) -> Tensor:
@@ -335,12 +321,7 @@ def _sum(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
     sums = running_sums(values.to(float_dtype(values.device)))
     if isinstance(k, int):
         return sums[:, min(k - 1, last)]
-    return sums.index_select(1, _ends(k, last, sums.device)).T
-
-
-@constant
-def _ends(k: tuple[int, ...], last: int, device: torch.device) -> Tensor:
-    return torch.tensor([min(one - 1, last) for one in k], device=device)
+    return torch.stack([sums[:, min(cutoff - 1, last)] for cutoff in k])
 
 
 def _mean(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
@@ -358,10 +339,7 @@ def _mean_popularity(ranking: Ranking, k: int | tuple[int, ...], catalogue: Cata
 def history_of(ranking: Ranking) -> Tensor:
     """Sort what the row's user had, with `_NO_ITEM` behind it, int64 [B, H]; an item may stand there twice."""
     history = ranking.history
-    history = keep(history, history >= 0, _NO_ITEM)
-    if may_look(history) and not (history[:, 1:] < history[:, :-1]).count_nonzero():  # so it comes from `Interactions`
-        return history
-    return ascending(history)
+    return sort_rows(torch.where(history >= 0, history, _NO_ITEM))
 
 
 _NO_ITEM = 2**62
@@ -379,7 +357,7 @@ def first_had(ranking: Ranking) -> Tensor:
 @derived
 def _had(ranking: Ranking) -> Tensor:
     """Items of `history_of` that can be looked up, int64 [B, H]."""
-    return keep(history_of(ranking), first_had(ranking), 0)
+    return torch.where(first_had(ranking), history_of(ranking), 0)
 
 
 @derived
@@ -391,7 +369,7 @@ def _num_had(ranking: Ranking) -> Tensor:
 @derived
 def _usual_popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """Mean popularity of the history, float [B]; NaN if it is 0 or there is none."""
-    popularity = keep(_at(catalogue.popularity, _had(ranking)), first_had(ranking), 0)
+    popularity = torch.where(first_had(ranking), _at(catalogue.popularity, _had(ranking)), 0)
     mean = popularity.sum(1, dtype=float_dtype(popularity.device)) / _num_had(ranking)
     return mean.masked_fill(mean == 0, torch.nan)
 
@@ -399,7 +377,7 @@ def _usual_popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
 @derived
 def hits_of(ranking: Ranking) -> Tensor:
     """Which places hold a relevant item, bool [B, D]; anything where there is none."""
-    return among(ranking.items, ascending(ranking.relevant_items))
+    return rowwise_isin(ranking.items, sort_rows(ranking.relevant_items))
 
 
 @derived
@@ -409,11 +387,11 @@ def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     padding_idx = ranking.made_with.get("padding_idx")
     padded = isinstance(padding_idx, int) and padding_idx < catalogue.num_items  # that one is no item
     size = max(catalogue.num_items - padded, 1)
-    place = counting(items.shape[1], float_dtype(items.device), items.device)
+    place = torch.arange(1, items.shape[1] + 1, dtype=float_dtype(items.device), device=items.device)
     hits = _emptied(ranking, hits_of(ranking))
-    usual = _at(catalogue.popularity_rank, keep(_known(ranking), hits, 0))  # few are hits, and the others' is not read
+    usual = _at(catalogue.popularity_rank, _known(ranking))
     # (I + 1 - place) / I - (I + 1 - usual place) / I
-    return keep(((usual - place) / size).clamp(min=0), hits, 0)
+    return torch.where(hits, ((usual - place) / size).clamp(min=0), 0)
 
 
 # ----------------------------------------------------------------------------------------- what items have in common
@@ -448,9 +426,9 @@ def _products(vectors: Tensor) -> Tensor:
 def _same_before(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """How many items before each have its category code, int64 [B, D]; 0 where there is none."""
     codes = _emptied(ranking, _codes(ranking, catalogue), -1)
-    place = indices(codes.shape[1], codes.device)
+    place = torch.arange(codes.shape[1], device=codes.device)
     bits = codes.shape[1].bit_length()
-    keys = ascending((codes << bits) + place)  # by code, and by place among equal ones
+    keys = sort_rows((codes << bits) + place)  # by code, and by place among equal ones
     before = place[1:] - _starts(keys >> bits)
     return _emptied(ranking, torch.zeros_like(codes).scatter_(1, keys[:, 1:] & ((1 << bits) - 1), before))
 
@@ -464,7 +442,7 @@ def _codes(ranking: Ranking, catalogue: Catalogue) -> Tensor:
 def _starts(codes: Tensor) -> Tensor:
     """For each entry of ascending rows but the first where the run of equal ones begins, int64 [B, W - 1]."""
     begins = codes[:, 1:] != codes[:, :-1]
-    place = indices(codes.shape[1], codes.device)
+    place = torch.arange(codes.shape[1], device=codes.device)
     return (place[1:] * begins).cummax(1).values
 
 
@@ -557,5 +535,5 @@ _LITTLE = 1e-30
 
 def _kl(p: Tensor, q: Tensor, share: float) -> Tensor:
     """Kullback-Leibler divergence of `share` q + (1 - `share`) p from p, along the last dimension; 0 ln 0 is 0."""
-    ratio = torch.add(scalar(1 - share, p.dtype, p.device), q / p.clamp(min=_LITTLE), alpha=share)
+    ratio = (1 - share) + share * (q / p.clamp(min=_LITTLE))
     return -(p * ratio.log()).sum(-1)

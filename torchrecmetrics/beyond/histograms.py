@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import constant, counting, float_dtype, scalar, without
+from torchrecmetrics.arrays import without
+from torchrecmetrics.base.metric import RankingMetric
+from torchrecmetrics.base.row_values import ListBatch
+from torchrecmetrics.base.state import SparseUpdate, Summary, SumState
 from torchrecmetrics.checks import VIOLATIONS
-from torchrecmetrics.functional import log2_discounts
-from torchrecmetrics.held import Increments, States
-from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.panel import ListedRows, Made
 from torchrecmetrics.ranking import Needs
-from torchrecmetrics.state import Summary
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,10 +48,9 @@ class Histogram:
 class HistogramMetric(RankingMetric):
     """A function of how many lists each item stands in, over all rows together.
 
-    Its state is a count for each item, 8 bytes x I for each k (as much again where exposure is read), which metrics of
-    one collection with the same `k` share; batches and processes add up. Every row with a list counts once, whatever is
-    relevant; rows of weight 0 are left out, other weights count as 1. `num_users` says how many lists there were. There
-    is no standard error: it is no mean over rows.
+    Its state is a count for each item, 8 bytes x I (as much again where exposure is read); batches and processes add
+    up. Every row with a list counts once, whatever is relevant; rows of weight 0 are left out, other weights count as
+    1. `num_users` says how many lists there were. There is no standard error: it is no mean over rows.
 
     A metric of your own is a subclass with a `formula` of `(histogram, k, *, options)` that returns a scalar tensor;
     `histogram` holds `counts` int64 [I], `lengths` int64 [k + 1], and `exposure` float [I] where the class says
@@ -82,7 +79,7 @@ class HistogramMetric(RankingMetric):
     def needs(self) -> Needs:
         """The items in the first `k` places."""
         k, num_items = self._size
-        return Needs(k, target=False, lists=k, num_items=num_items)
+        return Needs(k, target=False, list_depth=k, num_items=num_items)
 
     @property
     def _size(self) -> tuple[int, int]:
@@ -91,91 +88,39 @@ class HistogramMetric(RankingMetric):
         assert self.catalogue is not None
         return self.k, self.catalogue.num_items
 
-    @property
-    def shares(self) -> Hashable:
-        """Places and items: metrics with the same count the same lists."""
-        return "histogram", *self._size, self.rules
-
     def _begin(self, name: str) -> None:
         k, num_items = self._size
-        self._told = k + 1 + len(VIOLATIONS)
-        self._keep_sums(f"{name}-{num_items}", num_items if self.reads_exposure else 0, self._told + num_items)
+        num_sums = num_items if self.reads_exposure else 0
+        self._add_sum_states(f"{name}-{num_items}", num_sums, k + 1 + len(VIOLATIONS) + num_items)
 
-    def _try(self) -> None:
+    def _try_formula(self) -> None:
         k, _ = self._size
         none = torch.zeros(k + 1, dtype=torch.int64)
         self.formula(Histogram(none[:1], none, none[:1].double()), k, **self.arguments)
 
-    @staticmethod
-    def _zeros(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        # one number for all of them, and one tensor for all metrics: they share what it becomes
-        return _nothing(length, dtype, device)
-
-    def increments(self, listed: ListedRows, made: Made) -> Increments:
-        """Return what lists add to the state: lengths, violations, items; and exposure."""
-        k, num_items = self._size
-        assert self._told is not None
-        lists, places = "lists", ("places", k)
-        counts, sums = ("counts", k, num_items, id(listed.invalid)), ("sums", k)
-        if lists not in made:
-            made[lists] = _lists(listed)
-        ids, counted = made[lists]
-        if places not in made:
-            made[places] = ids[:k].flatten(), counted[:k].flatten()
-        if counts not in made:
-            made[counts] = self._counts(listed, k, self._told, counted[:k].sum(0), *made[places])
-        if self.reads_exposure and sums not in made:
-            made[sums] = self._exposure(made, k)
-        return Increments(made[sums] if self.reads_exposure else None, made[counts])
-
-    @staticmethod
-    def _counts(
-        listed: ListedRows, k: int, told: int, lengths: Tensor, ids: Tensor, counted: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        device, rows = ids.device, len(lengths)
-        one = scalar(1, torch.int64, device)
-        once = one.expand(rows) if listed.counted is None else listed.counted.long()
-        where, how_much = [lengths, ids + told], [once, counted]
-        if listed.invalid is not None:
-            where.append(counting(len(VIOLATIONS), torch.int64, device) + k)
-            how_much.append(listed.invalid[0])
-        return torch.cat(where), torch.cat(how_much)
-
-    @staticmethod
-    def _exposure(made: Made, k: int) -> tuple[Tensor, Tensor]:
-        if "weights" not in made:
-            ids, counted = made["lists"]
-            made["weights"] = ids, counted * log2_discounts(len(ids), float_dtype(ids.device), ids.device)[:, None]
-        return made["places", k][0], made["weights"][1][:k].flatten()
+    def sparse_update(self, lists: ListBatch, violations: Tensor | None) -> SparseUpdate:
+        """Return what lists add to the counts, which hold lengths, violations and items; and to the exposure."""
+        k, _ = self._size
+        ids, entries = lists.ids[:k].flatten(), lists.entries[:k]
+        lengths = entries.sum(0)
+        rows = torch.ones_like(lengths) if lists.counted is None else lists.counted.long()
+        indices, values = [lengths, ids + (k + 1 + len(VIOLATIONS))], [rows, entries.flatten()]
+        if violations is not None:
+            indices.append(torch.arange(k + 1, k + 1 + len(VIOLATIONS), device=ids.device))
+            values.append(violations)
+        sums = (ids, lists.exposure[:k].flatten()) if self.reads_exposure else None
+        return SparseUpdate(sums, (torch.cat(indices), torch.cat(values)))
 
     @classmethod
-    def summaries(cls, metrics: Sequence[Self], states: States, counts: list[list[int]]) -> list[Summary]:
+    def summaries(cls, metrics: Sequence[Self], states: Sequence[SumState]) -> list[Summary]:
         """Turn counts of items into values; there are no standard errors."""
         found: list[Summary] = []
-        shared: dict[int, Histogram] = {}
-        for metric, state, told in zip(metrics, states.long, counts, strict=True):
-            k, _ = metric._size
-            metric._check_input(told[k + 1 :])
-            histogram = shared.get(id(state.counts))
-            if histogram is None:
-                items = without(state.counts[len(told) :], metric.padding_idx)  # which is no item
-                histogram = Histogram(items, state.counts[: k + 1])
-                shared[id(state.counts)] = histogram
-            if metric.reads_exposure:
-                histogram.exposure = without(state.sums, metric.padding_idx)
+        for metric, state in zip(metrics, states, strict=True):
+            k, num_items = metric._size
+            lengths, invalid, items = torch.split(state.counts, [k + 1, len(VIOLATIONS), num_items])
+            metric._check_input(invalid.tolist())
+            exposure = without(state.sums, metric.padding_idx) if metric.reads_exposure else None
+            histogram = Histogram(without(items, metric.padding_idx), lengths, exposure)  # padding is no item
             value = metric.formula(histogram, k, **metric.arguments).to(state.sums.dtype)
-            found.append(Summary.without_error(value, sum(told[: k + 1])))
+            found.append(Summary.without_error(value, int(lengths.sum())))
         return found
-
-
-@constant
-def _nothing(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.zeros(1, dtype=dtype, device=device).expand(length)
-
-
-def _lists(listed: ListedRows) -> tuple[Tensor, Tensor]:
-    """Items that can be looked up, int64 [D, B], and how much each place counts, int64 [D, B]."""
-    items = listed.items.T.contiguous()  # the first places of all rows are one piece
-    held = items >= 0
-    counted = held if listed.counted is None else held & listed.counted
-    return items.clamp(min=0), counted.long()

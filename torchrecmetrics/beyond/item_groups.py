@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import counting, indices, without
+from torchrecmetrics.arrays import without
+from torchrecmetrics.base.metric import RankingMetric
+from torchrecmetrics.base.options import MetricOptions
+from torchrecmetrics.base.row_values import ListBatch
+from torchrecmetrics.base.state import SparseUpdate, Summary, SumState
 from torchrecmetrics.beyond.parity import equal_opportunity, statistical_parity
 from torchrecmetrics.checks import VIOLATIONS, check_choice
-from torchrecmetrics.held import Increments, States
-from torchrecmetrics.items import Catalogue
-from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.options import MetricOptions
-from torchrecmetrics.panel import ListedRows, Made
+from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.ranking import Needs, Ranking
-from torchrecmetrics.state import Summary
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -57,7 +56,9 @@ class ItemGroupMetric(RankingMetric):
     def needs(self) -> Needs:
         """The items in the first `k` places, and what they are held against."""
         size = self._catalogue.num_items
-        return Needs(self.k, target=self.reads_target, lists=self.k or 0, history=self.reads_history, num_items=size)
+        return Needs(
+            self.k, target=self.reads_target, list_depth=self.k or 0, history=self.reads_history, num_items=size
+        )
 
     @property
     def _catalogue(self) -> Catalogue:
@@ -82,10 +83,9 @@ class ItemGroupMetric(RankingMetric):
         return catalogue.categories.long()
 
     def _begin(self, name: str) -> None:
-        self._told = 1 + len(VIOLATIONS)
-        self._keep_sums(f"{name}-{self._number}", 0, self._told + 2 * self._number)
+        self._add_sum_states(f"{name}-{self._number}", 0, 1 + len(VIOLATIONS) + 2 * self._number)
 
-    def _try(self) -> None:
+    def _try_formula(self) -> None:
         check_choice("of", self.options["of"], ("popularity", "categories"))
         self._codes(self._catalogue.device)
 
@@ -97,37 +97,38 @@ class ItemGroupMetric(RankingMetric):
         """Return what is possible in each group, of its count over all rows, and its number of items."""
         return counts
 
-    def increments(self, listed: ListedRows, made: Made) -> Increments:
-        """Return what lists add to the state: rows, violations, hits, what is possible."""
-        assert listed.ranking is not None
+    def sparse_update(self, lists: ListBatch, violations: Tensor | None) -> SparseUpdate:
+        """Return what lists add to the counts, which hold rows, violations, hits and possible entries."""
+        assert lists.ranking is not None
         assert self.k is not None
-        assert self._told is not None
-        items, hits, others, possible = self.pairs(listed.ranking, self.k)
-        codes, size = self._codes(items.device), self._catalogue.num_items
+        items, hits, others, possible = self.pairs(lists.ranking, self.k)
+        codes, size, kinds = self._codes(items.device), self._catalogue.num_items, len(VIOLATIONS)
         rows = (items >= 0).any(1)
-        if listed.counted is not None:
-            rows = rows & listed.counted
-        where, how_much = [indices(1, items.device)], [rows.sum()[None]]
+        if lists.counted is not None:
+            rows = rows & lists.counted
+        indices, values = [items.new_zeros(1)], [rows.sum()[None]]
         for place, (ids, counts) in enumerate(((items, hits), (others, possible))):
             inside = (ids >= 0) & (ids < size) & rows[:, None]
             if self.padding_idx is not None:  # it is no item
                 inside = inside & (ids != self.padding_idx)
             group = codes.index_select(0, ids.where(inside, 0).flatten())
-            where.append(group + self._told + place * self._number)
-            how_much.append((counts * inside).flatten())
-        if listed.invalid is not None:
-            where.append(counting(len(VIOLATIONS), torch.int64, items.device))
-            how_much.append(listed.invalid[0])
-        return Increments(None, (torch.cat(where), torch.cat(how_much)))
+            indices.append(group + (1 + kinds + place * self._number))
+            values.append((counts * inside).flatten())
+        if violations is not None:
+            indices.append(torch.arange(1, 1 + kinds, device=items.device))
+            values.append(violations)
+        return SparseUpdate(None, (torch.cat(indices), torch.cat(values)))
 
     @classmethod
-    def summaries(cls, metrics: Sequence[Self], states: States, counts: list[list[int]]) -> list[Summary]:
+    def summaries(cls, metrics: Sequence[Self], states: Sequence[SumState]) -> list[Summary]:
         """Turn counts of groups into values; there are no standard errors."""
         found: list[Summary] = []
-        for metric, state, (rows, *invalid) in zip(metrics, states.long, counts, strict=True):
+        for metric, state in zip(metrics, states, strict=True):
+            first, counts = torch.split(state.counts, [1 + len(VIOLATIONS), 2 * metric._number])
+            rows, *invalid = first.tolist()
             metric._check_input(invalid)
-            hits, possible = state.counts[1 + len(invalid) :].view(2, -1)
-            codes = without(metric._codes(hits.device), metric.padding_idx)  # which is no item
+            hits, possible = counts.view(2, -1)
+            codes = without(metric._codes(hits.device), metric.padding_idx)  # padding is no item
             sizes = torch.zeros_like(hits).index_add_(0, codes, torch.ones_like(codes))
             counted = GroupCounts(hits, metric.possible(possible, rows, sizes))
             value = metric.formula(counted, metric.k, **metric.arguments).to(state.sums.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torchrecmetrics.metric import RankingMetric
+from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.ranking import Needs
 
 
@@ -42,4 +42,4 @@ class ListMetric(RankingMetric):
     @property
     def needs(self) -> Needs:
         """The items in the first `k` places."""
-        return super().needs._replace(target=self.reads_target, lists=self.k or 0, history=self.reads_history)
+        return super().needs._replace(target=self.reads_target, list_depth=self.k or 0, history=self.reads_history)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from torchrecmetrics.base.options import Formula, MetricOptions
 from torchrecmetrics.beyond import functional
 from torchrecmetrics.beyond.functional import Discount, Divergence, Likeness
 from torchrecmetrics.beyond.histograms import HistogramMetric
 from torchrecmetrics.beyond.item_groups import ItemGroupMetric, opportunity_of_groups, parity_of_groups
 from torchrecmetrics.beyond.lists import ListMetric
-from torchrecmetrics.options import Formula, MetricOptions
 from torchrecmetrics.ranking import Ranking
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import indices
 from torchrecmetrics.checks import (
     Checks,
     check_device,
@@ -88,7 +87,7 @@ class Spans:
 
 def side_by_side(values: Tensor, start: Tensor, stop: Tensor, width: int, fill: float) -> Tensor:
     """Return stretches of an array side by side, [B, T] with T >= 1, `fill` behind the end of each."""
-    at = start[:, None] + indices(max(width, 1), values.device)
+    at = start[:, None] + torch.arange(max(width, 1), device=values.device)
     if not len(values):
         return values.new_full(at.shape, fill)
     behind = at >= stop[:, None]

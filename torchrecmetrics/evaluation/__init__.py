@@ -1,6 +1,6 @@
 """Whole evaluations: of a catalogue by scores, of lists that somebody made."""
 
-from torchrecmetrics.evaluation.catalogue import evaluate, recommend
+from torchrecmetrics.evaluation.evaluate import evaluate, recommend
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.result import Evaluation

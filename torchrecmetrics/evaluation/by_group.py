@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from torchrecmetrics.analysis.curves import Point
+from torchrecmetrics.analysis.plots import Drawn, Line, draw_groups
 from torchrecmetrics.analysis.worst import GroupMeans
 from torchrecmetrics.checks import nearest
 from torchrecmetrics.evaluation.exports import Exported, ResultRow
-from torchrecmetrics.plots import Drawn, Line, draw_groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from torchrecmetrics.analysis.formatting import filled, latex, markdown, records, texts
 from torchrecmetrics.data.frames import frame_of
-from torchrecmetrics.tables import filled, latex, markdown, records, texts
 
 _GAPS = {"k": "whole numbers", "group": "text", "low": "floats", "high": "floats"}
 _LEFT = ("metric", "group")

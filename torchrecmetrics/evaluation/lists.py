@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import in_order
+from torchrecmetrics.base.options import OPTIONS, MetricOptions
+from torchrecmetrics.base.registry import Metrics, check_options
 from torchrecmetrics.checks import check_choice, describe
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import is_qrels, is_text, read_file
 from torchrecmetrics.data.frames import Roles, Table, check_names, columns_of, distinct, names_in
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
-from torchrecmetrics.evaluation.catalogue import (
+from torchrecmetrics.evaluation.evaluate import (
     Progress,
     ProgressBar,
     check_target,
@@ -29,9 +31,6 @@ from torchrecmetrics.evaluation.catalogue import (
 from torchrecmetrics.evaluation.listed import Listed, Names, Side
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import History, Place, histories
-from torchrecmetrics.items import Catalogue
-from torchrecmetrics.names import Metrics, check_options
-from torchrecmetrics.options import OPTIONS, MetricOptions
 from torchrecmetrics.ranking import Needs, Overlap, Ranking
 
 if TYPE_CHECKING:
@@ -177,14 +176,14 @@ def evaluate_lists(
     longest = int(lengths.max())
     for label, metric in collection.items():
         check_reach(label, metric.needs, complete, (longest, listed.source.what))
-    if catalogue is not None and needs.lists:
+    if catalogue is not None and needs.list_depth:
         _check_in_catalogue(listed, catalogue, items)
 
     if len(nobody):
         ranking = Ranking.without_relevant(len(nobody), truth.device, needs.score_threshold, graded)
         collection.update(ranking, groups=codes(nobody), row_ids=nobody if collection.keep_rows else None)
     sizes = lengths + degree + excluded
-    ids = in_order(ids, sizes[ids])
+    ids = ids[sizes[ids].argsort(stable=True)]
 
     def whose(user: int) -> str:
         return f"user {users.called(user)}"

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.curves import Curve, curve_of, plot_points
+from torchrecmetrics.analysis.plots import Drawn
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.checks import nearest
 from torchrecmetrics.collection import RecMetricCollection
@@ -18,7 +19,6 @@ from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.by_group import GroupGap, GroupResults, WorstGroup
 from torchrecmetrics.evaluation.exports import Exported, ResultRow
 from torchrecmetrics.kernels import Kernels
-from torchrecmetrics.plots import Drawn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

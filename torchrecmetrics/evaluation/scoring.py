@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torchrecmetrics.checks import ID_DTYPES, as_interactions, check_k, check_strided, describe
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.kernels import Products
-from torchrecmetrics.ranking import Exclude, ScoreRows
+from torchrecmetrics.ranking import Exclude
+from torchrecmetrics.ranking.scores import ScoreRows
 
 ScoreFunction: TypeAlias = Callable[[Tensor], Tensor]
 """A function, or a module, of user ids int64 [b] that returns scores [b, I]."""

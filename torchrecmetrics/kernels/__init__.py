@@ -12,9 +12,8 @@ from torch import Tensor
 
 from torchrecmetrics.checks import check_choice
 from torchrecmetrics.kernels import eager
-from torchrecmetrics.kernels.best import best
 from torchrecmetrics.kernels.contract import Counts, Products, Question
-from torchrecmetrics.kernels.eager import hampered
+from torchrecmetrics.kernels.topk_ids import topk_ids
 
 Kernels: TypeAlias = Literal["eager", "triton"]
 KernelChoice: TypeAlias = Literal["auto", "eager", "triton"]
@@ -32,12 +31,10 @@ __all__ = [
     "Kernels",
     "Products",
     "Question",
-    "best",
     "choose",
     "count",
-    "hampered",
     "look_up",
-    "refusal",
+    "topk_ids",
 ]
 
 

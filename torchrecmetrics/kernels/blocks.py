@@ -1,39 +1,37 @@
-"""Blocks of items that follow each other, the last of which may hold fewer: maxima, and what they hold."""
+"""Blocks of neighbouring items: the k best items of a row lie in the k blocks with the largest maxima.
+
+Proof: an item of another block has k maxima before it, each an item that is at least as good.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import runs
+BLOCK_ITEMS = 64
+"""Items per block: CPUs vectorise maxima of 64 numbers, and few items are read again."""
 
 
-def number_of(items: int, size: int) -> int:
-    """How many blocks of `size` items there are, the last one with what is left."""
-    return -(-items // size)
+def pays(num_items: int, k: int) -> bool:
+    """Return whether blocks leave out at least half of the items."""
+    return num_items >= 2 * k * BLOCK_ITEMS
 
 
-def write_maxima(scores: Tensor, size: int, out: Tensor) -> None:
-    """Write the maximum of each block of [B, I] to `out`, [B, blocks]; NaN hides the others of its block."""
+def maxima(scores: Tensor) -> Tensor:
+    """Return the maximum of each full block of [B, I], [B, I // 64]; NaN where a block holds one."""
     rows, items = scores.shape
-    full = items // size
-    torch.amax(scores[:, : full * size].view(rows, full, size), 2, out=out[:, :full])
-    if full < out.shape[1]:
-        torch.amax(scores[:, full * size :], 1, out=out[:, full])
+    number = items // BLOCK_ITEMS
+    return scores[:, : number * BLOCK_ITEMS].view(rows, number, BLOCK_ITEMS).amax(2)
 
 
-def take(scores: Tensor, row: Tensor, block: Tensor, size: int, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return a copy of the scores of some blocks, [P, size], and the item that each begins with, [P].
+def take(scores: Tensor, blocks: Tensor) -> Tensor:
+    """Return the scores of `blocks` [B, k], one after the other, and of the items behind the last full block.
 
-    The last block ends with the row: in place of items in front of it, it holds -inf. `out` is where the copy may be.
+    `scores` [B, I] have unit stride along the items.
     """
-    items = scores.shape[1]
-    first = block * size
-    if not items % size:
-        return runs(scores, row, first, size, out), first
-    start = first.clamp(max=items - size)
-    values = runs(scores, row, start, size, out)
-    short = (first > start).nonzero()[:, 0]
-    if short.shape[0]:
-        values[:, : size - items % size].index_fill_(0, short, -torch.inf)
-    return values, start
+    (rows, items), stride = scores.shape, scores.stride(0)
+    every = scores.as_strided(((rows - 1) * stride + items - BLOCK_ITEMS + 1, BLOCK_ITEMS), (1, 1))  # of all starts
+    starts = blocks * BLOCK_ITEMS + stride * torch.arange(rows, device=scores.device)[:, None]
+    taken = every.index_select(0, starts.flatten()).view(rows, -1)
+    behind = items % BLOCK_ITEMS
+    return torch.cat([taken, scores[:, items - behind :]], 1) if behind else taken

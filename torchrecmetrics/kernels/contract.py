@@ -30,8 +30,8 @@ class Question(NamedTuple):
     """Bool [I] or [B, I], True = no candidate; for products [I]."""
     removed: Tensor | None = None
     """[B, H], ascending: scores of further items that are no candidates, taken off the counts (-inf = none)."""
-    every: bool = False
-    """Whether it is known that no threshold is NaN."""
+    nan_is_rejected: bool = False
+    """True: a row that holds NaN is left out later, and any counts will do for it."""
 
     def rows(self, some: Tensor | slice) -> Question:
         """Ask the same about some of the rows."""

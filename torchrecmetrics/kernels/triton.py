@@ -19,7 +19,7 @@ from torch import Tensor
 
 from torchrecmetrics.arrays import count_above
 from torchrecmetrics.kernels.contract import Counts, Products, Question
-from torchrecmetrics.kernels.edges import from_buckets, to_counts, with_floors, without_nan, working
+from torchrecmetrics.kernels.thresholds import from_buckets, to_counts, with_floors, without_nan, working
 
 # Edges a row up to which every score is compared with all of them, where all scores count; beyond, it is searched for.
 _DIRECT = 8

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from torchrecmetrics.checks import describe
-from torchrecmetrics.processes import gathered, several
+from torchrecmetrics.distributed import gathered, several
 
 _SKETCHES = 8
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from torch import Tensor
 from torchmetrics import Metric
 
+from torchrecmetrics.base.options import OPTIONS, MetricOptions
+from torchrecmetrics.base.registry import KeyFormat, Metrics, is_name
 from torchrecmetrics.checks import check_choice
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups, check_names
-from torchrecmetrics.names import KeyFormat, Metrics, is_name
-from torchrecmetrics.options import OPTIONS, MetricOptions
 
 Stage: TypeAlias = Literal["validate", "test"]
 """When a callback evaluates; "validate" in `fit`, too."""

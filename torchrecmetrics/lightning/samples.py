@@ -16,10 +16,10 @@ from torch.utils.data import (
     default_convert,
 )
 
+from torchrecmetrics.base.row_buffer import KeptRows, RowKeys, all_gather, check_keys
+from torchrecmetrics.base.row_values import ListBatch, RowGroups, RowValues
 from torchrecmetrics.checks import VIOLATIONS
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.kept import KeptRows, RowKeys, all_gather, check_keys
-from torchrecmetrics.panel import BatchRows, Grouped, ListedRows
 from torchrecmetrics.ranking import Ranking
 
 _CURE = ". Pass sample_ids=, the index of each row in the data set, and every sample counts once"
@@ -125,22 +125,22 @@ class SampleRows:
     """
 
     def __init__(self, collection: RecMetricCollection) -> None:
-        self._collection, self._panel = collection, collection.panel
-        metrics = len(self._panel.metrics)
+        self._collection, self._evaluator = collection, collection.evaluator
+        metrics = len(self._evaluator.metrics)
         heights = {"ids": 1, "values": metrics, "weights": metrics, "used": metrics, "notes": 3 * metrics, "given": 1}
-        for metric in self._panel.of_items:
+        for metric in self._evaluator.counters:
             if metric.needs.history or metric.needs.target:
                 raise ValueError(
                     f"{metric.label} reads the history or ground truth of each row, which are not kept by sample: "
                     "leave sample_ids out, or let evaluate or CatalogueEvaluationCallback compute it"
                 )
-        self._places = self._panel.needs.lists if self._panel.of_items else 0
+        self._places = self._evaluator.needs.list_depth if self._evaluator.counters else 0
         if self._places:
             heights |= {"items": self._places, "counted": 1}
         if collection.groups:
             heights["groups"] = 1
         self._kept = KeptRows(heights, {"clusters": 1})
-        self._invalid = torch.zeros((len(self._panel.members), len(VIOLATIONS)), dtype=torch.int64)
+        self._invalid = torch.zeros((len(self._evaluator.members), len(VIOLATIONS)), dtype=torch.int64)
 
     def add(
         self,
@@ -152,14 +152,14 @@ class SampleRows:
     ) -> None:
         """Keep a batch: `sample_ids`, integers [B], number the samples of the data set."""
         ids = check_keys("sample_ids", sample_ids, len(ranking)).to(ranking.ranks.device)
-        rows = self._collection.read(ranking, weights, groups)
+        rows = self._collection.row_values(ranking, weights, groups)
         metrics, dtype = len(rows.values), rows.values.dtype
         columns = {
             "ids": ids[None],
             "values": rows.values,
-            "weights": (rows.used.to(dtype) if rows.weights is None else rows.weights).expand(metrics, -1),
-            "used": rows.used.expand(metrics, -1),
-            "notes": rows.notes.expand(-1, metrics, -1).flatten(0, 1),
+            "weights": (rows.mask.to(dtype) if rows.weights is None else rows.weights).expand(metrics, -1),
+            "used": rows.mask.expand(metrics, -1),
+            "notes": rows.flags.expand(-1, metrics, -1).flatten(0, 1),
             "clusters": None
             if clusters is None
             else check_keys("user_ids", clusters, len(ranking)).to(ids.device)[None],
@@ -167,7 +167,7 @@ class SampleRows:
                 1, len(ids)
             ),
         }
-        if (listed := rows.listed) is not None:
+        if (listed := rows.lists) is not None:
             items = listed.items[:, : self._places]
             missing = self._places - items.shape[1]
             columns["items"] = torch.nn.functional.pad(items, (0, missing), value=-1).T
@@ -178,15 +178,12 @@ class SampleRows:
             columns["groups"] = rows.groups.codes[None]
         self._kept.check(columns)
         self._kept.add(columns)
-        if rows.invalid is not None:
-            invalid = [rows.invalid.expand(metrics, -1)]
-            if listed is not None and listed.invalid is not None:
-                invalid.append(listed.invalid.expand(len(self._panel.of_items), -1))
-            self._invalid = self._invalid.to(ids.device) + torch.cat(invalid)
+        if rows.violations is not None:
+            self._invalid = self._invalid.to(ids.device) + rows.violations
 
     def settle(self) -> None:
         """Gather the rows of all processes, in two collectives, and add each sample to the metrics once."""
-        device = self._panel.members[0].state().sums.device
+        device = self._evaluator.members[0].state().sums.device
         invalid = self._invalid.to(device)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             columns, told = self._kept.together(device, all_gather, invalid.flatten())
@@ -209,15 +206,14 @@ class SampleRows:
         columns = {name: column[:, once] for name, column in columns.items()}
         values, weights = columns["values"], columns["weights"]
         notes = columns["notes"].bool().view(3, *values.shape)
-        of_rows = len(values)
         listed = None
         if self._places:
-            listed = ListedRows(columns["items"].long().T, columns["counted"][0].bool(), invalid[of_rows:])
+            listed = ListBatch(columns["items"].long().T, columns["counted"][0].bool())
         codes = None
         if self._collection.groups:
-            codes = Grouped(columns["groups"][0].long(), len(self._collection.groups))
-        rows = BatchRows(values, weights, columns["used"].bool(), notes, invalid[:of_rows], listed, codes)
-        for metric in self._panel.members:
+            codes = RowGroups(columns["groups"][0].long(), len(self._collection.groups))
+        rows = RowValues(values, weights, columns["used"].bool(), notes, invalid, listed, codes)
+        for metric in self._evaluator.members:
             metric.reset()
         keys = None
         if self._collection.keep_rows:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import VIOLATIONS, Faults, describe, in_words
+from torchrecmetrics.base.options import MetricOptions
+from torchrecmetrics.base.registry import KeyFormat, Metrics
+from torchrecmetrics.checks import VIOLATIONS, Violations, describe, in_words
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.data.jagged import Jagged, Spans
-from torchrecmetrics.evaluation.catalogue import check_item_ids
+from torchrecmetrics.evaluation.evaluate import check_item_ids
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, left_out, share_of
-from torchrecmetrics.names import KeyFormat, Metrics
-from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.ranking.forms import Form
+from torchrecmetrics.ranking.update_args import UpdateArgs
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -270,7 +270,7 @@ class RecMetricsCallback(Reporting):
             if past is not None and rows is not None:
                 given["history"] = past.select(rows)
             weights = given.pop("weights", None)
-            ranking = loader.collection.rank(Form(**given))
+            ranking = loader.collection.rank(UpdateArgs(**given))
             users = None
             if loader.collection.keep_rows and outputs.get("user_ids") is not None:
                 users = torch.as_tensor(outputs["user_ids"]).reshape(-1)
@@ -354,7 +354,7 @@ class _Loader:
         """Add no row, but a violation that all processes will learn of."""
         invalid = torch.tensor([int(other == kind) for other in VIOLATIONS], device=device)
         nobody = Ranking.without_relevant(0, device, self.collection.needs.score_threshold)
-        nobody = replace(nobody, faults=Faults(counts=invalid))
+        nobody = replace(nobody, violations=Violations(counts=invalid))
         if self.samples is None:
             self.collection.update(nobody)
         else:
@@ -381,7 +381,7 @@ def _read(outputs: Any, source: str, device: torch.device) -> dict[str, Any]:
     cure = "outputs= takes a function of (what the step returned, batch) that makes one"
     if not isinstance(outputs, Mapping):
         raise TypeError(f"{wanted}, got {describe(outputs)}; {cure}")
-    given = {name: outputs[name] for name in (*Form._fields, "weights") if outputs.get(name) is not None}
+    given = {name: outputs[name] for name in (*UpdateArgs._fields, "weights") if outputs.get(name) is not None}
     forms = [name for name in _FORMS if name in given]
     if len(forms) > 1:
         raise ValueError(f"{source} returned {' and '.join(map(repr, forms))}: return one of them")

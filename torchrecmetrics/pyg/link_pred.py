@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from torchrecmetrics.checks import Checks, Faults, check_choice, check_device, check_ids, describe
+from torchrecmetrics.base.metric import RankingMetric
+from torchrecmetrics.base.options import MetricOptions
+from torchrecmetrics.base.registry import KeyFormat, Metrics
+from torchrecmetrics.checks import Checks, Violations, check_choice, check_device, check_ids, describe
 from torchrecmetrics.collection import RecMetricCollection
-from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.names import KeyFormat, Metrics
-from torchrecmetrics.options import MetricOptions
 from torchrecmetrics.ranking import Duplicates, Ranking
 
 if TYPE_CHECKING:
@@ -153,10 +153,10 @@ class LinkPredCollection(RecMetricCollection):
             duplicates=self.duplicates,
             validate_args=rules.validate_args,
         )
-        ours, theirs = checks.faults, ranking.faults
+        ours, theirs = checks.violations, ranking.violations
         if ours.rows is None or ours.counts is None or theirs.rows is None or theirs.counts is None:
             return ranking
-        return replace(ranking, faults=Faults(ours.rows | theirs.rows, ours.counts + theirs.counts))
+        return replace(ranking, violations=Violations(ours.rows | theirs.rows, ours.counts + theirs.counts))
 
 
 def _label_edges(labels: Any, lists: Tensor) -> Tensor:

@@ -1,16 +1,16 @@
-"""Where the relevant items stand in each user's ranking: the only rooms that see scores.
+"""`Ranking`, the ranks of each user's relevant items, and the ways to one: the only modules that see scores.
 
 `Ranking` is what every metric reads. `get_topk_ranks` is the same kernel's answer as a plain integer tensor.
 """
 
 from __future__ import annotations
 
-from torchrecmetrics.ranking.excluded import Exclude
+from torchrecmetrics.ranking.data import DEPTH_UNKNOWN
+from torchrecmetrics.ranking.exclusion import Exclude
 from torchrecmetrics.ranking.flat import FromFlat
-from torchrecmetrics.ranking.places import DEPTH_UNKNOWN, Graded, Reach, derived
 from torchrecmetrics.ranking.ranks import FromRanks
 from torchrecmetrics.ranking.rules import Needs, Overlap, Rules, Ties
-from torchrecmetrics.ranking.scores import FromScores, ScoreRows, get_topk_ranks
+from torchrecmetrics.ranking.scores import FromScores, get_topk_ranks
 from torchrecmetrics.ranking.targets import Gains, Target
 from torchrecmetrics.ranking.topk import Duplicates, FromTopk
 
@@ -19,16 +19,12 @@ __all__ = [
     "Duplicates",
     "Exclude",
     "Gains",
-    "Graded",
     "Needs",
     "Overlap",
     "Ranking",
-    "Reach",
     "Rules",
-    "ScoreRows",
     "Target",
     "Ties",
-    "derived",
     "get_topk_ranks",
 ]
 

@@ -1,4 +1,4 @@
-"""From torchmetrics' flat triples to places."""
+"""From torchmetrics' flat triples to a ranking."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from torchrecmetrics.checks import (
     describe,
 )
 from torchrecmetrics.ranking.rules import Rules, Ties
-from torchrecmetrics.ranking.ties import FromLocated, Located, Unplaced
+from torchrecmetrics.ranking.ties import FromCounts, TargetCounts
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class FromFlat(FromLocated):
+class FromFlat(FromCounts):
     """The way from flat triples to a ranking."""
 
     @classmethod
@@ -91,7 +91,7 @@ class FromFlat(FromLocated):
 
         listed = checks.without_rejected(table(torch.ones_like(usable), False))
         gains = table(gain, 0)
-        located = Located(
+        counts = TargetCounts(
             relevant=listed & (gains > 0),
             unwanted=None if target.dtype == torch.bool else listed & (gains < 0),
             gains=None if target.dtype == torch.bool else gains,
@@ -100,7 +100,7 @@ class FromFlat(FromLocated):
             group_size=table(run_length, 0),
             num_ranked=torch.bincount(query[usable], minlength=rows),
         )
-        return cls.placed(Unplaced(located, rules.place_ties, rules.shaping("ties"), faults=checks.faults))
+        return cls.from_counts(counts, rules.place_ties, rules.shaping("ties"), violations=checks.violations)
 
 
 def _check_triple(scores: Tensor, target: Tensor, indexes: Tensor) -> None:

@@ -1,24 +1,13 @@
-"""From ranks made elsewhere to places."""
+"""From ranks made elsewhere to a ranking."""
 
 from __future__ import annotations
 
-from operator import eq, gt, lt
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import (
-    ascending,
-    ascends,
-    compare,
-    float_dtype,
-    keep,
-    may_look,
-    running_sums,
-    scalar,
-    zero_last_,
-)
+from torchrecmetrics.arrays import float_dtype, running_sums, sort_rows
 from torchrecmetrics.checks import (
     ID_DTYPES,
     SCORE_DTYPES,
@@ -30,7 +19,7 @@ from torchrecmetrics.checks import (
     describe,
     shown,
 )
-from torchrecmetrics.ranking.places import Graded, Places, Reach, as_ranks, cut
+from torchrecmetrics.ranking.data import Depth, RankedItems, RankingData
 from torchrecmetrics.ranking.rules import Rules
 from torchrecmetrics.ranking.scores import INVALID_RANK
 
@@ -38,7 +27,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class FromRanks(Places):
+LONGEST_LIST = 2**61
+"""Ranks beyond are misses: int64's largest number, say."""
+
+
+class FromRanks(RankingData):
     """The way from ranks to a ranking."""
 
     @classmethod
@@ -62,13 +55,13 @@ class FromRanks(Places):
             depth_known: False if the ranks may have been cut at a depth nobody told: metrics without a cut-off refuse.
             validate_args: as in `from_scores`.
         """
-        reach = Reach(depth, depth_known)
+        reach = Depth(depth, depth_known)
         return cls._from_ranks(ranks, reach, num_ranked, Rules(validate_args=validate_args))
 
     @classmethod
     @torch.no_grad()
     def _from_ranks(
-        cls, ranks: Tensor, reach: Reach, num_ranked: int | Tensor | None, rules: Rules, columns: int | None = None
+        cls, ranks: Tensor, reach: Depth, num_ranked: int | Tensor | None, rules: Rules, columns: int | None = None
     ) -> Self:
         """Take ranks; `columns`: look no further than so many places."""
         reach = _reach(ranks, reach)
@@ -80,61 +73,33 @@ class FromRanks(Places):
             ranks = ranks.new_zeros(len(ranks), 1)
         num_ranked = _num_ranked(num_ranked, len(ranks), ranks.device)
         checks = Checks(rules.validate_args, ranks.device, len(ranks))
-        dtype = float_dtype(ranks.device)
-        whole = not ranks.is_floating_point()
-        if whole:
+        if not ranks.is_floating_point():
             ranks = ranks.long()  # what they are compared with may not fit a smaller type
-        several = whole and ranks.shape[1] > 1
-        last: float = torch.inf  # this rank and all behind it are nowhere
-        if several:  # integers sort faster
-            kind, last = _kind(columns, ranks)
-            places = ranks.contiguous().clamp(0, last).to(kind)
-            relevant = compare(gt, places, 0)
-        else:
-            places, relevant = ranks.to(dtype), ranks > 0
-        known = last if reach.depth is None else min(last, reach.depth + 1)
-        placed = zero_last_(places, int(last)) if several else keep(places, relevant, last)
-        in_order = several and ascends(placed, known)
-        if not in_order:
-            placed = ascending(placed.to(torch.int32) if placed.itemsize == 1 else placed)
-        if several and columns is not None and columns + 1 < placed.shape[1]:
-            placed = placed[:, : columns + 1].contiguous()  # of so many in the first places, two share one
-        quick = whole and num_ranked is None
-        if checks.enabled and not (quick and checks.clear(lambda: _different(ranks, placed, known, in_order))):
-            wrong, again = _no_places(ranks, placed, known, reach)
-            if again is not None and (ranks.device.type != "cpu" or again.any()):
-                # a place taken twice is the k + 1 of somebody's "not in the top k"
-                repeated = placed[:, 1:].where(again, last).amin(1)
-                reach = reach._replace(rows=repeated.long() - 1)
-            if num_ranked is not None:
-                beyond = placed > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
-                wrong[:, : placed.shape[1]] |= beyond & (placed < known)
-            checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(ranks[row])}")
-        if columns is not None and columns < placed.shape[1]:
-            placed = placed[:, :columns]
-        if not placed.is_floating_point():
-            placed = as_ranks(placed, int(last), dtype)
+        relevant = ranks > 0
+        in_order = sort_rows(torch.where(relevant, ranks.to(float_dtype(ranks.device)), torch.inf))
+        last = min(LONGEST_LIST if limit is None else limit for limit in (columns, reach.depth))  # beyond are misses
+        if checks.enabled:
+            reach = _check_values(ranks, in_order, last, num_ranked, reach, checks)
+        if columns is not None:
+            in_order = in_order[:, :columns]  # no more items stand in the first so many places
         relevant = checks.without_rejected(relevant)
         if (rejected := checks.rejected) is not None:
-            placed = placed.masked_fill(rejected[:, None], torch.inf)
-        if columns is None or reach.depth is None or columns > reach.depth:
-            placed = cut(placed, reach.depth)
+            in_order = in_order.masked_fill(rejected[:, None], torch.inf)
         if num_ranked is not None and not isinstance(num_ranked, Tensor):
             num_ranked = torch.full((len(ranks),), num_ranked, dtype=torch.int64, device=ranks.device)
-        none = scalar(False, torch.bool, ranks.device).expand(len(ranks))
+        none = torch.zeros(len(ranks), dtype=torch.bool, device=ranks.device)
         return cls(
-            found=Graded(placed),
+            found=RankedItems(torch.where(in_order <= last, in_order, torch.inf)),
             num_relevant=relevant.sum(1),
             tied=none,
             unreachable=none,
             num_ranked=num_ranked,
             reach=reach,
-            faults=checks.faults,
-            in_halves=whole,
+            violations=checks.violations,
         )
 
 
-def _reach(ranks: Tensor, reach: Reach) -> Reach:
+def _reach(ranks: Tensor, reach: Depth) -> Depth:
     """Return how far down ranks are known, which they may say themselves."""
     if isinstance(ranks, Tensor):
         check_strided("ranks", ranks)
@@ -146,14 +111,7 @@ def _reach(ranks: Tensor, reach: Reach) -> Reach:
         depth = cut_at
     elif check_k(depth, "depth") > (cut_at or depth):
         raise ValueError(f"depth={depth} was given for ranks that were cut at {cut_at}")
-    return Reach(depth, reach.known or depth is not None)
-
-
-def _kind(columns: int | None, ranks: Tensor) -> tuple[torch.dtype, int]:
-    """Return what holds whole ranks, of which so many places are looked at, and the rank that is behind all of them."""
-    if columns is None or columns >= 2**30:
-        return torch.int64, 2**62
-    return torch.int8 if columns < 100 and may_look(ranks) else torch.int32, columns + 1
+    return Depth(depth, reach.known or depth is not None)
 
 
 def _num_ranked(num_ranked: int | Tensor | None, rows: int, device: torch.device) -> int | Tensor | None:
@@ -167,33 +125,27 @@ def _num_ranked(num_ranked: int | Tensor | None, rows: int, device: torch.device
     return num_ranked
 
 
-def _different(ranks: Tensor, placed: Tensor, known: float, in_order: bool) -> bool:
-    """Whether a quick look shows that whole ranks are places, each another one; `placed` and `known` as below.
-
-    `in_order`: it has shown the latter.
-    """
-    if not in_order:
-        in_line = placed.view(-1)  # the last of a row and the first of the next may be the same, too: then look again
-        again = compare(eq, in_line[1:], in_line[:-1]) & compare(lt, in_line[1:], known)
-        if again.count_nonzero():
-            return False
-    return not len(ranks) or int(ranks.aminmax().min) != INVALID_RANK
-
-
-def _no_places(ranks: Tensor, placed: Tensor, known: float, reach: Reach) -> tuple[Tensor, Tensor | None]:
-    """Return which entries show that a row holds no places; and, at an unknown depth, which stand where another does.
-
-    `placed` are the ranks in order, as far as they are looked at; from `known` on they say nothing.
-    """
-    if ranks.is_floating_point():  # places among equal scores may be averages; i of them add up to 1 + ... + i
+def _check_values(
+    ranks: Tensor, in_order: Tensor, last: float, num_ranked: int | Tensor | None, reach: Depth, checks: Checks
+) -> Depth:
+    """Reject rows whose entries, ascending in `in_order`, cannot be ranks; return how deep the others are known."""
+    if ranks.is_floating_point():  # ranks among equal scores may be averages; i of them add up to at least 1 + ... + i
+        number = torch.arange(1, ranks.shape[1] + 1, dtype=in_order.dtype, device=ranks.device)
         wrong = ranks.isnan() | ((ranks > 0) & (ranks < 1))
-        number = torch.arange(1, placed.shape[1] + 1, dtype=placed.dtype, device=ranks.device)
-        return wrong | (running_sums(placed) < number * (number + 1) / 2 * (1 - 1e-9)), None
-    wrong = ranks == INVALID_RANK
-    if ranks.shape[1] == 1:
-        return wrong, None
-    again = (placed[:, 1:] == placed[:, :-1]) & (placed[:, 1:] < known)
-    if reach.known:
-        wrong[:, 1 : placed.shape[1]] |= again
-        return wrong, None
-    return wrong, again
+        wrong = wrong | (running_sums(in_order) < number * (number + 1) / 2 * (1 - 1e-9))
+    else:
+        wrong = ranks == INVALID_RANK
+        later = in_order[:, 1:]
+        again = (later == in_order[:, :-1]) & (later <= last)
+        if reach.known:
+            wrong[:, 1:] |= again
+        elif checks.device.type != "cpu" or again.any():
+            # a rank that occurs twice is the k + 1 of somebody's "not in the top k"
+            unknown = torch.iinfo(torch.int64).max // 2
+            repeated = torch.where(again, later, unknown).long()
+            reach = reach._replace(rows=torch.nn.functional.pad(repeated, (0, 1), value=unknown).amin(1) - 1)
+    if num_ranked is not None:
+        beyond = in_order > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
+        wrong = wrong | (beyond & (in_order <= last))
+    checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(ranks[row])}")
+    return reach

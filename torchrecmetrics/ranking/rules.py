@@ -1,4 +1,4 @@
-"""What is settled before a batch comes: the user's `Rules` for all of them, and what the readers of each `Needs`."""
+"""`Rules`, the user's options for making rankings, and `Needs`, what metrics read of a batch."""
 
 from __future__ import annotations
 
@@ -76,16 +76,16 @@ class Needs(NamedTuple):
 
     depth: int | None = None
     """Places; None = the whole list."""
-    each_relevant: bool = False
-    """As many places as a row has relevant items, too."""
+    depth_is_num_relevant: bool = False
+    """True: also as many places as the row has relevant items."""
     num_ranked: bool = False
     """How many items were candidates: a read of the scores of its own, unless the whole list is ranked."""
     score_threshold: float | None = None
     """How many of them reach this score."""
     target: bool = True
     """Which items are relevant."""
-    lists: int = 0
-    """Places whose items are named."""
+    list_depth: int = 0
+    """Places whose item ids are read."""
     history: bool = False
     """What the user of each row had before."""
     num_items: int | None = None
@@ -109,18 +109,18 @@ class Needs(NamedTuple):
             raise ValueError(f"metrics with catalogues of {sorted(sizes)} items need a collection each")
         return cls(
             None if None in depths else max((depth for depth in depths if depth is not None), default=0),
-            any(each.each_relevant for each in needs),
+            any(each.depth_is_num_relevant for each in needs),
             any(each.num_ranked for each in needs),
             next(iter(thresholds), None),
             any(each.target for each in needs),
-            max((each.lists for each in needs), default=0),
+            max((each.list_depth for each in needs), default=0),
             any(each.history for each in needs),
             next(iter(sizes), None),
         )
 
     def within(self, target: Any, rules: Rules) -> Needs:
-        """Say `each_relevant` as a depth: that of the widest row which this target can hold."""
-        if not self.each_relevant or self.depth is None or not isinstance(target, Tensor):
+        """Say `depth_is_num_relevant` as a depth: that of the widest row which this target can hold."""
+        if not self.depth_is_num_relevant or self.depth is None or not isinstance(target, Tensor):
             return self
         if target.dtype == torch.bool or target.is_floating_point():
             widest = rules.max_relevant
@@ -128,8 +128,8 @@ class Needs(NamedTuple):
             widest = max(1, target.shape[1]) if target.dim() == 2 else 1
         return self._replace(depth=None if widest is None else max(self.depth, widest))
 
-    def places(self, num_relevant: Tensor) -> int | Tensor | None:
-        """How many places of each row are read, a number or [B, 1]; None = all. A batch may be ranked deeper."""
-        if not self.each_relevant or self.depth is None:
+    def last_rank(self, num_relevant: Tensor) -> int | Tensor | None:
+        """Return the last rank that is read of each row, a number or [B, 1]; None = all."""
+        if not self.depth_is_num_relevant or self.depth is None:
             return self.depth
         return num_relevant[:, None].clamp(min=self.depth)

@@ -1,16 +1,16 @@
-"""From scores to places: every item is compared with the relevant ones, none is sorted."""
+"""From scores to ranks: every item is compared with the relevant ones, none is sorted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.arrays import ascending, count_above, count_at_least, keep, least_of, most_of, scalar
+from torchrecmetrics.arrays import count_above, count_at_least, sort_rows
 from torchrecmetrics.checks import (
     Checks,
     Validation,
@@ -20,12 +20,12 @@ from torchrecmetrics.checks import (
     check_scores,
 )
 from torchrecmetrics.kernels import KernelChoice, Products, Question
-from torchrecmetrics.ranking.excluded import Exclude
-from torchrecmetrics.ranking.places import Lists
+from torchrecmetrics.kernels.thresholds import working_dtype
+from torchrecmetrics.ranking.data import Lists
+from torchrecmetrics.ranking.exclusion import Exclude
 from torchrecmetrics.ranking.rules import Needs, Overlap, Rules, Ties
 from torchrecmetrics.ranking.targets import Gains, Target, Targets, selected
-from torchrecmetrics.ranking.ties import FromLocated, Located, Unplaced, place
-from torchrecmetrics.scratch import Scratch
+from torchrecmetrics.ranking.ties import FromCounts, TargetCounts, sort_ranks
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 #: `get_topk_ranks` writes this where a row is invalid and its device cannot raise without waiting.
 INVALID_RANK = torch.iinfo(torch.int64).min
 
-# Scores that are copied at once: 4 MB of float32, kept in each thread.
-_AT_ONCE = 2**20
-_copied = Scratch(_AT_ONCE)
+COPIED_SCORES = 2**20
+"""Scores copied at once on the CPU, where excluded items are overwritten: they stay in its cache."""
 
 
 class ScoreRows(NamedTuple):
@@ -47,7 +46,7 @@ class ScoreRows(NamedTuple):
     parts: Callable[[], Iterable[Tensor]]  # consecutive rows; each part is valid until the next
 
 
-class FromScores(FromLocated):
+class FromScores(FromCounts):
     """The way from scores to a ranking."""
 
     @classmethod
@@ -106,28 +105,30 @@ class FromScores(FromLocated):
         if items and depth is None:
             raise ValueError("items=True names the items in the first places: say how many, depth=")
         threshold = check_score_threshold(score_threshold)
-        needs = Needs(depth, num_ranked=True, score_threshold=threshold, lists=(depth or 0) if items else 0)
-        return cls.placed(unplaced(scores, target, gains, exclude, needs, rules))
+        list_depth = (depth or 0) if items else 0
+        needs = Needs(depth, num_ranked=True, score_threshold=threshold, list_depth=list_depth)
+        return cls.rank(scores, target, gains, exclude, needs, rules)
 
-
-def unplaced(
-    scores: Tensor | ScoreRows | Products,
-    target: Target,
-    gains: Gains | None,
-    exclude: Exclude | None,
-    needs: Needs,
-    rules: Rules,
-) -> Unplaced:
-    """Count as deep as the readers need, and what they count; the package may hand over scores in parts."""
-    shape, device = check_shape(scores, rules)
-    if needs.num_items not in (None, shape[1]):
-        raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
-    checks = Checks(rules.validate_args, device, shape[0])
-    target, gains = selected(target, gains, checks, rules.max_relevant)
-    asked, needs = needs, needs.within(target, rules)
-    targets = Targets.read(target, gains, exclude, shape, rules, checks)
-    located = locate(scores, targets, needs, rules, checks)
-    return Unplaced(located, rules.place_ties, rules.shaping(), asked, needs.depth, checks.faults)
+    @classmethod
+    def rank(
+        cls,
+        scores: Tensor | ScoreRows | Products,
+        target: Target,
+        gains: Gains | None,
+        exclude: Exclude | None,
+        needs: Needs,
+        rules: Rules,
+    ) -> Self:
+        """Rank as deep as `needs` says; within the package scores may come in parts, or be products."""
+        shape, device = check_shape(scores, rules)
+        if needs.num_items not in (None, shape[1]):
+            raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
+        checks = Checks(rules.validate_args, device, shape[0])
+        target, gains = selected(target, gains, checks, rules.max_relevant)
+        asked, needs = needs, needs.within(target, rules)
+        targets = Targets.read(target, gains, exclude, shape, rules, checks)
+        counts = count_targets(scores, targets, needs, rules, checks)
+        return cls.from_counts(counts, rules.place_ties, rules.shaping(), asked, needs.depth, checks.violations)
 
 
 @torch.no_grad()
@@ -181,12 +182,11 @@ def get_topk_ranks(
         raise TypeError("get_topk_ranks knows no gains, and target holds values: pass target.items")
     check_integer_target(target, "get_topk_ranks")
     targets = Targets.read(target, None, exclude, shape, rules, checks)
-    located = locate(scores, targets, Needs(k), rules, checks)
-    placed = place(located, located.relevant, ties, targets.ids, k)
-    assert placed.order is not None  # ids are secondary
-    places = placed.ranks.ceil().nan_to_num(posinf=k + 1).to(torch.int64)
-    ranks = torch.empty_like(places).scatter_(1, placed.order, places)
-    ranks = keep(ranks, targets.listed, 0)
+    counts = count_targets(scores, targets, Needs(k), rules, checks)
+    found = sort_ranks(counts, counts.relevant, ties, targets.ids, k)
+    rounded = found.ranks.ceil().nan_to_num(posinf=k + 1).to(torch.int64)
+    ranks = torch.empty_like(rounded).scatter_(1, found.order, rounded)
+    ranks = torch.where(targets.listed, ranks, 0)
     if checks.rejected is not None:
         ranks = ranks.where(~checks.rejected[:, None], INVALID_RANK)
     if target.dim() == 2:
@@ -205,74 +205,54 @@ def check_shape(scores: Tensor | ScoreRows | Products, rules: Rules) -> tuple[tu
     return (rows, items), scores.device
 
 
-def locate(
+def count_targets(
     scores: Tensor | ScoreRows | Products, targets: Targets, needs: Needs, rules: Rules, checks: Checks
-) -> Located:
+) -> TargetCounts:
     """Count, for every target, the candidates that score higher and those that score the same."""
     chosen = kernels.choose(rules.kernels, checks.device)
     may_rank = targets.listed if targets.outside is None else targets.listed & ~targets.outside
-    kept_in = targets.overlapping if rules.take_overlap == "keep" else None
-    if kept_in is not None:
-        may_rank = may_rank | kept_in
-    counts_ranked = needs.num_ranked or needs.depth is None  # where the whole list is counted, it costs nothing
+    kept = targets.overlapping if rules.take_overlap == "keep" else None  # excluded, and candidates all the same
+    if kept is not None:
+        may_rank = may_rank | kept
+    counts_ranked = needs.num_ranked or needs.depth is None  # free where the whole list is counted
     floors = [] if needs.score_threshold is None else [_round_up(needs.score_threshold, scores.dtype)]
     if counts_ranked:
         floors.append(torch.finfo(scores.dtype).min)
-
-    taken, width = targets.excluded.width, targets.ids.shape[1]
-    masked = len(targets.excluded.masks) > 0
-    if chosen == "eager" and isinstance(scores, Tensor) and kernels.hampered(scores, width, needs.depth, taken, masked):
-        scores = ScoreRows((scores.shape[0], scores.shape[1]), scores.dtype, scores.device, partial(_copies, scores))
-    found = []
-    start = 0
-    for part in _parts(scores, targets.excluded.pieces):
+    if (
+        chosen == "eager"
+        and isinstance(scores, Tensor)
+        and scores.device.type == "cpu"
+        and not targets.excluded.is_empty
+    ):
+        # no excluded item is read again in a copy that fits the cache
+        shape = scores.shape[0], scores.shape[1]
+        scores = ScoreRows(shape, working_dtype(scores), scores.device, partial(_copies, scores, targets.excluded.rows_at_once))
+    asked = _Asked(needs, floors, checks.enabled, chosen, isinstance(scores, ScoreRows))
+    found, start = [], 0
+    for part in _parts(scores, targets.excluded.rows_at_once):
         rows = slice(start, start + part.shape[0])
-        start += part.shape[0]
-        ids, may = (
-            (targets.ids, may_rank) if part.shape[0] == targets.ids.shape[0] else (targets.ids[rows], may_rank[rows])
-        )
-        own = kernels.look_up(part, ids)
-        # a look at the lowest tells that all take part, as they mostly do
-        all_do = targets.every and targets.outside is None and least_of(own) > -torch.inf
-        takes_part = may if all_do else may & (own > scalar(-torch.inf, own.dtype, own.device))
-        overwritten = removed = None
-        masks = [mask[rows] if mask.dim() == 2 else mask for mask in targets.excluded.masks]
-        if isinstance(scores, ScoreRows):
-            assert isinstance(part, Tensor)
-            written, masks = (masks, []) if chosen == "eager" else ([], masks)  # others read masks as they count
-            overwritten = targets.excluded.overwrite(part, rows, written)
-        else:
-            removed = targets.excluded.subtracted(partial(kernels.look_up, part), rows)
-        asked = own if all_do else keep(own, takes_part, torch.nan)
-        question = Question(asked, needs.depth, floors, masks, removed, all_do)
-        counts = kernels.count(part, question, chosen)
-        highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
-        first = None
-        if needs.lists:
-            assert isinstance(part, Tensor)  # whoever hands over products does not ask for lists
-            leaving = targets.excluded.removed(rows) if overwritten is None else None
-            first = kernels.best(part, needs.lists, masks, leaving)
-            if kept_in is not None:
-                first = _with_kept(first, part, ids, keep(own, kept_in[rows], -torch.inf))
-        found.append((own, takes_part, *counts[:3], highest, first))
-    own, candidate, better, equal, reached, highest, first = found[0] if len(found) == 1 else _together(found)
-    if checks.enabled and not checks.clear(lambda: not highest.shape[0] or most_of(highest) < torch.inf):
+        start = rows.stop
+        found.append(_count_part(part, rows, targets, may_rank, kept, asked))
+    counted = found[0] if len(found) == 1 else _Counted(*map(_cat, zip(*found, strict=True)))  # type: ignore[arg-type]
+    if checks.enabled:
+        highest = counted.highest
         checks.reject("scores", ~(highest < torch.inf), lambda row: f"the highest of row {row} is {highest[row]}")
-    at_least = [] if reached is None else list(reached.unbind(1))
-    if kept_in is not None:  # excluded items were left out: put those back that compete all the same
-        kept = ascending(keep(own, kept_in, -torch.inf))
-        above = count_above(kept, own)
-        better, equal = better + above, equal + count_at_least(kept, own) - above
-        at_least = [number + (kept >= floor).sum(1) for number, floor in zip(at_least, floors, strict=True)]
+    own, better, equal = counted.own, counted.better, counted.equal
+    at_least = [] if counted.at_least is None else list(counted.at_least.unbind(1))
+    if kept is not None:  # they were not counted: add them
+        theirs = sort_rows(torch.where(kept, own, -torch.inf))
+        above = count_above(theirs, own)
+        better, equal = better + above, equal + count_at_least(theirs, own) - above
+        at_least = [number + (theirs >= floor).sum(1) for number, floor in zip(at_least, floors, strict=True)]
     relevant = checks.without_rejected(targets.relevant)
     lists = None
-    if first is not None:
-        lists = Lists(first, keep(targets.ids, relevant, -1), num_items=scores.shape[1])
-    return Located(
+    if counted.topk_ids is not None:
+        lists = Lists(counted.topk_ids, torch.where(relevant, targets.ids, -1), num_items=scores.shape[1])
+    return TargetCounts(
         relevant=relevant,
         unwanted=None if (unwanted := targets.unwanted) is None else checks.without_rejected(unwanted),
         gains=targets.gains,
-        candidate=candidate,
+        candidate=counted.candidate,
         better=better,
         group_size=equal,
         num_ranked=at_least.pop() if counts_ranked else None,
@@ -282,34 +262,82 @@ def locate(
     )
 
 
-def _together(parts: list[tuple[Any, ...]]) -> list[Any]:
-    """Put what was found for some rows at a time under each other."""
-    return [None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)]
+class _Asked(NamedTuple):
+    """What is counted of every part of the rows."""
+
+    needs: Needs
+    floors: list[float]
+    checks_scores: bool
+    kernels: kernels.Kernels
+    owns_memory: bool  # excluded items may be overwritten
+
+
+class _Counted(NamedTuple):
+    """The counts of some rows."""
+
+    own: Tensor  # [n, T], the targets' scores
+    candidate: Tensor  # bool [n, T]
+    better: Tensor
+    equal: Tensor
+    at_least: Tensor | None
+    highest: Tensor
+    topk_ids: Tensor | None
+
+
+def _count_part(
+    part: Tensor | Products, rows: slice, targets: Targets, may_rank: Tensor, kept: Tensor | None, asked: _Asked
+) -> _Counted:
+    """Count over the scores of some rows."""
+    excluded, ids, needs = targets.excluded, targets.ids[rows], asked.needs
+    own = kernels.look_up(part, ids)
+    candidate = may_rank[rows] & (own > -torch.inf)
+    masks = [mask[rows] if mask.dim() == 2 else mask for mask in excluded.masks]
+    overwritten = removed = None
+    if asked.owns_memory:
+        assert isinstance(part, Tensor)
+        written, masks = (masks, []) if asked.kernels == "eager" else ([], masks)  # Triton reads masks as it counts
+        overwritten = excluded.overwrite(part, rows, written)
+    else:
+        removed = excluded.scores_of(partial(kernels.look_up, part), rows)
+    thresholds = torch.where(candidate, own, torch.nan)
+    question = Question(thresholds, needs.depth, asked.floors, masks, removed, asked.checks_scores)
+    counts = kernels.count(part, question, asked.kernels)
+    highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
+    first = None
+    if needs.list_depth:
+        assert isinstance(part, Tensor)  # products are never asked for lists
+        leaving = excluded.ids(rows) if overwritten is None else None
+        first = kernels.topk_ids(part, needs.list_depth, masks, leaving)
+        if kept is not None:
+            first = _with_kept(first, part, ids, torch.where(kept[rows], own, -torch.inf))
+    return _Counted(own, candidate, counts.better, counts.equal, counts.at_least, highest, first)
+
+
+def _cat(parts: tuple[Tensor | None, ...]) -> Tensor | None:
+    return None if parts[0] is None else torch.cat(parts)  # type: ignore[arg-type]
 
 
 def _with_kept(first: Tensor, scores: Tensor, ids: Tensor, own: Tensor) -> Tensor:
     """Return the best of `first` [B, k], best first, and of excluded items that compete all the same: as many."""
-    values = keep(scores.gather(1, first.clamp(min=0)), first >= 0, -torch.inf)
-    ids, by_id = torch.cat([first, keep(ids, own > -torch.inf, -1)], 1).sort(dim=1, stable=True)
+    values = torch.where(first >= 0, scores.gather(1, first.clamp(min=0)), -torch.inf)
+    ids, by_id = torch.cat([first, torch.where(own > -torch.inf, ids, -1)], 1).sort(dim=1, stable=True)
     best = torch.cat([values, own], 1).gather(1, by_id).sort(dim=1, descending=True, stable=True).indices
     return ids.gather(1, best[:, : first.shape[1]])
 
 
-def _parts(scores: Tensor | ScoreRows | Products, pieces: list[slice]) -> Iterable[Tensor | Products]:
+def _parts(scores: Tensor | ScoreRows | Products, rows_at_once: int) -> Iterable[Tensor | Products]:
     """Return scores as they are handed over, or as many rows of them at once as their excluded items allow."""
     if isinstance(scores, ScoreRows):
         return scores.parts()
-    if len(pieces) == 1:
-        return (scores,)
     if isinstance(scores, Products):
-        return (scores._replace(users=scores.users[rows]) for rows in pieces)
-    return (scores[rows] for rows in pieces)
+        return (scores._replace(users=users) for users in torch.split(scores.users, rows_at_once))
+    return torch.split(scores, rows_at_once)
 
 
-def _copies(scores: Tensor) -> Iterator[Tensor]:
+def _copies(scores: Tensor, rows_at_once: int) -> Iterator[Tensor]:
     """Yield copies of some rows at a time, which may be overwritten."""
-    for part in torch.split(scores, max(1, _AT_ONCE // scores.shape[1])):
-        yield _copied((part.shape[0], part.shape[1]), part.dtype, part.device).copy_(part)
+    for part in torch.split(scores, min(rows_at_once, max(1, COPIED_SCORES // scores.shape[1]))):
+        yield torch.empty(part.shape, dtype=working_dtype(scores), device=scores.device).copy_(part)
 
 
 def _round_up(threshold: float, dtype: torch.dtype) -> float:

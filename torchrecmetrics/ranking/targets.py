@@ -1,24 +1,13 @@
-"""What is known of a batch's target before anything is ranked."""
+"""`Targets`: the relevant items of a batch, and its excluded ones, before anything is ranked."""
 
 from __future__ import annotations
 
-from operator import eq, ge, ne
 from typing import NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import (
-    all_true,
-    ascending,
-    compare,
-    extremes,
-    float_dtype,
-    keep,
-    may_look,
-    tiles,
-    true_places,
-)
+from torchrecmetrics.arrays import can_sync, float_dtype, sort_rows, tiles
 from torchrecmetrics.checks import (
     ID_DTYPES,
     Checks,
@@ -32,7 +21,7 @@ from torchrecmetrics.checks import (
 )
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.data.jagged import Jagged, Pair, as_jagged, as_spans, side_by_side
-from torchrecmetrics.ranking.excluded import Exclude, Excluded
+from torchrecmetrics.ranking.exclusion import Exclude, Exclusion
 from torchrecmetrics.ranking.rules import Rules
 
 Target: TypeAlias = Tensor | Batch | Jagged | Pair
@@ -42,16 +31,14 @@ Gains: TypeAlias = Tensor | Jagged | Pair
 
 
 class Targets(NamedTuple):
-    """Relevant and unwanted items, and what leaves the candidates; tensors [B, T] stand side by side."""
+    """Relevant, unwanted and excluded items; tensors [B, T] stand side by side."""
 
     ids: Tensor  # int64, clamped into the catalogue
     listed: Tensor  # bool, not padding
-    every: bool  # known on the host: all are listed
     gains: Tensor | None  # float, None = 1 for all
     relevant: Tensor  # bool
     outside: Tensor | None  # bool, excluded; None where nothing can be
-    excluded: Excluded
-    ascending: Tensor  # int64, the ids in order, padding < 0; unchecked ones beside scores as they came
+    excluded: Exclusion
 
     @classmethod
     def read(
@@ -62,22 +49,23 @@ class Targets(NamedTuple):
         shape: tuple[int, int | None],
         rules: Rules,
         checks: Checks,
-        once: bool = False,
     ) -> Targets:
-        """Read target, gains and exclude for scores of this shape, or lists (items None).
-
-        `once`: it is known that no row holds an id twice, and nobody reads them in order.
-        """
-        ids, listed, every, gains, ascending = _entries(target, gains, shape, rules, checks, once)
-        excluded = Excluded(exclude, shape, rules, checks)
-        relevant = listed if gains is None else listed & (gains > 0)
-        outside = excluded.contains(ids, listed) if excluded else None
-        targets = cls(ids, listed, every, gains, relevant, outside, excluded, ascending)
+        """Check target, gains and exclude for scores of this shape, or for lists (items None)."""
+        ids, gain = _ids_and_gains(target, gains, shape, rules, checks)
+        items = shape[1]
+        inside = ids if items is None else ids.clamp(0, items - 1)
+        listed = ids >= 0 if items is None else inside == ids
+        if rules.padding_idx is not None:
+            listed = listed & (ids != rules.padding_idx)
+        if checks.enabled:
+            _check_values(ids, gain, listed, target, items, rules, checks)
+        excluded = Exclusion(exclude, shape, rules, checks)
+        relevant = listed if gain is None else listed & (gain > 0)
+        outside = excluded.contains(inside, listed) if excluded else None
+        targets = cls(inside, listed, gain, relevant, outside, excluded)
         both = targets.overlapping
         if both is not None and rules.take_overlap == "error" and checks.enabled:
-            checks.reject("overlap", both, lambda row: _overlap_detail(row, ids, both))
-            if gains is None:
-                return targets._replace(outside=None)  # in what is left: all that is listed is relevant
+            checks.reject("overlap", both, lambda row: _overlap_detail(row, inside, both))
         return targets
 
     @property
@@ -138,91 +126,86 @@ def _side_by_side(
     return padded, side_by_side(worth.values, start, stop, width, 0)
 
 
-def _entries(
-    target: Tensor, gains: Tensor | None, shape: tuple[int, int | None], rules: Rules, checks: Checks, once: bool
-) -> tuple[Tensor, Tensor, bool, Tensor | None, Tensor]:
-    """Bring target to ids [B, T] inside the catalogue, `listed` (not padding), `every`, gains, and ids in order."""
+def _ids_and_gains(
+    target: Tensor, gains: Tensor | None, shape: tuple[int, int | None], rules: Rules, checks: Checks
+) -> tuple[Tensor, Tensor | None]:
+    """Bring any form of target to ids int64 [B, T] and gains float [B, T]."""
     rows, items = shape
-    device, padding_idx = checks.device, rules.padding_idx
     if not isinstance(target, Tensor):
         check_ids("target", target)
     check_strided("target", target)
-    check_device("target", target, device)
+    check_device("target", target, checks.device)
+    if target.dtype == torch.bool or target.is_floating_point():
+        return _dense_ids_and_gains(target, gains, shape, rules, checks)
+    if target.shape == (rows, items) and target.dtype not in ID_DTYPES:
+        raise TypeError(f"target is {describe(target)}: pass target.bool(), target.float() for grades, or int64 ids")
+    check_ids("target", target)
+    ids = (target[:, None] if target.dim() == 1 else target).long()
+    if ids.dim() != 2 or ids.shape[0] != rows:
+        raise ValueError(f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}")
     gain: Tensor | None = None
-    dense = target.dtype == torch.bool or target.is_floating_point()
-    if dense:
-        if target.shape != (rows, items):
+    if gains is not None:
+        check_tensor("gains", gains)
+        check_strided("gains", gains, "0")
+        if gains.shape != target.shape or gains.dtype == torch.bool or gains.is_complex():
             raise ValueError(
-                f"a {target.dtype} target is dense and must have the scores' shape {[rows, items]}, "
-                f"got {list(target.shape)}; item ids are integers (target.long())"
+                f"gains must be numbers in the shape of target {list(target.shape)}, got {describe(gains)}"
             )
-        if gains is not None:
-            raise ValueError("gains belong beside id targets; a dense float target holds its own gains")
-        ids = _columns(target, rules.max_relevant, checks)
-        if target.is_floating_point():
-            gain = target.gather(1, ids.clamp(min=0)).to(float_dtype(device))
-    else:
-        if target.shape == (rows, items) and target.dtype not in ID_DTYPES:
-            raise TypeError(
-                f"target is {describe(target)}: pass target.bool(), target.float() for grades, or int64 ids"
-            )
-        check_ids("target", target)
-        ids = (target[:, None] if target.dim() == 1 else target).long()
-        if ids.dim() != 2 or ids.shape[0] != rows:
-            raise ValueError(f"target ids must be [{rows}] or [{rows}, T] to fit the scores, got {list(target.shape)}")
-        if gains is not None:
-            check_tensor("gains", gains)
-            check_strided("gains", gains, "0")
-            if gains.shape != target.shape or gains.dtype == torch.bool or gains.is_complex():
-                raise ValueError(
-                    f"gains must be numbers in the shape of target {list(target.shape)}, got {describe(gains)}"
-                )
-            check_device("gains", gains, device)
-            gain = (gains[:, None] if gains.dim() == 1 else gains).to(float_dtype(device))
-        if ids.shape[1] == 0:
-            ids = ids.new_full((rows, 1), -1)
-            gain = None if gain is None else gain.new_zeros((rows, 1))
-    every = fits = False
-    if items is not None and checks.at_once and not dense and ids.numel():
-        low, high = extremes(ids)  # a look at two numbers rules out most of what can be wrong
-        fits = high < items  # or it raises below
-        every = low >= 0 and padding_idx is None
-    if every:
-        inside, listed = ids, all_true(rows, ids.shape[1], device)
-    else:
-        inside = ids if items is None else ids.clamp(0, items - 1)
-        listed = compare(ge, ids, 0) if items is None else inside == ids
-    asked = ids
-    if padding_idx is not None:
-        asked = keep(ids, ids != padding_idx, -1)
-        listed &= ids != padding_idx
-    several = asked.shape[1] > 1 and not once and not dense
-    if several and (checks.enabled or items is None):
-        asked = ascending(asked)
-    if checks.enabled:
-        if several:
-            twice = compare(eq, asked[:, 1:], asked[:, :-1])
-            if not checks.clear(lambda: not twice.count_nonzero()):
-                twice = twice & (asked[:, 1:] >= 0)
-                checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
-        if items is not None and not fits:
-            beyond = (asked[:, -1:] if several else asked) >= items
-            checks.reject("target_range", beyond, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items")
-        if gain is not None:
-            odd = any_of_row(listed & ~gain.isfinite())
-            checks.reject("gains", odd, lambda row: f"row {row} is {shown(gain[row])}")
-    return inside, listed, every, gain, asked
+        check_device("gains", gains, checks.device)
+        gain = (gains[:, None] if gains.dim() == 1 else gains).to(float_dtype(checks.device))
+    if ids.shape[1] == 0:
+        ids = ids.new_full((rows, 1), -1)
+        gain = None if gain is None else gain.new_zeros((rows, 1))
+    return ids, gain
+
+
+def _dense_ids_and_gains(
+    target: Tensor, gains: Tensor | None, shape: tuple[int, int | None], rules: Rules, checks: Checks
+) -> tuple[Tensor, Tensor | None]:
+    if target.shape != shape:
+        raise ValueError(
+            f"a {target.dtype} target is dense and must have the scores' shape {list(shape)}, "
+            f"got {list(target.shape)}; item ids are integers (target.long())"
+        )
+    if gains is not None:
+        raise ValueError("gains belong beside id targets; a dense float target holds its own gains")
+    ids = _columns(target, rules.max_relevant, checks)
+    if target.dtype == torch.bool:
+        return ids, None
+    return ids, target.gather(1, ids.clamp(min=0)).to(float_dtype(checks.device))
+
+
+def _check_values(
+    ids: Tensor, gain: Tensor | None, listed: Tensor, target: Tensor, items: int | None, rules: Rules, checks: Checks
+) -> None:
+    """Reject rows with a repeated item, an id beyond the last item, or a gain that is no number."""
+    asked = ids if rules.padding_idx is None else torch.where(ids != rules.padding_idx, ids, -1)
+    if ids.shape[1] > 1 and not _is_dense(target):
+        in_order = sort_rows(asked)
+        twice = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)
+        checks.reject("target_repeat", twice, lambda row: _repeat_detail(row, ids, target, items))
+    if items is not None:
+        checks.reject(
+            "target_range", asked >= items, lambda row: f"row {row} holds {int(ids[row].max())} of {items} items"
+        )
+    if gain is not None:
+        odd = any_of_row(listed & ~gain.isfinite())
+        checks.reject("gains", odd, lambda row: f"row {row} is {shown(gain[row])}")
+
+
+def _is_dense(target: Tensor) -> bool:
+    return target.dtype == torch.bool or target.is_floating_point()
 
 
 def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
     """Column numbers of each row's non-zero entries, padded with -1: int64 [B, T]."""
-    if max_relevant is not None and not may_look(dense):
+    if max_relevant is not None and not can_sync(dense):
         return _columns_unseen(dense, max_relevant, checks)
     rows = len(dense)
     found = [
         torch.stack([row + here[0].start, column + here[1].start])
         for here, tile in tiles(dense, 1)
-        for row, column in [true_places(tile if tile.dtype == torch.bool else compare(ne, tile, 0))]
+        for row, column in [tile.nonzero(as_tuple=True)]
     ]
     row, column = torch.cat(found, 1) if found else dense.new_empty((2, 0), dtype=torch.int64)
     size = torch.bincount(row, minlength=rows)

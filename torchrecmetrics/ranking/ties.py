@@ -1,4 +1,4 @@
-"""Where items stand among equal scores: the one place that knows the three policies."""
+"""Ranks of items among equal scores: the one module that knows the three tie policies."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import ascending, counting, float_dtype, in_turn, keep, may_look, scalar, search
-from torchrecmetrics.checks import Faults, any_of_row
+from torchrecmetrics.arrays import float_dtype, search
+from torchrecmetrics.checks import Violations, any_of_row
 from torchrecmetrics.kernels import Kernels
-from torchrecmetrics.ranking.places import Graded, Lists, Places, Reach, cut
+from torchrecmetrics.ranking.data import Depth, Lists, RankedItems, RankingData
 from torchrecmetrics.ranking.rules import Needs, Ties
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# the mirror image: a policy that is kind to relevant items puts unwanted ones at the back
+# a policy that is kind to relevant items puts unwanted ones at the back
 _MIRRORED: dict[Ties, Ties] = {
     "optimistic": "pessimistic",
     "realistic": "realistic",
     "pessimistic": "optimistic",
 }
 
-#: So many are better than those that take no part.
-_NOWHERE = 2**40
+_UNRANKED = 2**40
+"""Number of better items of those that take no part."""
 
 
-class Located(NamedTuple):
-    """What was counted for the targets; every tensor [B, T] stands beside their ids."""
+class TargetCounts(NamedTuple):
+    """The counts for the targets of a batch; every tensor [B, T] stands beside their ids."""
 
     relevant: Tensor  # bool
     unwanted: Tensor | None  # bool, with a negative gain; None where every relevant item gains 1
@@ -43,130 +43,88 @@ class Located(NamedTuple):
     lists: Lists | None = None
 
 
-class Unplaced(NamedTuple):
-    """A batch whose relevant items are located, and how they are to be placed: by `Ranking.placed`."""
+class SortedRanks(NamedTuple):
+    """The relevant (or the unwanted) items of each row, best first."""
 
-    located: Located
-    ties: Ties
-    made_with: Mapping[str, object]
-    asked: Needs = Needs()
-    depth: int | None = None  # to which the batch is ranked: as deep as is asked
-    faults: Faults = Faults()
-
-    @property
-    def lists(self) -> Lists | None:
-        """The items in the first places, where somebody asked for them."""
-        return self.located.lists
-
-    def listing(self, lists: Lists) -> Unplaced:
-        """Return the same with other lists."""
-        return self._replace(located=self.located._replace(lists=lists))
+    order: Tensor  # int64 [B, T], the slot each came from
+    ranks: Tensor  # float [B, T], ascending; inf for others and beyond the depth
+    group: Tensor  # int64 [B, T], the sorted slot at which the tie group begins
+    tied: Tensor  # bool [B, T], shares its score with another candidate
 
 
-class Placed(NamedTuple):
-    """Members of a class (relevant, or unwanted items) sorted best first."""
+def sort_ranks(
+    counts: TargetCounts, member: Tensor, ties: Ties, secondary: Tensor | None, depth: int | None
+) -> SortedRanks:
+    """Sort the members by score, best first, and give each its rank if it is at most `depth`.
 
-    order: Tensor | None  # int64 [B, T], the slot each came from; may be None without `secondary`
-    ranks: Tensor  # float [B, T], ascending, inf for non-members and behind the depth
-    group: Tensor | None  # int64 [B, T], the sorted slot at which the tie group begins; None = each is one of its own
-    tied: Tensor | None  # bool [B, T], one of these that shares its score with another candidate; None = nobody does
-
-
-def place(located: Located, member: Tensor, ties: Ties, secondary: Tensor | None, depth: int | None) -> Placed:
-    """Sort members by score, best first, and give each its place, if that is among the first `depth`.
-
-    `secondary` orders the members of a tie group. What is behind `depth` need not have been counted right.
+    `secondary` orders the members of a tie group. Counts beyond `depth` may be off.
     """
-    member, dtype = member & located.candidate, float_dtype(member.device)
-    better, size = keep(located.better, member, _NOWHERE), located.group_size
-    group = None
-    last = _NOWHERE // 2 if depth is None else depth
-    number: int | Tensor = 1  # 1, 2, 3, ... in the group, of so many
-    members: int | Tensor = 1
-    alone = member.shape[1] == 1
-    order: Tensor | None = None
-    if not alone and located.gains is None and _untied(member, size):
-        if secondary is None:
-            better = ascending(better)
-        else:
-            better, order = in_turn(better)
-        return Placed(order, cut((better + 1).to(dtype), last), None, None)
-    tied = size > 1
-    if alone:
-        if secondary is not None:
-            order = scalar(0, torch.int64, member.device).expand(member.shape)
-    else:
-        if secondary is None:
-            better, order = in_turn(better)  # which of two equals stands first changes no rank
-        else:
-            first = secondary.argsort(dim=1, stable=True)
-            better, second = better.gather(1, first).sort(dim=1, stable=True)
-            order = first.gather(1, second)
-        size, tied = size.gather(1, order), tied.gather(1, order)
+    member, dtype = member & counts.candidate, float_dtype(member.device)
+    better, size = torch.where(member, counts.better, _UNRANKED), counts.group_size
+    order = group = torch.zeros_like(better)
+    number: Tensor | int = 1  # 1, 2, 3, ... within the group
+    members: Tensor | int = 1  # of the group
+    if better.shape[1] > 1:
+        first = None if secondary is None else secondary.argsort(dim=1, stable=True)
+        better, order = (better if first is None else better.gather(1, first)).sort(dim=1, stable=True)
+        order = order if first is None else first.gather(1, order)
+        size = size.gather(1, order)
         group = search(better, better)
         members = search(better, better, right=True) - group
-        number = counting(member.shape[1], torch.int64, member.device) - group
-    # a group holds its members, unless it is behind `depth`, where it need not have been counted right
+        number = torch.arange(1, better.shape[1] + 1, device=better.device) - group
     if ties == "optimistic":
         ranks = (better + number).to(dtype)
     elif ties == "pessimistic":
         ranks = (better + size.clamp(min=members) + (number - members)).to(dtype)
-    elif group is None:
-        ranks = torch.add(better.to(dtype), size.clamp(min=1) + 1, alpha=0.5)
     else:
         ranks = better + ((size.clamp(min=1) + 1) * number).to(dtype) / (members + 1)
-    near = ranks <= last
-    return Placed(order, keep(ranks, near, torch.inf), group, tied & near)
+    near = ranks <= (_UNRANKED // 2 if depth is None else depth)
+    return SortedRanks(order, torch.where(near, ranks, torch.inf), group, (size > 1) & near)
 
 
-def _untied(member: Tensor, size: Tensor) -> bool:
-    """Whether it can be said without waiting that no member shares its score."""
-    if not member.numel() or not may_look(member):
-        return False
-    return int(size.amax()) <= 1 or not (member & (size > 1)).count_nonzero()
-
-
-class FromLocated(Places):
+class FromCounts(RankingData):
     """The way from counts to a ranking."""
 
     @classmethod
-    def placed(cls, batch: Unplaced) -> Self:
-        """Place the located items and keep what metrics need."""
-        located, ties, made_with, asked, depth, faults = batch
-        gains = located.gains
+    def from_counts(
+        cls,
+        counts: TargetCounts,
+        ties: Ties,
+        made_with: Mapping[str, object],
+        needs: Needs = Needs(),  # noqa: B008  # immutable
+        depth: int | None = None,
+        violations: Violations = Violations(),  # noqa: B008  # immutable
+    ) -> Self:
+        """Assign ranks down to `depth`; `needs` says which ranks are read, and whose ties are noted."""
+        gains = counts.gains
         secondary = gains if gains is None or ties == "pessimistic" else -gains
 
-        def graded(member: Tensor, placed: Placed) -> Graded:
+        def ranked(member: Tensor, found: SortedRanks) -> RankedItems:
             if gains is None:
-                return Graded(placed.ranks)
-            assert placed.order is not None
-            own = keep(gains, member, 0).gather(1, placed.order)
-            return Graded(placed.ranks, own, placed.group if ties == "realistic" else None)
+                return RankedItems(found.ranks)
+            own = torch.where(member, gains, 0).gather(1, found.order)
+            return RankedItems(found.ranks, own, found.group if ties == "realistic" else None)
 
-        placed = place(located, located.relevant, ties, secondary, depth)
-        found, penalties = graded(located.relevant, placed), None
-        if located.unwanted is not None:
-            penalties = graded(located.unwanted, place(located, located.unwanted, _MIRRORED[ties], secondary, depth))
-        num_relevant = located.relevant.sum(1)
-        if placed.tied is None:
-            tied = scalar(False, torch.bool, num_relevant.device).expand(num_relevant.shape)
-        else:
-            places = asked.places(num_relevant)
-            counted = placed.tied if places is None or places is depth else placed.tied & (found.ranks <= places)
-            tied = any_of_row(counted)
+        found = sort_ranks(counts, counts.relevant, ties, secondary, depth)
+        penalties = None
+        if counts.unwanted is not None:
+            behind = sort_ranks(counts, counts.unwanted, _MIRRORED[ties], secondary, depth)
+            penalties = ranked(counts.unwanted, behind)
+        num_relevant = counts.relevant.sum(1)
+        last = needs.last_rank(num_relevant)
+        tied = found.tied if last is None or last is depth else found.tied & (found.ranks <= last)
         return cls(
-            found=found,
+            found=ranked(counts.relevant, found),
             num_relevant=num_relevant,
-            tied=tied,
-            unreachable=any_of_row(located.relevant > located.candidate),
+            tied=any_of_row(tied),
+            unreachable=any_of_row(counts.relevant & ~counts.candidate),
             penalties=penalties,
-            num_ranked=located.num_ranked,
-            num_recommended=located.num_recommended,
-            score_threshold=asked.score_threshold,
-            reach=Reach(depth),
-            faults=faults,
+            num_ranked=counts.num_ranked,
+            num_recommended=counts.num_recommended,
+            score_threshold=needs.score_threshold,
+            reach=Depth(depth),
+            violations=violations,
             made_with=made_with,
-            kernels=located.kernels,
-            lists=located.lists,
-            in_halves=placed.group is None,
+            kernels=counts.kernels,
+            lists=counts.lists,
         )

@@ -1,18 +1,17 @@
-"""From a recommender's lists to places."""
+"""From a recommender's lists to ranks."""
 
 from __future__ import annotations
 
-from operator import eq, ge
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import among, ascending, compare, float_dtype, keep, met_once, scalar, search
+from torchrecmetrics.arrays import float_dtype, rowwise_isin, search, sort_rows
 from torchrecmetrics.checks import Checks, Validation, check_choice, check_ids, check_integer_target, shown
 from torchrecmetrics.data.jagged import Jagged, Pair, as_jagged, as_spans, side_by_side
-from torchrecmetrics.ranking.excluded import Exclude
-from torchrecmetrics.ranking.places import Graded, Lists, Places, Reach
+from torchrecmetrics.ranking.data import Depth, Lists, RankedItems, RankingData
+from torchrecmetrics.ranking.exclusion import Exclude
 from torchrecmetrics.ranking.rules import Overlap, Rules
 from torchrecmetrics.ranking.targets import Gains, Target, Targets, selected
 
@@ -23,7 +22,7 @@ Duplicates: TypeAlias = Literal["error", "first"]
 """An item that a list holds twice is an error, or its first place alone stands."""
 
 
-class FromTopk(Places):
+class FromTopk(RankingData):
     """The way from lists to a ranking."""
 
     @classmethod
@@ -77,60 +76,19 @@ class FromTopk(Places):
             target = torch.full((rows, 1), -1, dtype=torch.int64, device=device)
         target, gains = selected(target, gains, checks)
         _check_target(target, rows)
-        first_stands = duplicates == "first"
-        met = None
-        if gains is None and not first_stands and target.shape[:-1] == (rows,) and target.device == device:
-            met = met_once(item_ids, target)
-        targets = Targets.read(target, gains, exclude, (rows, None), rules, checks, met is not None)
-
-        # what leaves the list makes those behind it move up
-        item_ids = item_ids.long()
-        given = compare(ge, item_ids, 0)
-        again = None
-        if first_stands or targets.gains is not None:
-            by_id, slot = keep(item_ids, given, -1).sort(dim=1, stable=first_stands)
-            again = _again(by_id, padding_idx) if first_stands or checks.enabled else None
-        elif checks.enabled and met is None:
-            again = _again(ascending(keep(item_ids, given, -1)), padding_idx)
-        if again is not None and not first_stands:
-            checks.reject("list_repeat", again, lambda row: _repeat_detail(row, item_ids))
-        removed = None
-        if targets.excluded:
-            removed = targets.excluded.contains(item_ids, given)
-        if padding_idx is not None:
-            padding = item_ids == padding_idx
-            removed = padding if removed is None else removed | padding
-        if (both := targets.overlapping) is not None and removed is not None and rules.take_overlap == "keep":
-            removed = removed & ~among(item_ids, ascending(keep(targets.ids, both, -1)))
-        stays = given if removed is None else given & ~removed
-        repeated = None
-        if again is not None and first_stands:
-            repeated = torch.zeros_like(stays).scatter(1, slot[:, 1:], again)
-            stays = stays & ~repeated
-        length = stays.sum(1)
-        places = stays.cumsum(1)
-
+        targets = Targets.read(target, gains, exclude, (rows, None), rules, checks)
+        entries = _Entries.read(item_ids.long(), targets, duplicates == "first", rules, checks)
         relevant = checks.without_rejected(targets.relevant)
-        width = targets.ids.shape[1]
-        penalties = None
         if targets.gains is None:
-            hit = among(item_ids, targets.ascending) if met is None else met
-            hit = stays & checks.without_rejected(hit)
-            found = Graded(_first_hits(places, hit, width))
+            found, penalties = entries.hits(targets, relevant), None
         else:
-            # where each target stands in its list, if it does
-            nearest = search(by_id, targets.ids).clamp(max=depth - 1)
-            at = slot.gather(1, nearest)
-            placed = targets.listed & (by_id.gather(1, nearest) == targets.ids) & stays.gather(1, at)
-            place = places.gather(1, at).to(float_dtype(device))
-            ranks, order = keep(place, placed & relevant, torch.inf).sort(dim=1, stable=True)
-            found = Graded(ranks, keep(targets.gains, relevant, 0).gather(1, order))
-            if (unwanted := targets.unwanted) is not None:
-                unwanted = placed & unwanted
-                penalties = Graded(keep(place, unwanted, torch.inf), keep(targets.gains, unwanted, 0))
-        shortens = exclude is not None or padding_idx is not None or first_stands
-        cut = shortens and not complete and checks.enabled
-        none = scalar(False, torch.bool, device).expand(rows)
+            found, penalties = entries.graded_hits(targets, targets.gains, relevant)
+        length = entries.stays.sum(1)
+        shortens = exclude is not None or padding_idx is not None or duplicates == "first"
+        known = None
+        if shortens and not complete and checks.enabled:
+            known = torch.where(entries.given.all(1), length, depth)
+        none = torch.zeros(rows, dtype=torch.bool, device=device)
         return cls(
             found=found,
             num_relevant=relevant.sum(1),
@@ -138,28 +96,72 @@ class FromTopk(Places):
             unreachable=none if targets.outside is None or overlap != "miss" else (relevant & targets.outside).any(1),
             penalties=penalties,
             num_recommended=length,
-            num_repeated=again.sum(1) if again is not None and first_stands else None,
-            reach=Reach(None if complete else depth, rows=length.where(given.all(1), depth) if cut else None),
-            faults=checks.faults,
+            num_repeated=None if entries.repeated is None else entries.repeated.sum(1),
+            reach=Depth(None if complete else depth, rows=known),
+            violations=checks.violations,
             made_with=rules.shaping("padding_idx", "overlap"),
-            lists=Lists(item_ids, keep(targets.ids, relevant, -1), stays, repeated),
-            in_halves=True,
+            lists=Lists(entries.ids, torch.where(relevant, targets.ids, -1), entries.stays, entries.repeated),
         )
 
 
-def _first_hits(places: Tensor, hit: Tensor, width: int) -> Tensor:
-    """Places of the hits of each list, ascending, `inf` behind the last: float [B, width]."""
-    ranks = keep(places.to(float_dtype(places.device)), hit, torch.inf)
-    if width == 1:
-        return ranks.amin(1, keepdim=True)
-    ranks = ascending(ranks)[:, :width]
-    missing = width - ranks.shape[1]
-    return torch.nn.functional.pad(ranks, (0, missing), value=torch.inf) if missing else ranks.contiguous()
+class _Entries(NamedTuple):
+    """The entries of lists; every tensor is [B, K]."""
+
+    ids: Tensor  # int64
+    given: Tensor  # bool: holds an item
+    stays: Tensor  # bool: takes a place; entries behind one that does not move up
+    repeated: Tensor | None  # bool: repeats an earlier entry; None = was not asked for
+    ranks: Tensor  # int64, the place of an entry that stays
+
+    @classmethod
+    def read(cls, ids: Tensor, targets: Targets, first_stands: bool, rules: Rules, checks: Checks) -> _Entries:
+        """Find out which entries take a place; reject repeated items unless their first place stands."""
+        given = ids >= 0
+        stays, repeated = given, None
+        if first_stands:
+            by_id, slot = torch.where(given, ids, -1).sort(dim=1, stable=True)
+            repeated = torch.zeros_like(given).scatter(1, slot[:, 1:], _again(by_id, rules.padding_idx))
+            stays = stays & ~repeated
+        elif checks.enabled:
+            again = _again(sort_rows(torch.where(given, ids, -1)), rules.padding_idx)
+            checks.reject("list_repeat", again, lambda row: _repeat_detail(row, ids))
+        if targets.excluded:
+            removed = targets.excluded.contains(ids, given)
+            if (both := targets.overlapping) is not None and rules.take_overlap == "keep":
+                removed = removed & ~rowwise_isin(ids, sort_rows(torch.where(both, targets.ids, -1)))
+            stays = stays & ~removed
+        if rules.padding_idx is not None:
+            stays = stays & (ids != rules.padding_idx)
+        return cls(ids, given, stays, repeated, stays.cumsum(1))
+
+    def hits(self, targets: Targets, relevant: Tensor) -> RankedItems:
+        """Return the ranks of the relevant items, in ascending order."""
+        width = targets.ids.shape[1]
+        hit = self.stays & rowwise_isin(self.ids, sort_rows(torch.where(relevant, targets.ids, -1)))
+        ranks = torch.where(hit, self.ranks.to(float_dtype(hit.device)), torch.inf)
+        if width == 1:
+            return RankedItems(ranks.amin(1, keepdim=True))
+        ranks = sort_rows(ranks)[:, :width]
+        return RankedItems(torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf))
+
+    def graded_hits(self, targets: Targets, gains: Tensor, relevant: Tensor) -> tuple[RankedItems, RankedItems | None]:
+        """Return the relevant items with their gains, and the unwanted ones."""
+        by_id, slot = torch.where(self.given, self.ids, -1).sort(dim=1, stable=True)
+        nearest = search(by_id, targets.ids).clamp(max=by_id.shape[1] - 1)  # the first of repeated items
+        place = slot.gather(1, nearest)
+        listed = targets.listed & (by_id.gather(1, nearest) == targets.ids) & self.stays.gather(1, place)
+        rank = self.ranks.gather(1, place).to(float_dtype(listed.device))
+        ranks, order = torch.where(listed & relevant, rank, torch.inf).sort(dim=1, stable=True)
+        found = RankedItems(ranks, torch.where(relevant, gains, 0).gather(1, order))
+        if targets.unwanted is None:
+            return found, None
+        unwanted = listed & targets.unwanted
+        return found, RankedItems(torch.where(unwanted, rank, torch.inf), torch.where(unwanted, gains, 0))
 
 
 def _again(by_id: Tensor, padding_idx: int | None) -> Tensor:
     """Which entries of ascending lists hold the item before them once more, bool [B, K - 1]."""
-    again = compare(eq, by_id[:, 1:], by_id[:, :-1]) & compare(ge, by_id[:, 1:], 0)
+    again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
     return again if padding_idx is None else again & (by_id[:, 1:] != padding_idx)
 
 

@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import (
-    constant,
-    counting,
-    float_dtype,
-    group_mean,
-    indices,
-    is_traced,
-    keep,
-    may_look,
-    search,
-)
-from torchrecmetrics.checks import Checks, Faults, check_cutoffs, check_k, in_words
+from torchrecmetrics.arrays import float_dtype, group_mean, is_traced, search
+from torchrecmetrics.checks import Checks, Violations, check_cutoffs, check_k, in_words
 from torchrecmetrics.data.saving import read, write
 from torchrecmetrics.kernels import Kernels
 
@@ -34,11 +24,8 @@ if TYPE_CHECKING:
 
 DEPTH_UNKNOWN = "depth unknown: pass update(ranks, depth=...), or scores, or a Ranking (of item ids: Ranking.from_topk)"
 
-# Places up to which what each is worth is kept.
-_FEW = 2**10
 
-
-class Graded(NamedTuple):
+class RankedItems(NamedTuple):
     """Items of one kind at their places."""
 
     ranks: Tensor
@@ -54,7 +41,7 @@ class Graded(NamedTuple):
         return gains if self.group is None else group_mean(gains, self.group)
 
 
-class Reach(NamedTuple):
+class Depth(NamedTuple):
     """How far down ranks are known."""
 
     depth: int | None = None
@@ -85,10 +72,10 @@ class Lists(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Places:
+class RankingData:
     """Where the relevant items of a batch stand: the fields of `Ranking`."""
 
-    found: Graded
+    found: RankedItems
     """The relevant items."""
     num_relevant: Tensor
     """Int64 [B]: relevant items of the row, ranked or not."""
@@ -96,7 +83,7 @@ class Places:
     """Bool [B]: a relevant item shares its score with another candidate, within the places that are read of its row."""
     unreachable: Tensor
     """Bool [B]: a relevant item is not a candidate (excluded, `-inf` or NaN)."""
-    penalties: Graded | None = None
+    penalties: RankedItems | None = None
     """The items with a negative gain; only NDCG reads them."""
     num_ranked: Tensor | None = None
     """Int64 [B]: how many items were candidates, where known."""
@@ -106,9 +93,9 @@ class Places:
     """Int64 [B]: entries of the list handed in that repeated an earlier one, where they leave it; else None."""
     score_threshold: float | None = None
     """What `num_recommended` was counted with."""
-    reach: Reach = field(default_factory=Reach)
+    reach: Depth = field(default_factory=Depth)
     """How far down this is known."""
-    faults: Faults = field(default_factory=Faults)
+    violations: Violations = field(default_factory=Violations)
     """Rows left out because of bad values that could not raise at once."""
     made_with: Mapping[str, object] = field(default_factory=dict)
     """The options (ties, padding_idx, overlap) that shaped the ranks, as far as known."""
@@ -116,8 +103,6 @@ class Places:
     """Which kernels counted the candidates; None = nothing was counted."""
     lists: Lists | None = None
     """The items in the first places, where somebody asked for them."""
-    in_halves: bool = False
-    """Whether all ranks are known to be whole or half."""
 
     _derived: dict[Any, Any] = field(default_factory=dict, init=False)
 
@@ -130,7 +115,7 @@ class Places:
         nothing = none.new_full((rows, 1), -1)
         nowhere = torch.full((rows, 1), torch.inf, dtype=float_dtype(device), device=device)
         return cls(
-            found=Graded(nowhere, torch.zeros_like(nowhere) if graded else None),
+            found=RankedItems(nowhere, torch.zeros_like(nowhere) if graded else None),
             num_relevant=none,
             tied=none.bool(),
             unreachable=none.bool(),
@@ -138,7 +123,6 @@ class Places:
             num_recommended=none,
             score_threshold=score_threshold,
             lists=Lists(nothing, nothing, num_items=0, history=nothing, asked=none.bool()),
-            in_halves=True,
         )
 
     def __len__(self) -> int:
@@ -170,17 +154,12 @@ class Places:
     @property
     def invalid(self) -> Tensor | None:
         """Int64 [len(VIOLATIONS)]: rows left out by kind, where they did not raise at once."""
-        return self.faults.counts
-
-    @property
-    def few_places(self) -> int | None:
-        """The depth, if what each rank is worth may be looked up: ranks are whole or half, and few; else None."""
-        return self.depth if self.in_halves and self.depth is not None and self.depth <= _FEW else None
+        return self.violations.counts
 
     @property
     def near(self) -> Tensor:
-        """`ranks` without columns in which nothing was found, but for the first."""
-        return _near(self)
+        """`ranks` without the columns that no item within `depth` can reach, where all gain 1: [B, min(T, depth)]."""
+        return self.ranks if self.depth is None or self.gains is not None else self.ranks[:, : self.depth]
 
     def hits(self, k: int | Tensor | None) -> Tensor:
         """Which relevant items stand in the first `k` places (None: anywhere; [B]: a row's own k <= T), bool [B, T].
@@ -199,7 +178,7 @@ class Places:
         `k` and errors otherwise as in `hits`.
         """
         if isinstance(k, Tensor):
-            return self.num_in_front(self._reached(k))
+            return self.num_within(self._reached(k))
         return _num_hits(self, None if k is None else check_cutoffs(k))
 
     def any_hit(self, k: int | Sequence[int] | None) -> Tensor:
@@ -209,28 +188,24 @@ class Places:
         """
         return _any_hit(self, None if k is None else check_cutoffs(k))
 
-    def num_in_front(self, place: int | Tensor | None) -> Tensor:
-        """Count hits like `num_hits`, down to a place (or [K, 1] places) that may lie behind what is known."""
-        last = torch.finfo(self.ranks.dtype).max if place is None else place
-        edge = last[..., None] if isinstance(last, Tensor) else last
-        ranks = self.near
-        if ranks.numel() < 2**15:  # to wake threads for a search would take longer
-            return (ranks <= edge).sum(-1)
-        if isinstance(last, Tensor) and last.dim() == 2:
-            edges = last.to(ranks.dtype).T.expand(len(self), -1)
-            return search(ranks, edges, right=True).T
-        edge = edge.to(ranks.dtype) if isinstance(edge, Tensor) else ranks.new_full((len(self), 1), edge)
-        return search(ranks, edge, right=True)[:, 0]  # ranks ascend
+    def num_within(self, rank: int | Tensor | None) -> Tensor:
+        """Count hits like `num_hits`, down to a rank (a number, [B], or [K, 1]) that may lie beyond `depth`."""
+        if rank is None:
+            return self.ranks.isfinite().sum(-1)
+        last = rank if isinstance(rank, Tensor) else self.num_relevant.new_full((len(self),), rank)
+        edges = last.T.expand(len(self), -1) if last.dim() == 2 else last[:, None]
+        found = search(self.near, edges.to(self.ranks.dtype), right=True)  # ranks ascend
+        return found.T if last.dim() == 2 else found[:, 0]
 
     def cutoffs(self, k: int | Sequence[int]) -> int | Tensor:
         """Return one cut-off as it is, several as a column that broadcasts against rows, int64 [K, 1]."""
         k = check_cutoffs(k)
-        return k if isinstance(k, int) else _column(k, self.ranks.device)
+        return k if isinstance(k, int) else _column(self, k)
 
     @property
     def hit_number(self) -> Tensor:
         """1, 2, 3, ... along a row, [T]: the i of "the i-th best relevant item"."""
-        return counting(self.ranks.shape[1], self.ranks.dtype, self.ranks.device)
+        return torch.arange(1, self.ranks.shape[1] + 1, dtype=self.ranks.dtype, device=self.ranks.device)
 
     @property
     def ideal_gains(self) -> Tensor:
@@ -290,11 +265,11 @@ class Places:
             )
         return self.lists
 
-    def listing(self, lists: Lists) -> Self:
-        """Return the same places with other lists."""
-        other = object.__new__(type(self))  # `dataclasses.replace` takes as long as ten operations
-        vars(other).update(self.__getstate__(), lists=lists)
-        return other
+    def with_lists(self, lists: Lists) -> Self:
+        """Return the same ranks with other lists."""
+        if lists is self.lists:
+            return self
+        return replace(self, lists=lists)
 
     def within(self, depth: int | None) -> Self:
         """Return what is known of the first places alone (None: of all there are), in ranks that are a copy.
@@ -308,7 +283,7 @@ class Places:
             self._reached(depth)
         last = torch.inf if depth is None else depth
 
-        def near(part: Graded) -> Graded:
+        def near(part: RankedItems) -> RankedItems:
             return part._replace(ranks=part.ranks.where(part.ranks <= last, torch.inf))
 
         penalties = None if self.penalties is None else near(self.penalties)
@@ -332,9 +307,9 @@ class Places:
         """
         held = read(path, "Ranking")
         given = {each.name: held[each.name] for each in dataclass_fields(cls) if each.name in held}
-        given["found"] = Graded(*given["found"])
-        given["penalties"] = None if given["penalties"] is None else Graded(*given["penalties"])
-        given["reach"], given["faults"] = Reach(*given["reach"]), Faults(*given["faults"])
+        given["found"] = RankedItems(*given["found"])
+        given["penalties"] = None if given["penalties"] is None else RankedItems(*given["penalties"])
+        given["reach"], given["violations"] = Depth(*given["reach"]), Violations(*given["violations"])
         given["lists"] = None if given["lists"] is None else Lists(*given["lists"])
         return cls(**given)
 
@@ -352,7 +327,7 @@ class Places:
         if rows is None:
             return None
         short = rows < k
-        if self.faults.counts is not None:
+        if self.violations.counts is not None:
             return short
         checks = Checks(True, rows.device, len(self))
         some = short.any(0) if short.dim() == 2 else short
@@ -389,7 +364,7 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-P = TypeVar("P", bound=Places)
+P = TypeVar("P", bound=RankingData)
 Made = TypeVar("Made")
 
 
@@ -410,24 +385,14 @@ def derived(make: Callable[[P, Unpack[More]], Made]) -> Callable[[P, Unpack[More
 
 
 @derived
-def _near(ranking: Places) -> Tensor:
-    ranks, depth = ranking.ranks, ranking.depth
-    if ranks.shape[1] == 1 or ranking.gains is not None:
-        return ranks
-    if len(ranks) and may_look(ranks):
-        return ranks[:, : max(1, int((ranks.amin(0) < torch.inf).sum()))].contiguous()  # once for all who read it
-    return ranks if depth is None else ranks[:, :depth]  # no more items than that stand there
-
-
-@derived
-def _num_hits(ranking: Places, k: int | tuple[int, ...] | None) -> Tensor:
+def _num_hits(ranking: RankingData, k: int | tuple[int, ...] | None) -> Tensor:
     for one in k if isinstance(k, tuple) else (k,):
         ranking._reached(one)
-    return ranking.num_in_front(None if k is None else ranking.cutoffs(k))
+    return ranking.num_within(None if k is None else ranking.cutoffs(k))
 
 
 @derived
-def _any_hit(ranking: Places, k: int | tuple[int, ...] | None) -> Tensor:
+def _any_hit(ranking: RankingData, k: int | tuple[int, ...] | None) -> Tensor:
     for one in k if isinstance(k, tuple) else (k,):
         ranking._reached(one)
     first = ranking.ranks[:, 0]
@@ -435,7 +400,7 @@ def _any_hit(ranking: Places, k: int | tuple[int, ...] | None) -> Tensor:
 
 
 @derived
-def _items(ranking: Places) -> Tensor:
+def _items(ranking: RankingData) -> Tensor:
     ids, _, stays, *_ = ranking.listed()
     if stays is None:
         return ids
@@ -444,46 +409,13 @@ def _items(ranking: Places) -> Tensor:
     return ids.new_full((rows, last + 1), -1).scatter(1, places, ids)[:, :last]
 
 
-@constant
-def _column(k: tuple[int, ...], device: torch.device) -> Tensor:
-    return torch.cat([torch.full((1, 1), one, device=device) for one in k])
+@derived
+def _column(ranking: RankingData, k: tuple[int, ...]) -> Tensor:
+    """Return cut-offs as int64 [K, 1]; without a copy from the host, which could wait."""
+    return torch.cat([torch.full((1, 1), one, device=ranking.ranks.device) for one in k])
 
 
 @derived
-def _ideal_gains(ranking: Places) -> Tensor:
+def _ideal_gains(ranking: RankingData) -> Tensor:
     assert ranking.gains is not None
     return ranking.gains.sort(dim=1, descending=True).values
-
-
-def by_place(values: Tensor, ranks: Tensor) -> Tensor:
-    """Look up what each rank is worth, in its shape: `values` [..., P] of the places 1, 1 1/2, 2, ..., and behind."""
-    place = (2 * ranks - 2).clamp_(max=values.shape[-1] - 1).flatten()
-    if values.dim() == 1:
-        return values.index_select(0, place.to(torch.int32)).view(ranks.shape)
-    place = place.to(torch.int64).expand(*values.shape[:-1], -1)
-    return values.gather(-1, place).view(*values.shape[:-1], *ranks.shape)  # a third of `index_select`'s time there
-
-
-def as_ranks(places: Tensor, last: int, dtype: torch.dtype) -> Tensor:
-    """Return whole places as float ranks, `inf` from `last` on."""
-    if last <= _FEW:
-        ranks = _whole_places(last, dtype, places.device)
-        index = places.clamp(max=last).flatten()
-        return ranks.index_select(0, index.to(torch.int32) if index.itemsize < 4 else index).view(places.shape)
-    return keep(places.to(dtype), places < last, torch.inf)
-
-
-@constant
-def _whole_places(last: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return 0, 1, 2, ... up to `last`, which is nowhere."""
-    return torch.arange(last + 1, dtype=dtype, device=device).index_fill_(0, indices(last + 1, device)[-1:], torch.inf)
-
-
-def half_places(depth: int, device: torch.device) -> Tensor:
-    """Return the ranks 1, 1 1/2, 2, ..., `depth`, and one behind them, float [2 * depth]."""
-    return torch.arange(2, 2 * depth + 2, dtype=float_dtype(device), device=device) / 2
-
-
-def cut(ranks: Tensor, depth: int | None) -> Tensor:
-    """Lose sight of what stands beyond a depth."""
-    return ranks if depth is None else keep(ranks, ranks <= depth, torch.inf)

@@ -6,13 +6,25 @@ import inspect
 import re
 from collections.abc import Sequence
 from copy import deepcopy
-from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.intervals import IntervalMethod, interval
+from torchrecmetrics.analysis.plots import draw_interval
+from torchrecmetrics.base.compute import compute_all, summarize
+from torchrecmetrics.base.options import (
+    OPTIONS,
+    EmptyTargetAction,
+    Formula,
+    Signature,
+    check_spelling,
+    fingerprint,
+    label_part,
+)
+from torchrecmetrics.base.row_values import ListBatch, RowEvaluator
+from torchrecmetrics.base.state import SparseUpdate, Summary, SummedMetric, SumState, add_to_states, batch_states
 from torchrecmetrics.checks import (
     VIOLATIONS,
     Validation,
@@ -23,27 +35,12 @@ from torchrecmetrics.checks import (
     in_words,
     nearest,
 )
+from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.jagged import Spans
-from torchrecmetrics.held import Increments, States, Tallies, alone
-from torchrecmetrics.items import Catalogue
 from torchrecmetrics.kernels import KernelChoice
-from torchrecmetrics.options import (
-    NOT_K,
-    OPTIONS,
-    EmptyTargetAction,
-    Formula,
-    Signature,
-    check_spelling,
-    fingerprint,
-    label_part,
-)
-from torchrecmetrics.panel import ListedRows, Made, Panel
-from torchrecmetrics.plots import draw_interval
 from torchrecmetrics.ranking import Exclude, Gains, Needs, Overlap, Ranking, Rules, Target, Ties
-from torchrecmetrics.ranking.forms import Form, bring, read
-from torchrecmetrics.ranking.joined import placed
 from torchrecmetrics.ranking.rules import RULES
-from torchrecmetrics.state import Later, Summary, SummedMetric, processes_of, summarize
+from torchrecmetrics.ranking.update_args import UpdateArgs, to_ranking
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -94,7 +91,6 @@ class RankingMetric(SummedMetric):
             else it is called for each.
         higher_is_better: False lets callbacks monitor the metric with `mode="min"`.
         bounds: lowest and highest value, None where unknown.
-        always_defined: True if no row with a relevant item has the value NaN (without gains): nobody looks for them.
 
     Examples:
         >>> import torch
@@ -114,17 +110,12 @@ class RankingMetric(SummedMetric):
     formula: ClassVar[Formula]
     many_cutoffs: ClassVar[bool] = False
     bounds: ClassVar[tuple[float, float] | None] = None
-    always_defined: bool = False
     groups: tuple[str, ...] = ()
     """Names of groups of rows that have a value of their own."""
-    is_ours: ClassVar[bool] = False
-    """Whether a metric is one of this package, whose label says all that its value depends on."""
-    weighs_rows: ClassVar[bool] = False
-    """Whether a subclass has `row_weights` of its own."""
     of_lists: ClassVar[bool] = False
-    """Whether rows count that have a list, whatever is relevant."""
+    """True for means over all rows with a list, whatever is relevant."""
     of_items: ClassVar[bool] = False
-    """Whether it is no mean over rows, but counts in how many lists each item stands."""
+    """True for metrics that count items over all lists and are no means over rows."""
     plot_lower_bound: float | None = None
     plot_upper_bound: float | None = None
     _name: ClassVar[str]
@@ -138,29 +129,9 @@ class RankingMetric(SummedMetric):
             cls._signature = Signature.read(cls.__name__, formula)
             cls.formula = staticmethod(formula)  # a plain function would be bound to the metric
             cls._name = cls.__dict__.get("_name", cls.__name__)
-            cls.always_defined = cls.__dict__.get("always_defined", False)  # that of another formula says nothing
             if not re.fullmatch(r"[A-Za-z0-9_-]+", cls._name):
                 raise TypeError(f"{cls._name} becomes a label: letters, digits, '-' and '_' only")
-        cls.is_ours = cls.__module__.startswith("torchrecmetrics.")
-        cls.weighs_rows = cls.row_weights is not RankingMetric.row_weights
         cls.plot_lower_bound, cls.plot_upper_bound = cls.bounds or (None, None)
-
-    def __new__(cls, *args: Any, **options: Any) -> Self:
-        """Look at how options are spelt, and for a k, before Python misses it."""
-        if others := NOT_K & options.keys():
-            check_spelling(others - inspect.signature(cls.__init__).parameters.keys())
-        if not args and "k" not in options and cls._signature is not None and cls._signature.needs_k:
-            k = inspect.signature(cls.__init__).parameters.get("k")
-            if k is not None and k.default is k.empty:
-                raise cls._without_k()
-        return super().__new__(cls)
-
-    def __getnewargs__(self) -> tuple[int | None]:
-        return (self.k,)  # a copy is made by `__new__` alone
-
-    @classmethod
-    def _without_k(cls) -> TypeError:
-        return TypeError(f"{cls._name!r} needs a cut-off: {cls.__name__}(10)")
 
     def __init__(self, k: int | None = None, **options: Any) -> None:
         signature = self._signature
@@ -175,7 +146,7 @@ class RankingMetric(SummedMetric):
         if k is not None and not signature.takes_k:
             raise ValueError(f"{self._name} has no cut-off, got k={k!r}")
         if k is None and signature.needs_k:
-            raise self._without_k()
+            raise TypeError(f"{self._name!r} needs a cut-off: {type(self).__name__}(10)")
         self.k: int | None = None if k is None else check_k(k)
         self.rules: Rules = Rules(**{name: options[name] for name in RULES if name in options})
         self.empty_target_action: EmptyTargetAction = options.get("empty_target_action", "skip")
@@ -186,21 +157,21 @@ class RankingMetric(SummedMetric):
         }
         if "score_threshold" in self.options:
             self.options["score_threshold"] = check_score_threshold(self.options["score_threshold"])
-        if (self._changed_options() or self.catalogue is not None) and self.is_ours:
-            self._try()  # formulas refuse what they do not know; better now than at the first batch
+        if (self._changed_options() or self.catalogue is not None) and _is_builtin(type(self)):
+            self._try_formula()  # formulas refuse what they do not know; better now than at the first batch
 
         shaped_by = [self.label, self.rules.place_ties, self.rules.take_overlap, self.empty_target_action]
         shaped_by += [] if self.padding_idx is None else [f"padding{self.padding_idx}"]
-        if not self.is_ours:  # others may bear the same name, and spell their options alike
+        if not _is_builtin(type(self)):  # others may bear the same name, and spell their options alike
             shaped_by.append(fingerprint(type(self), self.options))
         if signature.reads_catalogue and self.catalogue is not None:
             shaped_by.append(self.catalogue.fingerprint)
         self._begin("-".join(shaped_by))
 
     def _begin(self, name: str) -> None:
-        """Begin with an empty state, under a name that says all that the value depends on."""
-        several = 1 + len(self.groups)
-        self._keep_sums(name, 5 * several, 4 * several + len(VIOLATIONS))
+        """Register an empty state, under a name that says all that the value depends on."""
+        parts = 1 + len(self.groups)
+        self._add_sum_states(name, 5 * parts, 4 * parts + len(VIOLATIONS))
 
     def split(self, groups: Sequence[str]) -> None:
         """Keep sums of groups of rows, too; a collection asks for it before the first batch."""
@@ -208,14 +179,13 @@ class RankingMetric(SummedMetric):
             raise ValueError(f"{self.label} has seen rows that belong to no group: split it before the first batch")
         if self.groups:
             raise ValueError(f"{self.label} has groups already: {', '.join(self.groups)}")
-        name = self.state_name
-        self._forget_sums()
+        self._drop_sum_states()
         self.groups = tuple(groups)
-        self._begin(f"{name}-{fingerprint(type(self), {'groups': self.groups})}")
+        self._begin(f"{self.state_name}-{fingerprint(type(self), {'groups': self.groups})}")
 
-    def _try(self) -> None:
-        """Ask the formula about nothing."""
-        Panel([self]).values(Ranking.without_relevant(0, torch.device("cpu"), self.needs.score_threshold))
+    def _try_formula(self) -> None:
+        """Call the formula on no rows, so that it refuses options now."""
+        RowEvaluator([self]).values(Ranking.without_relevant(0, torch.device("cpu"), self.needs.score_threshold))
 
     def _check_catalogue(self, catalogue: Any) -> Catalogue | None:
         """Return the catalogue, which must be there if the metric reads it."""
@@ -233,8 +203,9 @@ class RankingMetric(SummedMetric):
         return catalogue
 
     def _check_known(self, options: dict[str, Any]) -> None:
-        """Refuse options that there are not, and ask for those that there must be."""
+        """Refuse unknown options, and name required ones that are missing."""
         assert self._signature is not None
+        check_spelling(options)
         own = self._signature.options
         known = [*own, *OPTIONS]
         for name in options:
@@ -316,7 +287,7 @@ class RankingMetric(SummedMetric):
         needs = Needs(self.k, score_threshold=self.options.get("score_threshold"))
         if self._signature is None or not self._signature.reads_catalogue or self.catalogue is None:
             return needs
-        return needs._replace(lists=self.k or 0, num_items=self.catalogue.num_items)
+        return needs._replace(list_depth=self.k or 0, num_items=self.catalogue.num_items)
 
     @property
     def num_users(self) -> int:
@@ -325,7 +296,7 @@ class RankingMetric(SummedMetric):
 
     @property
     def num_skipped(self) -> int:
-        """Rows without a relevant item that the last `compute` met (left out under "skip")."""
+        """Rows without a relevant item in the last `compute` (left out under "skip")."""
         return self.last_summary().num_skipped
 
     @property
@@ -371,7 +342,8 @@ class RankingMetric(SummedMetric):
             [0.218, 0.398]
         """
         found = self.last_summary()
-        return interval(found.value.item(), found.standard_error.item(), found.size, self.bounds, level, method)
+        value, error, size = (float(number) for number in found[:3])
+        return interval(value, error, size, self.bounds, level, method)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot the value with its 95 % interval; or values that are passed, as other torchmetrics metrics do.
@@ -427,12 +399,10 @@ class RankingMetric(SummedMetric):
             TypeError: for a dtype that is not accepted.
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
-        form, panel = Form(scores, target, gains, exclude, ranks, ranking, depth, history), self.panel
-        with panel.unrecorded(form.holds_ranking):
-            batch = bring(form, self.needs, self.rules)
-            waits = weights is None and not self.groups
-            tallies = panel.take(batch, form.holds_ranking) if waits else self.tallies(placed(batch), weights)
-        panel.add(tallies)
+        args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history)
+        with torch.no_grad():
+            ranking = to_ranking(args, self.needs, self.rules)
+            self._add(self.batch_sums(ranking, weights))
 
     @torch.no_grad()
     def forward(
@@ -449,29 +419,39 @@ class RankingMetric(SummedMetric):
         history: Target | Spans | None = None,
     ) -> Tensor:
         """Add a batch and return its value alone; takes what `update` takes and waits for the device."""
-        form = Form(scores, target, gains, exclude, ranks, ranking, depth, history)
-        tallies = self.tallies(read(form, self.needs, self.rules), weights)
-        (summary,) = summarize([self], alone([self], tallies), processes_of([self], "dist_sync_on_step"))
-        self.panel.add(tallies)
+        args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history)
+        added = self.batch_sums(to_ranking(args, self.needs, self.rules), weights)
+        (summary,) = summarize([self], batch_states([self], [added]), "dist_sync_on_step")
+        self._add(added)
         self._forward_cache = summary.value
         return summary.value.clone()
 
-    @property
-    def panel(self) -> Panel[RankingMetric]:
-        """The metric as it reads a batch that no other reads."""
-        reads = (self.k, self.catalogue, self.rules, *self.options.values())
-        held: tuple[tuple[Any, ...], Panel[RankingMetric]] | None = self.__dict__.get("_panel")
-        if held is None or not all(map(is_, held[0], reads)):
-            held = self.__dict__["_panel"] = reads, Panel([self])
-        return held[1]
+    def compute(self) -> Tensor:
+        """Return the value over all processes: a scalar float64 tensor; NaN and a warning if there was no row.
 
-    def tallies(self, ranking: Ranking, weights: Tensor | None = None) -> Tallies:
-        """Compute what `ranking` adds to the state, without touching it; raises if the metric cannot use it."""
+        Raises:
+            ValueError: if updates held bad values that could not raise at once; says how many rows of what.
+        """
+        collection = self.__dict__.get("_collection")
+        if collection is not None and any(member is self for member in collection.values()):
+            summary: Summary = collection.compute_members()[id(self)]
+        else:
+            (summary,) = compute_all([self])
+        return summary.value.clone()
+
+    def batch_sums(self, ranking: Ranking, weights: Tensor | None = None) -> SumState | SparseUpdate:
+        """Return what `ranking` adds to the state, which stays as it is; raises if the metric cannot use it."""
         if self.groups:
             raise ValueError(f"{self.label} has groups of rows: update its collection, with groups=")
-        return self.panel.tallies(self.panel.rows(ranking, weights))
+        evaluator = RowEvaluator([self])
+        (added,) = evaluator.batch_sums(evaluator.row_values(ranking, weights))
+        return added
 
-    def increments(self, listed: ListedRows, made: Made) -> Increments:
+    def _add(self, added: SumState | SparseUpdate) -> None:
+        """Add a batch to the state."""
+        add_to_states([self], [added])
+
+    def sparse_update(self, lists: ListBatch, violations: Tensor | None) -> SparseUpdate:
         """Return what lists add to the state of a metric that counts items."""
         raise NotImplementedError
 
@@ -480,23 +460,26 @@ class RankingMetric(SummedMetric):
         return weights
 
     @classmethod
-    def summaries(cls, metrics: Sequence[Self], states: States, counts: list[list[int]]) -> list[Summary]:
+    def weighs_rows(cls) -> bool:
+        """Return whether a subclass has `row_weights` of its own."""
+        return cls.row_weights is not RankingMetric.row_weights
+
+    @classmethod
+    def summaries(cls, metrics: Sequence[Self], states: Sequence[SumState]) -> list[Summary]:
         """Turn sums over rows into means, standard errors and counts."""
         kinds = 4 + len(VIOLATIONS)
+        counts = torch.stack([state.counts for state in states]).tolist()  # waits for the device, once
         for metric, numbers in zip(metrics, counts, strict=True):
             metric._check_input(numbers[4:kinds])
-        notes = [numbers[at : at + 4] for numbers in counts for at in (0, *range(kinds, len(numbers), 4))]
-        sums = states.all_sums().view(-1, 5).T
-        errors = Later(_standard_errors, sums, [numbers[0] for numbers in notes])
-        sizes = Later(_sizes, sums)
-        means = sums[1] / sums[0]
-        found, place, values = [], 0, means.unbind()
+        flags = [numbers[at : at + 4] for numbers in counts for at in (0, *range(kinds, len(numbers), 4))]
+        sums = torch.cat([state.sums for state in states]).view(-1, 5).T
+        errors = _standard_errors(sums, [numbers[0] for numbers in flags])
+        results = zip((sums[1] / sums[0]).unbind(), errors.unbind(), (sums[0].square() / sums[2]).unbind(), strict=True)
+        every = [Summary(*result, *numbers) for result, numbers in zip(results, flags, strict=True)]
+        found, place = [], 0
         for metric in metrics:
-            used, skipped, unreachable, tied = notes[place]
-            here, behind = place + 1, place + 1 + len(metric.groups)
-            of_groups = (values[here:behind], notes[here:behind]) if metric.groups else ((), ())
-            every = Summary(values[place], errors, sizes, place, used, skipped, unreachable, tied, *of_groups)
-            found.append(every)
+            behind = place + 1 + len(metric.groups)
+            found.append(every[place]._replace(groups=every[place + 1 : behind]))
             place = behind
         return found
 
@@ -507,10 +490,14 @@ class RankingMetric(SummedMetric):
             what = "; ".join(f"{in_words(rows)} {text}" for rows, text in found if rows)
             raise ValueError(f"{self.label}: bad input since the last reset: {what}")
 
+    def __getstate__(self) -> dict[str, Any]:
+        # a copy of the metric alone does not belong to its collection
+        return {key: value for key, value in super().__getstate__().items() if key != "_collection"}
 
-def _sizes(sums: Tensor) -> Tensor:
-    """Return how many rows of equal weight metrics are worth, on the host."""
-    return (sums[0].square() / sums[2]).cpu()
+
+def _is_builtin(cls: type) -> bool:
+    """Return whether a metric is one of this package, whose label says all that its value depends on."""
+    return cls.__module__.startswith("torchrecmetrics.")
 
 
 def _standard_errors(sums: Tensor, num_used: list[int]) -> Tensor:
@@ -519,8 +506,8 @@ def _standard_errors(sums: Tensor, num_used: list[int]) -> Tensor:
     w, wv, w2, w2v, w2v2 = sums.unbind()
     mean = wv / w
     variance = w2v2 - 2 * mean * w2v + mean.square() * w2
-    # Each of the sums is off by less than (n + 3) u of its terms' sizes, in whatever order n terms were added, and the
-    # mean's own error is of no account where all values are one: less is no spread, but rounding.
+    # The rounding error of a sum of n terms is below (n + 3) u times the sum of their sizes, in any order: a variance
+    # below that bound is rounding, not spread.
     rounding = (used + 8) * torch.finfo(w.dtype).eps * (w2v2 + 2 * (mean * w2v).abs() + mean.square() * w2)
     spread = variance.masked_fill(variance <= rounding, 0).sqrt() / w
     return (spread * (used / (used - 1)).sqrt()).masked_fill(used <= 1, torch.nan)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.rows import Rows
-from torchrecmetrics.kept import BUDGET, KeptRows, RowKeys, all_gather
-from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.panel import BatchRows
+from torchrecmetrics.base.metric import RankingMetric
+from torchrecmetrics.base.row_buffer import BUDGET, KeptRows, RowKeys, all_gather
+from torchrecmetrics.base.row_values import RowValues
 
 Columns: TypeAlias = dict[str, Tensor | None]
 
@@ -28,19 +28,19 @@ class RowKeeper:
     def __len__(self) -> int:
         return 0 if self._kept is None else len(self._kept)
 
-    def columns(self, metrics: Sequence[RankingMetric], rows: BatchRows, keys: RowKeys | None) -> Columns:
+    def columns(self, metrics: Sequence[RankingMetric], rows: RowValues, keys: RowKeys | None) -> Columns:
         """Return what is kept of a batch, or refuse it."""
         ids, clusters, weights = keys or (None, None, None)
         device, dtype = rows.values.device, rows.values.dtype
         one = torch.ones((), dtype=dtype, device=device) if weights is None else weights.to(dtype, copy=True)
         columns: Columns = {
             "values": rows.values,
-            "used": rows.used,
+            "used": rows.mask,
             "weights": one.expand(1, rows.values.shape[1]),
             "ids": None if ids is None else ids.to(device)[None],
             "clusters": None if clusters is None else clusters.to(device)[None],
         }
-        if own := [place for place, metric in enumerate(metrics) if metric.weighs_rows]:
+        if own := [place for place, metric in enumerate(metrics) if metric.weighs_rows()]:
             assert rows.weights is not None  # they weigh rows themselves
             columns["own"] = rows.weights[own]
         if self._kept is not None:
@@ -90,7 +90,7 @@ class RowKeeper:
         values, weights = columns["values"].double(), columns["weights"][0].double()
         values = values.where(columns["used"].bool(), torch.nan)
         by_label = {labels[metric]: row for metric, row in zip(metrics, values, strict=True)}
-        weighing = [labels[metric] for metric in metrics if metric.weighs_rows]
+        weighing = [labels[metric] for metric in metrics if metric.weighs_rows()]
         return Rows(
             {label: by_label[label] for label in labels.values()},
             columns["ids"][0].long(),
@@ -109,6 +109,6 @@ class RowKeeper:
 
 def _store(metrics: Sequence[RankingMetric]) -> KeptRows:
     """Return a store with a line for each metric."""
-    own = sum(metric.weighs_rows for metric in metrics)
+    own = sum(metric.weighs_rows() for metric in metrics)
     heights = {"values": len(metrics), "used": len(metrics), "weights": 1, **({"own": own} if own else {})}
     return KeptRows(heights, {"ids": 1, "clusters": 1})

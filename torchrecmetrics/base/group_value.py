@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torchmetrics import Metric
 
-from torchrecmetrics.state import Summary
+from torchrecmetrics.base.state import Summary
 
 if TYPE_CHECKING:
-    from torchrecmetrics.metric import RankingMetric
+    from torchrecmetrics.base.metric import RankingMetric
 
 
 class GroupValue(Metric):
@@ -68,7 +68,7 @@ class GroupValue(Metric):
 
     def last_summary(self) -> Summary:
         """Return what the last `compute` found."""
-        return self.whole.last_summary().of_group(self.group)
+        return self.whole.last_summary().groups[self.group]
 
     def standard_error(self) -> Tensor:
         """Return the standard error of what the last `compute` gave, scalar; NaN for fewer than two rows."""

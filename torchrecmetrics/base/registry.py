@@ -11,10 +11,10 @@ from typing import TypeAlias
 from torchmetrics import Metric
 
 from torchrecmetrics import metrics as _metrics
+from torchrecmetrics.base.metric import RankingMetric
+from torchrecmetrics.base.options import OPTIONS, MetricOptions, check_spelling
 from torchrecmetrics.beyond import metrics as _beyond
 from torchrecmetrics.checks import check_k, nearest
-from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.options import OPTIONS, MetricOptions, check_spelling
 
 KeyFormat: TypeAlias = str | Callable[[str, int | None], str]
 """A format string of {name} and {k}, or a function of both, that makes a key."""

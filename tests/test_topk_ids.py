@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from torchrecmetrics.kernels import best
+from torchrecmetrics.kernels import blocks, topk_ids
 
-module = importlib.import_module("torchrecmetrics.kernels.best")  # by attribute, the name is the function's
+module = importlib.import_module("torchrecmetrics.kernels.topk_ids")  # by attribute, the name is the function's
 INF, NAN = math.inf, math.nan
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -65,19 +65,16 @@ def problems(draw):
 @given(
     problem=problems(),
     block=st.sampled_from([2, 8, 64]),
-    at_once=st.sampled_from([1, 50, 2**21]),
-    small=st.sampled_from([0, 2**17]),
+    tile=st.sampled_from([1, 50, 2**20]),
 )
-def test_is_the_stable_sort(problem, block, at_once, small):
+def test_is_the_stable_sort(problem, block, tile):
     """However long a block is and however many rows a piece holds; the scores stay as they are."""
     scores, k, masks, excluded = problem
     before = scores.clone()
     patch = pytest.MonkeyPatch()
-    patch.setattr(module, "_BLOCK", block)
-    patch.setattr(module, "_CACHED", at_once)
-    patch.setattr(module, "_READ", at_once)
-    patch.setattr(module, "_SMALL", small)
-    found = best(scores, k, masks, excluded)
+    patch.setattr(blocks, "BLOCK_ITEMS", block)
+    patch.setattr(module, "TILE_SCORES_CPU", tile)
+    found = topk_ids(scores, k, masks, excluded)
     patch.undo()
     assert found.dtype == torch.int64
     assert found.shape == (len(scores), min(k, scores.shape[1]))
@@ -87,9 +84,8 @@ def test_is_the_stable_sort(problem, block, at_once, small):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("levels", [1, 3, 50, 10**6])
-def test_a_catalogue_of_many_blocks(levels, dtype, device, monkeypatch):
+def test_a_catalogue_of_many_blocks(levels, dtype, device):
     """Few distinct scores fill all blocks, and many of them are equal at the last place."""
-    monkeypatch.setattr(module, "_SMALL", 0)
     torch.manual_seed(0)
     scores = torch.randint(levels, (7, 3001)).to(dtype)
     scores[3, :2990] = -INF
@@ -97,23 +93,23 @@ def test_a_catalogue_of_many_blocks(levels, dtype, device, monkeypatch):
     scores[5] = -INF
     scores[6, 5::64] = INF
     for k in (1, 20, 70):
-        assert best(scores.to(device), k).tolist() == expected(scores, k)
+        assert topk_ids(scores.to(device), k).tolist() == expected(scores, k)
 
 
-def test_the_last_block_is_shorter(monkeypatch):
+def test_the_last_block_is_shorter():
     """It is read together with items of the one before, which are listed once."""
-    monkeypatch.setattr(module, "_SMALL", 0)
     for items in range(1990, 2060, 7):
         assert (
-            best(torch.arange(items).float().expand(2, -1), 20).tolist() == [list(range(items - 1, items - 21, -1))] * 2
+            topk_ids(torch.arange(items).float().expand(2, -1), 20).tolist()
+            == [list(range(items - 1, items - 21, -1))] * 2
         )
 
 
 def by_waiting_for_nothing(scores, k, masks, excluded):
     """What devices other than the CPU do."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(module, "may_look", lambda values: False)
-    found = best(scores, k, masks, excluded)
+    patch.setattr(module, "can_sync", lambda values: False)
+    found = topk_ids(scores, k, masks, excluded)
     patch.undo()
     return found
 
@@ -136,14 +132,14 @@ def test_waits_for_no_device(dtype):
         scores = torch.empty(4, items, dtype=dtype, device="meta")
         mask, ids = scores.new_zeros(items, dtype=torch.bool), scores.new_zeros((4, 5), dtype=torch.int64)
         for more in ((), ([mask], ids), ([mask.expand(4, -1)], None)):
-            assert best(scores, 20, *more).shape == shape
+            assert topk_ids(scores, 20, *more).shape == shape
         with FakeTensorMode():
-            fake = best(torch.empty(4, items, dtype=dtype), 20, [torch.zeros(items, dtype=torch.bool)])
+            fake = topk_ids(torch.empty(4, items, dtype=dtype), 20, [torch.zeros(items, dtype=torch.bool)])
         assert fake.shape == shape
 
 
 def test_without_rows_or_items():
     """Nothing is asked of nothing."""
-    assert best(torch.empty(0, 5), 3).shape == (0, 3)
-    assert best(torch.empty(2, 0), 3).shape == (2, 0)
-    assert best(torch.zeros(2, 1), 3).tolist() == [[0], [0]]
+    assert topk_ids(torch.empty(0, 5), 3).shape == (0, 3)
+    assert topk_ids(torch.empty(2, 0), 3).shape == (2, 0)
+    assert topk_ids(torch.zeros(2, 1), 3).tolist() == [[0], [0]]

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 from torch import Tensor
 
 from torchrecmetrics.checks import Validation
-from torchrecmetrics.items import Catalogue
+from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.ranking import Overlap, Ties
 

@@ -1,4 +1,4 @@
-"""Edges, thresholds and floors side by side, and what was counted at them: what all kernels have in common."""
+"""Thresholds and floors side by side, and the counts at them: what all kernels share."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import count_above, count_at_least, scalar, search
+from torchrecmetrics.arrays import count_above, count_at_least, search
 from torchrecmetrics.kernels.contract import Counts
 
 
 def with_floors(thresholds: Tensor, floors: Sequence[float]) -> Tensor:
-    """Return the edges [B, T + len(floors)] that scores are compared with."""
+    """Return the thresholds and floors that scores are compared with, [B, T + len(floors)]."""
     if not floors:
         return thresholds
-    columns = [scalar(floor, thresholds.dtype, thresholds.device).expand(len(thresholds), 1) for floor in floors]
+    columns = [thresholds.new_full((len(thresholds), 1), floor) for floor in floors]
     return torch.cat([thresholds, *columns], 1)
 
 
@@ -35,15 +35,12 @@ def without_nan(values: Tensor, instead: float) -> Tensor:
     return values.nan_to_num(nan=instead, posinf=torch.inf, neginf=-torch.inf)
 
 
-def barred(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what no score may exceed: -inf where a mask is true, and inf elsewhere."""
-    return mask.view(torch.uint8).to(dtype).sub_(0.5).mul_(-torch.inf)
-
-
-def bar_(scores: Tensor, masks: Iterable[Tensor]) -> None:
-    """Write -inf over what masks exclude, [I] or [B, I]; a minimum is several times as fast as filling."""
+def mask_(scores: Tensor, masks: Iterable[Tensor]) -> Tensor:
+    """Write -inf over masked items, [I] or [B, I]; on the CPU a minimum is several times faster than `masked_fill_`."""
     for mask in masks:
-        torch.minimum(scores, barred(mask, scores.dtype), out=scores)
+        limit = mask.view(torch.uint8).to(scores.dtype).sub_(0.5).mul_(-torch.inf)  # True: -inf, False: inf
+        torch.minimum(scores, limit, out=scores)
+    return scores
 
 
 def from_buckets(edge: Tensor, order: Tensor, reaching: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,7 +55,7 @@ def from_buckets(edge: Tensor, order: Tensor, reaching: Tensor, same: Tensor) ->
     return at_least - torch.empty_like(equal).scatter_(1, order, equal), at_least
 
 
-def less(removed: Tensor | None, edges: Tensor, above: Tensor, at_least: Tensor) -> tuple[Tensor, Tensor]:
+def subtract_removed(removed: Tensor | None, edges: Tensor, above: Tensor, at_least: Tensor) -> tuple[Tensor, Tensor]:
     """Take the removed items off the counts > the first edges, as many as there are, and >= all of them."""
     if removed is None:
         return above, at_least
@@ -69,7 +66,7 @@ def to_counts(
     edges: Tensor, asked: int, above: Tensor, at_least: Tensor, highest: Tensor, removed: Tensor | None
 ) -> Counts:
     """Say what was counted > the first `asked` edges and >= all of them, less the removed items."""
-    above, at_least = less(removed, edges, above, at_least)
+    above, at_least = subtract_removed(removed, edges, above, at_least)
     if asked == at_least.shape[1]:
         return Counts(above, at_least - above, None, highest)
     return Counts(above, at_least[:, :asked] - above, at_least[:, asked:], highest)

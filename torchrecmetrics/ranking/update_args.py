@@ -1,4 +1,4 @@
-"""The forms that `update` takes, scores with a target, ranks, or a ranking: all become a `Ranking`."""
+"""`UpdateArgs`, the arguments of `update`: scores with a target, ranks, or a ranking; and `to_ranking`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from torch import Tensor
 from torchrecmetrics.checks import Checks, check_device, check_ids, describe
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.data.jagged import Spans, as_jagged, as_spans
-from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Reach, Rules, Target
-from torchrecmetrics.ranking.joined import Rankable, placed
-from torchrecmetrics.ranking.scores import unplaced
+from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Rules, Target
+from torchrecmetrics.ranking.data import Depth
 
 
-class Form(NamedTuple):
-    """What one call of `update` was given."""
+class UpdateArgs(NamedTuple):
+    """The arguments of one call of `update`."""
 
     scores: Tensor | Ranking | None = None  # the first argument, whatever it is
     target: Target | None = None
@@ -27,11 +26,6 @@ class Form(NamedTuple):
     ranking: Ranking | None = None
     depth: int | None = None
     history: Target | Spans | None = None
-
-    @property
-    def holds_ranking(self) -> bool:
-        """Whether the ranking was made by somebody else."""
-        return self.ranking is not None or isinstance(self.scores, Ranking)
 
 
 def _warn_of_lists(ranks: Tensor, k: int) -> None:
@@ -48,18 +42,13 @@ def _warn_of_lists(ranks: Tensor, k: int) -> None:
         )
 
 
-def read(form: Form, needs: Needs, rules: Rules) -> Ranking:
-    """Bring what was given to a Ranking, as deep as its readers need."""
-    return placed(bring(form, needs, rules))
-
-
-def bring(form: Form, needs: Needs, rules: Rules) -> Rankable:
-    """Do all of `read` for which scores are needed."""
-    found = _brought(form, needs, rules)
-    if form.history is None or found.lists is None:
+def to_ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
+    """Return the ranking of these arguments, as deep as `needs` says."""
+    found = _ranking(args, needs, rules)
+    if args.history is None or found.lists is None:
         return found
     rows, device = len(found.lists.ids), found.lists.ids.device
-    history: Any = form.history.items if isinstance(form.history, Batch) else form.history
+    history: Any = args.history.items if isinstance(args.history, Batch) else args.history
     if (jagged := as_jagged("history", history)) is not None:
         history = as_spans("history", jagged, Checks(True, device, rows))
     if isinstance(history, Spans):
@@ -69,11 +58,11 @@ def bring(form: Form, needs: Needs, rules: Rules) -> Rankable:
     if history.dim() not in (1, 2) or len(history) != rows:
         raise ValueError(f"history ids must be [{rows}] or [{rows}, H], got {list(history.shape)}")
     history = (history[:, None] if history.dim() == 1 else history).long()
-    return found.listing(found.lists._replace(history=history))
+    return found.with_lists(found.lists._replace(history=history))
 
 
-def _brought(form: Form, needs: Needs, rules: Rules) -> Rankable:
-    scores, target, gains, exclude, ranks, ranking, depth, _ = form
+def _ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
+    scores, target, gains, exclude, ranks, ranking, depth, _ = args
     if isinstance(scores, Ranking):
         if ranking is not None:
             raise ValueError("two rankings given, positional and by keyword: pass one")
@@ -94,7 +83,7 @@ def _brought(form: Form, needs: Needs, rules: Rules) -> Rankable:
     if scores is not None and target is not None:
         if depth is not None:
             raise ValueError("depth belongs to ranks; the depth of scores follows from the metrics' k")
-        return unplaced(scores, target, gains, exclude, needs, rules)
+        return Ranking.rank(scores, target, gains, exclude, needs, rules)
     for name, value in (("target", target), ("gains", gains), ("exclude", exclude)):
         if value is not None:
             raise ValueError(
@@ -111,8 +100,8 @@ def _brought(form: Form, needs: Needs, rules: Rules) -> Rankable:
         cure = "for float ranks use Ranking.from_ranks" if isinstance(ranks, Tensor) else "torch.as_tensor(ranks)"
         raise TypeError(f"ranks must be an integer tensor, got {describe(ranks)}; {cure}")
     # no more than k items stand in the first k places
-    columns = None if needs.each_relevant or not needs.depth else needs.depth
-    made = Ranking._from_ranks(ranks, Reach(depth, known=False), None, rules, columns)
+    columns = None if needs.depth_is_num_relevant or not needs.depth else needs.depth
+    made = Ranking._from_ranks(ranks, Depth(depth, known=False), None, rules, columns)
     if columns is not None and depth is None and rules.validate_args is True:
         _warn_of_lists(ranks, columns)
     return made

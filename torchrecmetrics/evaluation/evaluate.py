@@ -12,11 +12,15 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.arrays import in_order
+from torchrecmetrics.base.metric import RankingMetric
+from torchrecmetrics.base.options import MetricOptions
+from torchrecmetrics.base.registry import Metrics, check_options
 from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Batch, Interactions
+from torchrecmetrics.distributed import together
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import (
@@ -34,14 +38,7 @@ from torchrecmetrics.evaluation.scoring import (
     no_users,
     scorer_of,
 )
-from torchrecmetrics.held import States
-from torchrecmetrics.items import Catalogue
-from torchrecmetrics.metric import RankingMetric
-from torchrecmetrics.names import Metrics, check_options
-from torchrecmetrics.options import MetricOptions
-from torchrecmetrics.processes import together
 from torchrecmetrics.ranking import Ranking
-from torchrecmetrics.ranking.scores import unplaced
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -250,7 +247,7 @@ def evaluate(
             scored = relevant.nonzero()[:, 0]
             empty = ids.index_select(0, (relevant == 0).nonzero()[:, 0])
             ids, sizes = ids.index_select(0, scored), sizes.index_select(0, scored)
-        ids = in_order(ids, sizes)
+        ids = ids[sizes.argsort(stable=True)]
         if member.device != place.device:
             collection.to(place.device)
         if len(empty) and (rank == 0 or member.empty_target_action == "error"):
@@ -259,9 +256,9 @@ def evaluate(
             collection.update(nobody, groups=codes(empty), row_ids=empty if collection.keep_rows else None)
 
         chosen = kernels.choose(member.kernels, place.device)
-        if chosen == "triton" and isinstance(scorer, EmbeddingScorer) and needs.lists:
+        if chosen == "triton" and isinstance(scorer, EmbeddingScorer) and needs.list_depth:
             if member.kernels == "triton":
-                reads = next(key for key, each in collection.items() if each.needs.lists)
+                reads = next(key for key, each in collection.items() if each.needs.list_depth)
                 raise kernels.refusal(f"{reads} reads which items stand first, and scores counted so are not kept")
         elif chosen == "triton" and isinstance(scorer, EmbeddingScorer):
             without_memory = scorer.without_memory(ids, member.validate_args is not False)
@@ -276,10 +273,8 @@ def evaluate(
             scores, exclude = scorer.scores(batch, at_once), history.select(batch)
             before = None if past is None else past.select(batch)
             row_ids = batch if collection.keep_rows else None
-            with collection.panel.unrecorded(collection.keep_rows):
-                counted = unplaced(scores, relevant.items, relevant.values, exclude, needs, member.rules)
-                ranking = Ranking.placed(counted)
-                collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
+            ranking = Ranking.rank(scores, relevant.items, relevant.values, exclude, needs, member.rules)
+            collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
 
         with evaluating(users), ProgressBar(progress, len(ids), rank == 0) as bar:
             for batch in batches(scorer, ids, entries, update, Budget(batch_size, memory_budget)):
@@ -437,7 +432,7 @@ def recommend(
     _warn_of_item_0(history.parts, history.masks, items_allowed, f"items_allowed=torch.arange({num_items}) > 0")
     ids = _ids(user_ids, num_users)
     lengths = history.lengths(torch.zeros(num_users, dtype=torch.int64, device="cpu"))
-    order = in_order(torch.arange(len(ids), device="cpu"), lengths.index_select(0, ids))
+    order = lengths.index_select(0, ids).argsort(stable=True)
     listed = torch.full((len(ids), k), -1, device=place.device)
     values: Tensor | None = None
     done = 0
@@ -451,7 +446,7 @@ def recommend(
             if wrong.any():
                 user = int(part[wrong.cpu()][0])
                 raise ValueError(f"{in_words(int(wrong.sum()), len(wrong))} {VIOLATIONS['scores']}: user {user}")
-            found = kernels.best(scores, k, history.masks, history.excluded(part))
+            found = kernels.topk_ids(scores, k, history.masks, history.excluded(part))
             if values is None:
                 values = scores.new_full((len(ids), k), -torch.inf)
             rows = rows[: len(part)].to(place.device)
@@ -536,6 +531,5 @@ class ProgressBar:
             return
         self._bar.update(len(batch))
         if metric is not None:
-            state = metric.state()  # of this process: nobody else may be asked here
-            (summary,) = metric.summaries([metric], States(None, [state]), [state.counts[: metric._told].tolist()])
+            (summary,) = metric.summaries([metric], [metric.state()])  # of this process alone
             self._bar.set_postfix({metric.label: f"{summary.value:.4f}"})

@@ -1,0 +1,1 @@
+"""What all metrics share: formula, options, summed state, values per row."""

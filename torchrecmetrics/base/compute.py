@@ -1,0 +1,64 @@
+"""Results of several metrics from their states, summed over the processes by two all-reduces in all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torchmetrics.utilities import rank_zero_warn
+from torchmetrics.utilities.distributed import gather_all_tensors
+
+from torchrecmetrics.base.state import Summary, SummedMetric, SumState, sum_over_processes
+
+
+def compute_all(metrics: Sequence[SummedMetric]) -> list[Summary]:
+    """Compute metrics together and store the result of each; if one fails, none is stored."""
+    cached = [metric._summary for metric in metrics if metric._computed is not None and metric._summary is not None]
+    if len(cached) == len(metrics):
+        return cached
+    summaries = summarize(metrics, [metric.state() for metric in metrics], "sync_on_compute")
+    empty = [metric for metric, summary in zip(metrics, summaries, strict=True) if summary.num_users == 0]
+    if len(empty) < len(metrics):
+        empty = [metric for metric in empty if metric.update_called]  # a member that was left alone on purpose
+    if empty:
+        labels = ", ".join(metric.label for metric in empty)
+        rank_zero_warn(f"no row to average over, the value is nan: {labels}", UserWarning)
+    for metric, summary in zip(metrics, summaries, strict=True):
+        metric._store_result(summary)
+    return summaries
+
+
+def summarize(
+    metrics: Sequence[SummedMetric], states: Sequence[SumState], when: Literal["sync_on_compute", "dist_sync_on_step"]
+) -> list[Summary]:
+    """Turn states into results, after summing them over the processes if the metrics' option `when` says so."""
+    states = _synchronised(metrics, list(states), when)
+    kinds: dict[Callable[..., Any], list[int]] = {}
+    for place, metric in enumerate(metrics):
+        kinds.setdefault(metric.summaries.__func__, []).append(place)  # type: ignore[attr-defined]
+    found: dict[int, Summary] = {}
+    for places in kinds.values():
+        first = metrics[places[0]]
+        found |= zip(places, first.summaries([metrics[p] for p in places], [states[p] for p in places]), strict=True)
+    return [found[place] for place in range(len(metrics))]
+
+
+def _synchronised(metrics: Sequence[SummedMetric], states: list[SumState], when: str) -> list[SumState]:
+    together: dict[tuple[Any, ...], list[int]] = {}
+    for place, metric in enumerate(metrics):
+        if getattr(metric, when) and not metric._is_synced and metric.distributed_available_fn():
+            together.setdefault((metric.dist_sync_fn, metric.process_group), []).append(place)
+    for (gather, group), places in together.items():
+        sums = _packed_sum([states[place].sums for place in places], gather, group)
+        counts = _packed_sum([states[place].counts for place in places], gather, group)
+        for place, *state in zip(places, sums, counts, strict=True):
+            states[place] = SumState(*state)
+    return states
+
+
+def _packed_sum(vectors: Sequence[Tensor], gather: Any, group: Any | None) -> Sequence[Tensor]:
+    """Sum vectors of any lengths over the processes, as one."""
+    packed = sum_over_processes(torch.cat(list(vectors)), gather or gather_all_tensors, group)
+    return torch.split(packed, [len(vector) for vector in vectors])

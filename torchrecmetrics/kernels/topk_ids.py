@@ -1,0 +1,99 @@
+"""The items with the best scores of each row, ties by lower id: where ids are wanted, and not only counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import can_sync
+from torchrecmetrics.kernels import blocks
+from torchrecmetrics.kernels.thresholds import mask_, without_nan, working_dtype
+
+TILE_SCORES_CPU = 2**20
+"""Scores copied at once on the CPU: they stay in its cache."""
+TILE_SCORES = 2**24
+"""The same on other devices, where it bounds memory."""
+
+
+def topk_ids(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Tensor | None = None) -> Tensor:
+    """Return the ids of the `k` best candidates of each row, best first, equal scores by ascending id.
+
+    Waits for no device but the CPU.
+
+    Args:
+        scores: float64, float32, float16 or bfloat16 [B, I] of any strides, read and never written. -inf and NaN are
+            no candidates, +inf is one.
+        k: how many, >= 1.
+        masks: bool [I] or [B, I], True = no candidate.
+        excluded: int64 [B, H], ids below I of items that are no candidates in their row, in any order; negative =
+            padding.
+
+    Returns:
+        int64 [B, min(k, I)]; -1 where a row has no more candidates.
+    """
+    rows, items = scores.shape
+    k = min(k, items)
+    if not rows or not k:
+        return torch.empty((rows, k), dtype=torch.int64, device=scores.device)
+    found = []
+    for tile in _candidates(scores, masks, excluded):
+        top, ids = _top(tile, k)
+        found.append(ids.masked_fill(top == -torch.inf, -1))
+    return torch.cat(found)
+
+
+def _candidates(scores: Tensor, masks: Sequence[Tensor], excluded: Tensor | None) -> Iterator[Tensor]:
+    """Yield copies of some rows at a time without NaN; -inf where an item is no candidate."""
+    cpu = scores.device.type == "cpu"
+    dtype = working_dtype(scores) if cpu else scores.dtype
+    tall = max(1, (TILE_SCORES_CPU if cpu else TILE_SCORES) // scores.shape[1])
+    for first in range(0, len(scores), tall):
+        rows = slice(first, first + tall)
+        tile = without_nan(scores[rows].to(dtype).contiguous(), -torch.inf)
+        mask_(tile, [mask[rows] if mask.dim() == 2 else mask for mask in masks])
+        if excluded is not None and excluded.shape[1]:
+            ids = excluded[rows]
+            # padding rewrites an item with the smaller of its score and inf
+            limit = torch.where(ids >= 0, -torch.inf, torch.inf).to(dtype)
+            tile.scatter_reduce_(1, ids.clamp(min=0), limit, "amin")
+        yield tile
+
+
+def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the `k` best scores, which hold no NaN, and their columns; equal scores by ascending column."""
+    if not (can_sync(scores) and blocks.pays(scores.shape[1], k)):
+        return _settle_ties(scores, k)
+    # equal maxima by ascending block, so an item of another block has k items before it, ties by id included
+    chosen = _top(blocks.maxima(scores), k)[1].sort(dim=1).values
+    items = chosen[:, :, None] * blocks.BLOCK_ITEMS + torch.arange(blocks.BLOCK_ITEMS, device=scores.device)
+    behind = torch.arange(scores.shape[1] - scores.shape[1] % blocks.BLOCK_ITEMS, scores.shape[1], device=scores.device)
+    items = torch.cat([items.flatten(1), behind.expand(len(scores), -1)], 1)
+    top, places = _settle_ties(blocks.take(scores, chosen), k)
+    return top, items.gather(1, places)
+
+
+def _settle_ties(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the `k` best scores and their columns; on the CPU only rows with equal scores are looked at again."""
+    if k == scores.shape[1]:
+        return scores.sort(dim=1, descending=True, stable=True)
+    if not can_sync(scores):
+        return _lowest_columns(scores, *scores.topk(k, dim=1))
+    top, ids = scores.topk(k + 1, dim=1)
+    tied = ((top[:, 1:] == top[:, :-1]) & (top[:, 1:] > -torch.inf)).any(1).nonzero()[:, 0]
+    top, ids = top[:, :k], ids[:, :k]
+    if len(tied):
+        top[tied], ids[tied] = _lowest_columns(scores[tied], top[tied], ids[tied])
+    return top, ids
+
+
+def _lowest_columns(scores: Tensor, top: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Replace columns of the lowest top score by the lowest ones that hold it, and sort equal scores by column."""
+    last = top[:, -1:]
+    equal = (scores == last).cumsum(1, dtype=torch.int32)
+    better = (top > last).sum(1, keepdim=True, dtype=torch.int32)
+    number = torch.arange(1, top.shape[1] + 1, dtype=torch.int32, device=top.device) - better
+    ids = torch.where(number > 0, torch.searchsorted(equal, number), ids).sort(dim=1).values
+    top, order = scores.gather(1, ids).sort(dim=1, descending=True, stable=True)
+    return top, ids.gather(1, order)

@@ -1,0 +1,215 @@
+"""`Exclusion`: the items that leave each row's candidates, given as ids, as masks, or as both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import rowwise_isin, sort_rows
+from torchrecmetrics.checks import Checks, check_device, check_ids, check_strided, in_words
+from torchrecmetrics.data.interactions import Batch
+from torchrecmetrics.data.jagged import Jagged, Pair, Spans, as_jagged, as_spans
+from torchrecmetrics.kernels.thresholds import mask_
+from torchrecmetrics.ranking.rules import Rules
+
+Exclude: TypeAlias = Tensor | Batch | Jagged | Spans | tuple[Tensor | Batch | Jagged | Spans | Pair, ...]
+"""What `exclude=` takes for a batch: ids, what `Interactions.select` gives, ids that are jagged, what `prefix_history`
+gives, masks, or a tuple of these. A tuple of two columns of integers is `(values, offsets)` where the second has one
+entry more than there are rows."""
+
+
+def _parts(exclude: Any, checks: Checks) -> list[Any]:
+    """Return the parts of `exclude=` as a list of ids, spans and masks."""
+    if exclude is None:
+        return []
+    if type(exclude) is tuple and not _is_pair(exclude, checks.num_rows):
+        return [each for part in exclude for each in _parts(part, checks)]
+    if isinstance(exclude, Batch):
+        return [exclude.items]
+    jagged = as_jagged("exclude", exclude)
+    return [exclude if jagged is None else as_spans("exclude", jagged, checks)]
+
+
+def _is_pair(parts: tuple[Any, ...], rows: int) -> bool:
+    """Whether two columns are values and offsets: two columns of ids would have an entry a row each."""
+    if len(parts) != 2 or not all(isinstance(part, Tensor) and not part.is_nested for part in parts):
+        return False
+    offsets = parts[1]
+    return offsets.dim() == 1 and len(offsets) == rows + 1 and offsets.dtype != torch.bool
+
+
+PADDED_IDS_CPU, PADDED_IDS = 2**18, 2**22
+"""Excluded ids that are padded at once, on the CPU and elsewhere, where rows are spans of one array."""
+
+
+class Exclusion:
+    """The items that leave each row's candidates."""
+
+    def __init__(self, exclude: Exclude | None, shape: tuple[int, int | None], rules: Rules, checks: Checks) -> None:
+        self._shape, self._device, self._padding_idx = shape, checks.device, rules.padding_idx
+        self.masks: list[Tensor] = []
+        self._ids: Tensor | None = None  # ascending, -1 = padding
+        self._spans: list[Spans] = []  # beside them, where they are too many to be padded at once
+        self.rows_at_once: int = max(1, shape[0])
+        """Rows whose excluded items are padded together."""
+        columns, spans = [], []
+        for part in _parts(exclude, checks):
+            if isinstance(part, Tensor) and part.dtype == torch.bool:
+                self.masks.append(self._check_mask(part))
+            elif isinstance(part, Spans):
+                spans.append(self._inside(part, checks))
+            else:
+                columns.append(self._check_ids(part, checks))
+        if spans:
+            at_once = PADDED_IDS_CPU if self._device.type == "cpu" else PADDED_IDS
+            self.rows_at_once = max(1, at_once // max(1, sum(span.longest for span in spans)))
+            if self.rows_at_once < shape[0]:
+                self._spans = spans
+            else:
+                columns += [span.padded(-1) for span in spans]
+        if columns:
+            ids = torch.cat(columns, 1) if len(columns) > 1 else columns[0]
+            self._ids = self._in_catalogue(ids, checks)
+
+    def _check_mask(self, mask: Tensor) -> Tensor:
+        rows, items = self._shape
+        check_strided("exclude", mask)
+        fits = mask.dim() in (1, 2) and (items is None or mask.shape[-1] == items)
+        if not fits or (mask.dim() == 2 and len(mask) != rows):
+            width = "items" if items is None else items
+            raise ValueError(f"a bool exclude must be [{width}] or [{rows}, {width}] to fit, got {list(mask.shape)}")
+        check_device("exclude", mask, self._device)
+        return mask
+
+    def _check_ids(self, part: Tensor, checks: Checks) -> Tensor:
+        """Return ids [B, H], as they are."""
+        rows, items = self._shape
+        check_ids("exclude", part)
+        ids = part[:, None] if part.dim() == 1 else part
+        if ids.dim() != 2 or len(ids) != rows:
+            offsets = "" if part.dim() != 1 else f"; offsets of a jagged exclude are [{rows + 1}]"
+            raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(part.shape)}{offsets}")
+        looks_binary = items is not None and 10 <= items == ids.shape[1] and self._padding_idx not in (0, 1)
+        if looks_binary and checks.enabled:
+            # no history lists the items 0 and 1 alone, as many times as there are items
+            binary = ((ids == 0) | (ids == 1)).all(1)
+            checks.reject("exclude_matrix", binary & binary.all(), lambda row: f"row {row} holds 0 and 1 alone")
+        check_device("exclude", part, self._device)
+        return ids.long()
+
+    def _in_catalogue(self, ids: Tensor, checks: Checks) -> Tensor:
+        """Return sorted ids, -1 for padding and ids beyond the last item."""
+        items = self._shape[1]
+        ids = ids.clamp(min=-1)
+        if self._padding_idx is not None:
+            ids = ids.where(ids != self._padding_idx, -1)
+        if items is not None:
+            if checks.enabled:
+                checks.reject(
+                    "exclude_range",
+                    ids >= items,
+                    lambda row: f"row {row} excludes {int(ids[row].max())} of {items} items",
+                )
+            ids = ids.where(ids < items, -1)
+        return sort_rows(ids)
+
+    def _inside(self, span: Spans, checks: Checks) -> Spans:
+        """Check rows that are spans of an array; ids that are padding or beyond the last item become -1."""
+        rows, items = self._shape
+        check_ids("exclude", span.values)
+        if len(span) != rows:
+            raise ValueError(f"exclude has {in_words(len(span))}, the scores (or lists) have {rows}")
+        check_device("exclude", span.values, self._device)
+        if checks.enabled:
+            checks.reject("offsets", span.broken, lambda row: f"exclude's row {row}")
+        ids = span.values.long().clamp(min=-1)
+        if self._padding_idx is not None:
+            ids = ids.where(ids != self._padding_idx, -1)
+        if items is not None:
+            beyond = ids >= items
+            if checks.enabled:
+                checks.reject("exclude_range", span.hold(beyond), partial(_beyond_detail, span, items))
+            ids = ids.where(~beyond, -1)
+        return replace(span, values=ids)
+
+    def __bool__(self) -> bool:
+        return bool(self.masks) or bool(self._spans) or (self._ids is not None and self._ids.shape[1] > 0)
+
+    def contains(self, ids: Tensor, listed: Tensor) -> Tensor:
+        """Return which of `ids` [B, N] are excluded in their row; False where not `listed`."""
+        found = torch.zeros_like(listed)
+        for first in range(0, len(ids), self.rows_at_once):
+            rows = slice(first, first + self.rows_at_once)
+            held = self._held(rows)
+            if held is not None:
+                found[rows] = rowwise_isin(ids[rows], held)
+        for mask in self.masks:
+            found = found | self._masked(mask, ids)
+        return found & listed
+
+    @property
+    def is_empty(self) -> bool:
+        """True if every item of every row is a candidate."""
+        return not self and self._padding_idx is None
+
+    def scores_of(self, look_up: Callable[[Tensor], Tensor], rows: slice) -> Tensor | None:
+        """Return the scores of the excluded ids of some rows beyond the masks, ascending, -inf for padding.
+
+        `look_up` returns the scores of ids in these rows.
+        """
+        ids = self.ids(rows)
+        if ids is None or not ids.shape[1]:
+            return None
+        counted = ids >= 0
+        counted[:, 1:] &= ids[:, 1:] != ids[:, :-1]
+        for mask in self.masks:
+            counted = counted & ~self._masked(mask[rows] if mask.dim() == 2 else mask, ids)
+        values = look_up(ids.clamp(min=0))
+        return sort_rows(values.where(counted & (values > -torch.inf), -torch.inf))
+
+    def overwrite(self, scores: Tensor, rows: slice, masks: Sequence[Tensor]) -> Tensor | None:
+        """Write -inf over the excluded ids of some rows, and over `masks`; return the highest score of them, [n]."""
+        dtype, highest = torch.promote_types(scores.dtype, torch.float32), None
+        if masks:
+            highest = scores.amax(1).to(dtype)
+            mask_(scores, masks)
+        ids = self.ids(rows)
+        if ids is None or not ids.shape[1]:
+            return highest
+        # padding repeats the row's last id; a row without one rewrites a score with itself
+        last = ids[:, -1:]
+        ids = ids.where(ids >= 0, last.clamp(min=0))
+        values = scores.gather(1, ids)
+        scores.scatter_(1, ids, values.where(last < 0, -torch.inf))
+        return values.amax(1).to(dtype) if highest is None else highest
+
+    def _held(self, rows: slice) -> Tensor | None:
+        """Return the excluded ids of some rows, ascending, -1 = padding."""
+        ids = None if self._ids is None else self._ids[rows]
+        if not self._spans:
+            return ids
+        columns = [span[rows].padded(-1) for span in self._spans]
+        return sort_rows(torch.cat(columns if ids is None else [ids, *columns], 1))
+
+    def ids(self, rows: slice) -> Tensor | None:
+        """Return the excluded ids of some rows, `padding_idx` too: [n, H], negative = padding."""
+        ids = self._held(rows)
+        if self._padding_idx is None:
+            return ids
+        padding = torch.full((self._shape[0], 1), self._padding_idx, dtype=torch.int64, device=self._device)[rows]
+        return padding if ids is None else torch.cat([ids, padding], 1)
+
+    @staticmethod
+    def _masked(mask: Tensor, ids: Tensor) -> Tensor:
+        inside = (ids >= 0) & (ids < mask.shape[-1])
+        ids = ids.where(inside, 0)
+        return inside & (mask.gather(1, ids) if mask.dim() == 2 else mask[ids])
+
+
+def _beyond_detail(span: Spans, items: int, row: int) -> str:
+    return f"row {row} excludes {int(span.values[span.start[row] : span.stop[row]].max())} of {items} items"
