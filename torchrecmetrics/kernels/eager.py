@@ -109,9 +109,9 @@ STRATEGIES = (compare, bucket, select)
 
 def choose_strategy(scores: Tensor, question: Question) -> Callable[[Tensor, Question], Counts]:
     """Return the fastest strategy for these shapes."""
-    (_, items), width, depth = scores.shape, question.thresholds.shape[1], question.depth
+    (rows, items), width, depth = scores.shape, question.thresholds.shape[1], question.depth
     taken = 0 if question.removed is None else question.removed.shape[1]
-    if depth is not None and depth + taken + 1 < items:
+    if rows and depth is not None and depth + taken + 1 < items:
         pays = width * items >= SELECT_COMPARISONS if scores.device.type == "cpu" else width >= SELECT_THRESHOLDS
         if pays:
             return select
