@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from benchmarks import peers
-from benchmarks.calls import alone
 from benchmarks.problem import CUTOFFS, NAMES, Array, Problem, Run, expected, formulas
 from torchrecmetrics import Interactions
 
@@ -77,12 +76,6 @@ def contender(name: str, make: Callable[[], Run], rows: int | None = None, max_r
         return Contender(name, None)
 
 
-def calls_of(ours: Contender) -> Contender:
-    """Make the calls of PyTorch and numpy that one of ours makes, and no others."""
-    assert ours.run is not None
-    return Contender("its calls alone", alone(ours.run))
-
-
 def slow(problem: Problem, rows: int) -> Contender:
     """Torchmetrics, on a few rows and for two rounds: it takes minutes otherwise."""
     rows = min(rows, problem.num_users)
@@ -111,10 +104,8 @@ def c1(tiny: bool, data: Path) -> Iterator[Case]:
             problem = Problem(Interactions.from_padded(target, size), scores=scores)
             limits = {("far", 1): 0.25, ("far", 20): 0.30, ("near", 1): 0.35, ("near", 20): 0.42}
             goal = Goal("ours", {"far": 0.40, "near": 0.60}[place], "torch.topk", stretch=limits[place, relevant])
-            ours = contender("ours", partial(peers.ours_from_scores, problem, target))
             entrants = [
-                ours,
-                calls_of(ours),
+                contender("ours", partial(peers.ours_from_scores, problem, target)),
                 contender("one read", partial(peers.one_read, problem)),
                 contender("block maxima", partial(peers.block_maxima, problem)),
                 contender("torch.topk", partial(peers.topk, problem)),
@@ -141,7 +132,6 @@ def c2(tiny: bool, data: Path) -> Iterator[Case]:
     text = f"embeddings float32 [{rows}, {d}] x [{size}, {d}], 20 relevant, history 50; {METRICS}"
     entrants = from_embeddings(problem)
     entrants += [
-        calls_of(entrants[0]),
         contender("recometrics", partial(peers.recometrics, problem), max_rounds=5),
         slow(problem, 8),
     ]
@@ -306,10 +296,8 @@ def c8(tiny: bool, data: Path) -> Iterator[Case]:
         torch.manual_seed(0)
         scores, target = torch.randn(rows, size), distinct(rows, 1, size)
         problem = Problem(Interactions.from_padded(target, size), scores=scores, names=("HR",), cutoffs=(k,))
-        ours = contender("ours", partial(peers.ours_streaming, problem, target, k, how))
         entrants = [
-            ours,
-            calls_of(ours),
+            contender("ours", partial(peers.ours_streaming, problem, target, k, how)),
             contender("torchmetrics", partial(peers.torchmetrics_streaming, problem, target, k, how)),
             contender("the least", partial(peers.least_streaming, problem, target, k, how)),
         ]

@@ -6,18 +6,15 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from operator import ge
 
 import numpy as np
 import pytest
 import torch
 
-import torchrecmetrics as trm
 from benchmarks import __main__ as program
-from benchmarks import calls, gpu, peers, phases, report, scaling, timing, workloads
+from benchmarks import gpu, peers, report, scaling, timing, workloads
 from benchmarks.problem import Problem, expected, expected_in_parts
-from torchrecmetrics import Interactions, arrays
-from torchrecmetrics.ranking import targets, ties
+from torchrecmetrics import Interactions
 
 pytestmark = pytest.mark.slow
 
@@ -141,7 +138,7 @@ def test_table(kept, tmp_path):
     assert text.startswith(f"before\n{report.MARKS[0]}\n\n## On a CPU\n\n|  | torchrecmetrics | memory added | ")
     assert text.endswith(f"\n\n{report.MARKS[1]}\nafter")
     assert "what was there" not in text
-    table = [line for line in text.split("## Where the time goes")[0].splitlines() if line.startswith("|")]
+    table = [line for line in text.split("## On a GPU")[0].splitlines() if line.startswith("|")]
     assert {line.count("|") for line in table} == {5}
     assert len(table) == 2 + len(kept["cases"])
     assert table[2].startswith("| C1 far, T = 1 | **")
@@ -181,56 +178,6 @@ def test_scaling(tmp_path, capsys):
     (tmp_path / "scaling.json").write_text(json.dumps({"fixed": "tiny", "panels": measured}))
     scaling.main(tmp_path, plot_only=True)
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_phases(tmp_path, capsys):
-    """Every part of every row is named, takes no time twice, and is printed as a table."""
-    program.main(["phases", "--tiny", "--rounds", "1", "--out", str(tmp_path / "phases.json")])
-    kept = json.loads((tmp_path / "phases.json").read_text())
-    assert {case["id"] for case in kept["cases"]} == set(phases.PEERS)
-    seen = set()
-    for case in kept["cases"]:
-        assert all(share >= 0 for share in case["parts"].values())
-        assert 0 < sum(case["parts"].values()) < case["ours"]
-        assert case["calls"] > 10
-        assert case["calls_alone"] > 0
-        seen |= {part for part, share in case["parts"].items() if share}
-    assert {"metrics made", "product", "block maxima", "ranks or lists", "formulas", "sums", "results"} <= seen
-    table = phases.markdown(kept).splitlines()
-    assert len(table) == 2 + len(kept["cases"])
-    assert all(line.count("|") == 5 for line in table)
-
-
-def test_calls_are_heard_once():
-    """A function that asks numpy is one call, whoever calls it and whatever it calls; later it is nobody's business."""
-    recorded, ids = calls.Recorder(), torch.rand(2048, 20).topk(10).indices
-    with recorded.listening():
-        targets.ascending(ids)
-        targets.compare(ge, ids, 3)
-        ties.in_turn(ids)  # which calls `ascending`
-        ids + 1
-    heard = [each.__name__ if each in calls.BY_NUMPY else str(each) for each, _, _ in recorded.calls]
-    assert heard == ["ascending", "compare", "in_turn", "aten.add.Tensor"]
-    assert targets.ascending is ties.ascending is arrays.ascending
-    targets.ascending(ids)
-    recorded.replay()
-    assert len(recorded.calls) == 4
-
-
-def test_parts_are_booked_once():
-    """A part is not charged with what it calls, nor with anything after an error."""
-    spent = phases.defaultdict(float)
-    scores, target = torch.rand(4, 30), torch.tensor([1, 2, 3, 40])
-    with phases.timed(spent):
-        begin = phases.time.perf_counter()
-        with pytest.raises(ValueError, match="beyond the last item"):
-            trm.HitRate(3).update(scores, target)
-        metric = trm.HitRate(3)
-        metric.update(scores, target.clamp(max=29))
-        metric.compute()
-        took = phases.time.perf_counter() - begin
-    assert {"targets and history", "scores compared", "formulas", "sums", "results"} <= set(spent)
-    assert 0 < sum(spent.values()) < took
 
 
 # ------------------------------------------------------------------------------------------------------ rows of a card
