@@ -25,7 +25,7 @@ ROWS = workloads.ROWS | gpu.ROWS
 ROOT = Path(benchmarks.__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
-OTHERS = ("machine_code", "scaling", "whom")  # results that are no run of the table
+OTHERS = ("machine_code", "scaling")  # results that are no run of the table
 MARKS = "<!-- benchmarks: written by `python -m benchmarks table` -->", "<!-- end of benchmarks -->"
 
 
