@@ -1,6 +1,6 @@
 """The command line.
 
-python -m benchmarks                       all rows, C and H on the CPU, G on a card with CUDA where there is one:
+python -m benchmarks                       all rows, C on the CPU, G on a card with CUDA where there is one:
                                            printed, and written to benchmarks/results (cpu.json, nvidia-h200.json)
 python -m benchmarks --device cuda         the rows of one device, likewise
 python -m benchmarks --only C1 G4          some rows: printed, and written where --out says
