@@ -1,12 +1,11 @@
 """The command line.
 
-python -m benchmarks                       all rows, C and H on the CPU, G on a card with CUDA where there is one:
+python -m benchmarks                       all rows, C on the CPU, G on a card with CUDA where there is one:
                                            printed, and written to benchmarks/results (cpu.json, nvidia-h200.json)
 python -m benchmarks --device cuda         the rows of one device, likewise
 python -m benchmarks --only C1 G4          some rows: printed, and written where --out says
 python -m benchmarks table [FILE ...]      write the tables of docs/benchmarks.md (default: all in benchmarks/results)
 python -m benchmarks scaling               cost against size: benchmarks/results/scaling.json and scaling.png
-python -m benchmarks phases                where the time of C1 to C8 goes: benchmarks/results/phases.json
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import gpu, phases, report, scaling, timing, workloads
+from benchmarks import gpu, report, scaling, timing, workloads
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -39,14 +38,10 @@ def main(arguments: list[str] | None = None) -> None:
     scale = commands.add_parser("scaling", help="cost against the size of the problem")
     scale.add_argument("--out", type=Path, default=report.RESULTS, help="folder")
     scale.add_argument("--plot", action="store_true", help="draw the data that is there once more")
-    where = commands.add_parser("phases", help="where the time of some rows goes")
-    where.add_argument("--only", nargs="+", choices=phases.PEERS, metavar="ID", help="these rows; default: all")
-    where.add_argument("--rounds", type=int, help="default: 5 to 30, as long as they are cheap")
-    where.add_argument("--out", type=Path, help="results file; default as above, none with --only")
     memory = commands.add_parser("memory", help="memory of one case, for `run`")
     memory.add_argument("id", choices=report.ROWS)
     memory.add_argument("index", type=int)
-    for command in (run, where, memory):
+    for command in (run, memory):
         command.add_argument("--data", type=Path, default=workloads.DATA, help="Gowalla's train.txt and test.txt")
         command.add_argument("--tiny", action="store_true", help="small inputs, to try the programme")
     chosen = parser.parse_args(arguments)
@@ -73,11 +68,6 @@ def main(arguments: list[str] | None = None) -> None:
                 write(report.file_for(machine), machine, cases)
     elif chosen.command == "table":
         report.write_page(chosen.files or None)
-    elif chosen.command == "phases":
-        out = chosen.out or (None if chosen.only or chosen.tiny else phases.RESULTS)
-        cases = phases.measure(chosen.only or phases.PEERS, chosen.data, chosen.tiny, chosen.rounds)
-        if out is not None:
-            write(out, timing.machine("cpu"), cases)
     elif chosen.command == "scaling":
         scaling.main(chosen.out, chosen.plot)
     else:

@@ -7,23 +7,16 @@ not know (`MAP-found`) stands for another definition and is not compared.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import warnings
-import weakref
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 import torchrecmetrics as trm
-from benchmarks.problem import CUTOFFS, Array, Problem, Run, Values
-from torchrecmetrics import kernels
-from torchrecmetrics.evaluation.scoring import EmbeddingScorer, Place, Terms
+from benchmarks.problem import Array, Problem, Run, Values
 from torchrecmetrics.kernels import KernelChoice
 
 
@@ -40,17 +33,14 @@ def ours_from_scores(
     exclude: Tensor | None = None,
     kernels: KernelChoice = "auto",
     weights: Tensor | None = None,
-    row_ids: Tensor | None = None,
 ) -> Run:
-    """One collection, validation on: reset, update for each batch, compute; rows are kept where they have ids."""
-    keep_rows = row_ids is not None
-    metrics = trm.RecMetricCollection(problem.names, k=problem.cutoffs, kernels=kernels, keep_rows=keep_rows)
-    metrics = metrics.to(problem.device)
+    """One collection, validation on: reset, update for each batch, compute."""
+    metrics = trm.RecMetricCollection(problem.names, k=problem.cutoffs, kernels=kernels).to(problem.device)
 
     def run() -> Values:
         metrics.reset()
         for _ in range(problem.times):
-            metrics.update(problem.scores, target, exclude=exclude, weights=weights, row_ids=row_ids)
+            metrics.update(problem.scores, target, exclude=exclude, weights=weights)
         return _floats(metrics.compute())
 
     return run
@@ -72,57 +62,6 @@ def ours_from_embeddings(problem: Problem, kernels: KernelChoice = "auto") -> Ru
                 kernels=kernels,
             )
         )
-
-    return run
-
-
-def ours_until_scores(target: trm.Interactions, cutoffs: Sequence[int]) -> Run:
-    """`evaluate`, until it asks for the first scores."""
-
-    class Asked(Exception):
-        pass
-
-    def score(ids: Tensor) -> Tensor:
-        raise Asked
-
-    def run() -> None:
-        try:
-            trm.evaluate(("NDCG", "HR", "MRR"), score, target=target, k=cutoffs)
-        except Asked:
-            return
-        raise AssertionError("nobody asked for scores")
-
-    return run
-
-
-def stable_argsort(numbers: Tensor) -> Run:
-    """Order all users by comparing their lengths."""
-
-    def run() -> None:
-        numbers.argsort(stable=True)
-
-    return run
-
-
-def ours_finite(embeddings: Tensor) -> Run:
-    """Tell whether the products of some embeddings and a few will be finite, as `evaluate` asks of kernels."""
-    rows, d = embeddings.shape
-    few = torch.ones(8, d, dtype=embeddings.dtype)
-    place = Place.of(None, embeddings)
-    scorer, ids = EmbeddingScorer(few, embeddings, (len(few), rows), Terms(), place), torch.arange(len(few))
-
-    def run() -> None:
-        if isinstance(scorer.without_memory(ids, True), str):
-            raise ValueError("these are finite")
-
-    return run
-
-
-def whole_norms(embeddings: Tensor) -> Run:
-    """Find the largest norm of all, in float64 at once."""
-
-    def run() -> None:
-        torch.linalg.vector_norm(embeddings, dim=1, dtype=torch.float64).max()
 
     return run
 
@@ -151,139 +90,10 @@ def ours_from_lists(lists: Tensor, target: Tensor, names: Sequence[str], cutoffs
     return run
 
 
-class Folder:
-    """A folder that is there as long as somebody holds it."""
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="benchmarks-"))
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
-
-
-class Files(NamedTuple):
-    """Where lists and ground truth are."""
-
-    lists: Path
-    truth: Path
-    folder: Folder
-
-
-def parquet_files(lists: Tensor, relevant: Tensor, few: int) -> tuple[Files, Files]:
-    """Write lists [U, K] and relevant items [U, T] of users called 7_000_000, ...: for all, and for a few of them."""
-    folder = Folder()
-    all_of_them, some = (
-        Files(folder.path / f"lists-{rows}.parquet", folder.path / f"truth-{rows}.parquet", folder)
-        for rows in (len(lists), few)
-    )
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:  # nobody can take part
-        return all_of_them, some
-    for rows, files in ((len(lists), all_of_them), (few, some)):
-        for path, items in ((files.lists, lists[:rows]), (files.truth, relevant[:rows])):
-            users = (7_000_000 + torch.arange(rows)).repeat_interleave(items.shape[1])
-            columns = {"user": users.numpy(), "item": items.flatten().numpy()}
-            if path == files.lists:
-                columns["rank"] = torch.arange(1, items.shape[1] + 1).repeat(rows).numpy()
-            parquet.write_table(pa.table(columns), path)
-    return all_of_them, some
-
-
-def ours_from_files(files: Files, names: Sequence[str], cutoffs: Sequence[int]) -> Run:
-    """Evaluate files: reading, ids and metrics."""
-    import narwhals  # noqa: F401  # the door to files
-
-    def run() -> Values:
-        return _floats(trm.evaluate_lists(list(names), files.lists, target=files.truth, rank="rank", k=list(cutoffs)))
-
-    return run
-
-
-def ours_vocabulary(number: int) -> Run:
-    """Give each of some different ids of text its number."""
-    ids = _ids_of_text(number)
-
-    def run() -> None:
-        trm.Vocabulary(ids)
-
-    return run
-
-
-def pandas_factorize(number: int) -> Run:
-    """Do the same by pandas, which takes arrays."""
-    import pandas as pd
-
-    ids = np.array(_ids_of_text(number), dtype=object)
-
-    def run() -> None:
-        pd.factorize(ids)
-
-    return run
-
-
-def two_runs(rows: int, labels: int) -> list[trm.Rows]:
-    """Values of two models that differ a little, as dense as those of NDCG."""
-    torch.manual_seed(0)
-    first = torch.rand(labels, rows, dtype=torch.float64)
-    second = (first + 0.1 * torch.randn(labels, rows, dtype=torch.float64)).clamp(0, 1)
-    ids = torch.randperm(rows)
-    return [trm.Rows({f"metric{i}@10": row for i, row in enumerate(each)}, ids) for each in (first, second)]
-
-
-def ours_flips(runs: list[trm.Rows], resamples: int) -> Run:
-    """Compare two runs, all labels together, corrected."""
-
-    def run() -> None:
-        trm.compare({"one": runs[0], "two": runs[1]}, resamples=resamples)
-
-    return run
-
-
-def ours_bootstrap(rows: trm.Rows, resamples: int) -> Run:
-    """Give every label its BCa interval."""
-
-    def run() -> None:
-        rows.confidence_interval(resamples=resamples)
-
-    return run
-
-
-def scipy_flips(runs: list[trm.Rows], rows: int, resamples: int) -> Run:
-    """Flip the signs of one label's differences."""
-    from scipy import stats
-
-    one, two = (next(iter(each.values.values()))[:rows].numpy() for each in runs)
-
-    def run() -> None:
-        difference: Callable[..., Any] = lambda x, y, axis: np.mean(x - y, axis=axis)  # noqa: E731
-        stats.permutation_test((one, two), difference, permutation_type="samples", n_resamples=resamples, batch=50)
-
-    return run
-
-
-def scipy_bootstrap(runs: list[trm.Rows], rows: int, resamples: int) -> Run:
-    """Give one label its BCa interval."""
-    from scipy import stats
-
-    values = next(iter(runs[0].values.values()))[:rows].numpy()
-
-    def run() -> None:
-        stats.bootstrap((values,), np.mean, n_resamples=resamples, method="BCa", batch=50)
-
-    return run
-
-
-def _ids_of_text(number: int) -> list[str]:
-    return [f"user-{each * 2_654_435_761 % 2**32:x}" for each in range(number)]
-
-
 def ours_streaming(problem: Problem, target: Tensor, k: int, how: str) -> Run:
-    """One hit rate at B = 1: `metric(...)`, one `update`, or an update a row and a compute."""
-    return _a_row_at_a_time(trm.HitRate(k), problem, target, k, how)
-
-
-def _a_row_at_a_time(metric: Metric, problem: Problem, target: Tensor, k: int, how: str) -> Run:
+    """One hit rate at B = 1: `metric(...)`, one `update`, or one update per row and a compute."""
     assert problem.scores is not None
+    metric = trm.HitRate(k)
     rows = list(zip(torch.split(problem.scores, 1), torch.split(target, 1), strict=True))
 
     def forward() -> Values:
@@ -308,21 +118,17 @@ def hand_written(problem: Problem, target: Tensor, exclude: Tensor | None = None
     """Write what a project writes for itself: `torch.topk`, a match, the formulas in float32; nothing is checked.
 
     Every row has the same number of relevant items, none is padding, and all batches are of one size, which favours it.
-    Labels and masks, bool like the scores, are not made in its time.
     """
     assert problem.scores is not None
-    scores, dense = problem.scores, target.dtype == torch.bool
-    relevant = int(target[0].sum()) if dense else target.shape[1]
+    scores, relevant = problem.scores, target.shape[1]
     place = torch.arange(1, problem.depth + 1, dtype=torch.float32, device=scores.device)
     discount = 1 / torch.log2(1 + place)
     ideal = discount.cumsum(0).tolist()
 
     def one_batch() -> Values:
-        left = scores
-        if exclude is not None:
-            left = scores.masked_fill(exclude, -torch.inf) if dense else scores.scatter(1, exclude, -torch.inf)
-        best = left.topk(problem.depth).indices
-        found = (target.gather(1, best) if dense else (best[:, :, None] == target[:, None, :]).any(-1)).float()
+        candidates = scores if exclude is None else scores.scatter(1, exclude, -torch.inf)
+        best = candidates.topk(problem.depth).indices
+        found = (best[:, :, None] == target[:, None, :]).any(-1).float()
         number = found.cumsum(1)
         precision = found * number / place
         values: dict[str, Callable[[int], Tensor]] = {
@@ -352,18 +158,6 @@ def one_read(problem: Problem) -> Run:
     return run
 
 
-def block_maxima(problem: Problem) -> Run:
-    """Score, if need be, and take the best of each 64 items: what nobody can do without who skips any."""
-    loop = problem.scorer(mask=False)
-
-    def run() -> None:
-        for _, scores in loop():
-            whole = scores.shape[1] // 64 * 64
-            scores[:, :whole].view(len(scores), -1, 64).amax(2)
-
-    return run
-
-
 def topk(problem: Problem) -> Run:
     """`torch.topk` and nothing else."""
 
@@ -375,75 +169,6 @@ def topk(problem: Problem) -> Run:
     return run
 
 
-def ours_best(scores: Tensor, k: int) -> Run:
-    """Find the items of each row's k best scores, ties by lower id."""
-
-    def run() -> None:
-        kernels.best(scores, k)
-
-    return run
-
-
-def topk_of(scores: Tensor, k: int, batches: int = 1) -> Run:
-    """`torch.topk`, which takes any of several equal scores."""
-
-    def run() -> None:
-        for _ in range(batches):
-            scores.topk(k)
-
-    return run
-
-
-BEYOND = (
-    *("AveragePopularity", "PopularityLift", "Novelty", "TailShare", "IntraListDiversity", "CategoryShare"),
-    *("Serendipity", "Calibration", "Seen", "Repeats", "Missing"),
-    *("Coverage", "Gini", "Entropy", "Personalization", "ExposureGini"),
-)
-"""Metrics beyond accuracy, all of them."""
-
-
-def ours_beyond(scores: Tensor, target: Tensor, history: Tensor, codes: Tensor, batches: int) -> Run:
-    """Read lists that are made already, a few batches of them, with all metrics beyond accuracy."""
-    items = scores.shape[1]
-    popularity = torch.bincount(history.flatten(), minlength=items)
-    catalogue = trm.Catalogue(items, popularity=popularity, num_users=len(scores), categories=codes)
-    collection = trm.RecMetricCollection(BEYOND, k=CUTOFFS, catalogue=catalogue)
-    ranking = trm.Ranking.from_scores(scores, target, depth=max(CUTOFFS), items=True)
-
-    def run() -> None:
-        for _ in range(batches):
-            collection.update(ranking.listing(ranking.listed()), history=history)  # without what formulas keep of it
-        collection.members[0].state()
-
-    return run
-
-
-def ours_personalization(lists: Tensor, items: int) -> Run:
-    """Compare all lists with each other by how many hold each item."""
-    catalogue, k = trm.Catalogue(items), lists.shape[1]
-
-    def run() -> None:
-        metric = trm.Personalization(k, catalogue=catalogue)
-        metric.update(trm.Ranking.from_topk(lists))
-        metric.compute()
-
-    return run
-
-
-def pyg_personalization(lists: Tensor) -> Run:
-    """Compare lists in pairs."""
-    from torch_geometric.metrics import LinkPredPersonalization
-
-    labels = torch.stack([torch.arange(len(lists)), lists[:, 0]])
-
-    def run() -> None:
-        metric = LinkPredPersonalization(lists.shape[1], max_src_nodes=None)
-        metric.update(lists, labels)
-        metric.compute()
-
-    return run
-
-
 def product(problem: Problem) -> Run:
     """Score all users in batches, into one buffer that is kept."""
     loop = problem.scorer(mask=False)
@@ -451,18 +176,6 @@ def product(problem: Problem) -> Run:
     def run() -> None:
         for _ in loop():
             pass
-
-    return run
-
-
-def plain_product(problem: Problem) -> Run:
-    """`users[batch] @ items.T` in batches, as one writes it."""
-
-    def run() -> None:
-        assert problem.users is not None
-        assert problem.items is not None
-        for batch in problem.batches:
-            problem.users[batch.rows] @ problem.items.T
 
     return run
 
@@ -560,7 +273,7 @@ def recometrics(problem: Problem) -> Run:
 
     assert problem.users is not None
     assert problem.items is not None
-    known = {"HR": "Hit", "NDCG": "NDCG", "MRR": "RR", "Precision": "P", "Recall": "R", "MAP": "AP", "AUROC": "ROC_AUC"}
+    known = {"HR": "Hit", "NDCG": "NDCG", "MRR": "RR", "Precision": "P", "Recall": "R", "MAP": "AP"}
     wanted = {
         "precision": "Precision",
         "recall": "Recall",
@@ -568,7 +281,6 @@ def recometrics(problem: Problem) -> Run:
         "ndcg": "NDCG",
         "hit": "HR",
         "rr": "MRR",
-        "roc_auc": "AUROC",
     }
     train, test = (
         None if part is None else csr_array(part.to_scipy().astype(np.float32))
@@ -589,11 +301,8 @@ def recometrics(problem: Problem) -> Run:
             nthreads=torch.get_num_threads(),
             **options,
         )
-        values = {}
+        values: Values = {}
         for name in problem.names:
-            if name == "AUROC":
-                values[name] = float(found[known[name]].mean())
-                continue
             means = found[f"{known[name]}@K"].mean(0)
             values |= {f"{name}@{k}": float(means[k - 1]) for k in problem.cutoffs}
         return values
@@ -660,32 +369,6 @@ def torchmetrics_streaming(problem: Problem, target: Tensor, k: int, how: str) -
     return {"forward": forward, "update": update, "stream": stream}[how]
 
 
-def least_streaming(problem: Problem, target: Tensor, k: int, how: str) -> Run:
-    """Do what `ours_streaming` does by the fewest calls that count: without a check, an option, ties or padding.
-
-    What no metric falls below that ranks in each update and adds to a state of torchmetrics.
-    """
-
-    class Least(Metric):
-        full_state_update = False
-        hits: Tensor
-        rows: Tensor
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.add_state("hits", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
-            self.add_state("rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
-
-        def update(self, scores: Tensor, target: Tensor) -> None:
-            self.hits += ((scores > scores.gather(1, target)).sum(1) < k).sum()
-            self.rows += len(scores)
-
-        def compute(self) -> Tensor:
-            return self.hits / self.rows
-
-    return _a_row_at_a_time(Least(), problem, target, k, how)
-
-
 def torchmetrics_from_triple(
     preds: Tensor, target: Tensor, indexes: Tensor, names: Sequence[str], cutoffs: Sequence[int]
 ) -> Run:
@@ -706,30 +389,6 @@ def torchmetrics_from_triple(
         metrics.reset()
         metrics.update(preds, target, indexes=indexes)
         return _floats(metrics.compute())
-
-    return run
-
-
-def ranx_from_files(files: Files, names: Sequence[str], cutoffs: Sequence[int]) -> Run:
-    """Run ranx on frames of pandas, read from files; it wants ids of text, and scores."""
-    import pandas as pd
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import ranx as package
-
-    labels = {f"{_RANX[name]}@{k}": f"{name}@{k}" for name in names for k in cutoffs}
-
-    def run() -> Values:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            text, objects = ({"user": kind, "item": kind} for kind in (str, object))
-            listed, judged = (pd.read_parquet(path).astype(text).astype(objects) for path in files[:2])
-            listed, judged = listed.assign(score=1 / listed["rank"]), judged.assign(score=1)
-            qrels = package.Qrels.from_df(judged, "user", "item", "score")
-            made = package.Run.from_df(listed, "user", "item", "score")
-            found = package.evaluate(qrels, made, list(labels), make_comparable=True)
-        return {labels[name]: float(value) for name, value in found.items()}
 
     return run
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import benchmarks
-from benchmarks import gpu, machine_code, phases, workloads
+from benchmarks import gpu, machine_code, workloads
 from benchmarks.timing import interleave, peak_cuda_memory, peak_memory, ratio
 from benchmarks.workloads import Case, Goal, Skip
 
@@ -25,7 +25,7 @@ ROWS = workloads.ROWS | gpu.ROWS
 ROOT = Path(benchmarks.__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
-OTHERS = ("machine_code", "phases", "scaling", "whom")  # results that are no run of the table
+OTHERS = ("machine_code", "scaling")  # results that are no run of the table
 MARKS = "<!-- benchmarks: written by `python -m benchmarks table` -->", "<!-- end of benchmarks -->"
 
 
@@ -338,8 +338,6 @@ def section(files: list[Path] | None = None) -> str:
     cpus = [kept for kept in runs if card_of(kept["machine"]) is None]
     cards = [kept for kept in runs if card_of(kept["machine"]) is not None]
     parts = [f"## On a CPU\n\n{markdown(kept)}" for kept in cpus]
-    if cpus:
-        parts.append(f"## Where the time goes\n\n{phases.INTRODUCTION}\n\n{phases.markdown(phases.kept())}")
     parts += [f"## On a card: {kept['machine']['device']}\n\n{markdown(kept)}" for kept in cards]
     if not cards:
         parts.append(f"## On a GPU\n\n{ON_PAPER}\n\n{machine_code.markdown(machine_code.kept())}")

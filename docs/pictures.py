@@ -25,7 +25,6 @@ from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangl
 
 import torchrecmetrics as trm
 from torchrecmetrics.kernels import Question, eager
-from torchrecmetrics.analysis.plots import Line, draw_groups
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 9.0  # inches
@@ -738,32 +737,6 @@ def coverage(style: Style) -> Canvas:
     return sheet
 
 
-# ----------------------------------------------------------------------------------------------------------------- whom
-
-
-def whom_numbers() -> dict[str, Line]:
-    """Read what `python -m benchmarks.whom` has found on MovieLens-100K: NDCG@10 of each group, of two models."""
-    models = json.loads((ROOT / "benchmarks/results/whom.json").read_text())["models"]
-    return {
-        model: Line(model, (), *map(list, zip(*found["groups"].values(), strict=True)))
-        for model, found in models.items()
-    }
-
-
-def whom(style: Style) -> Canvas:
-    """NDCG@10 of two models by how many interactions users had, with intervals."""
-    groups = json.loads((ROOT / "benchmarks/results/whom.json").read_text())["groups"]
-    with themed(style):
-        sheet = Canvas(style, 4.6)
-        axes = sheet.axes(0.95, 1.0, 6.0, 3.3)
-        for line in whom_numbers().values():
-            draw_groups("NDCG@10", list(groups), line, axes)
-        axes.set_xticks(range(len(groups)), [f"{name}\n{size} users" for name, size in groups.items()])
-        axes.set_xlabel("interactions in training")
-        axes.set_ylim(0, 0.15)
-    return sheet
-
-
 # --------------------------------------------------------------------------------------------------------------- floors
 
 FLOORS = [  # what stands on one floor; the names are those of CONTRIBUTING.md's table
@@ -819,7 +792,6 @@ PICTURES: dict[str, Callable[[Style], Canvas]] = {
     "curve": curve,
     "forest": forest,
     "coverage": coverage,
-    "whom": whom,
     "floors": floors,
 }
 

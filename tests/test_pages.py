@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import io
-import json
 import re
 import shutil
 
@@ -11,8 +10,6 @@ import pytest
 from pages import PAGES, ROOT, Reader, blocks
 
 import torchrecmetrics as trm
-from benchmarks import whom
-from benchmarks.worst import cases
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 READERS = {}  # page: who reads it
@@ -219,42 +216,3 @@ def test_comparison_on_movielens(tmp_path, monkeypatch):
     assert [float(each) for each in re.search(told, page.read_text(encoding="utf-8")).groups()] == [
         pytest.approx(each, abs=6e-5 if place < 3 else 6e-4) for place, each in enumerate(numbers)
     ]
-
-
-WHOM = ROOT / "benchmarks" / "results" / "whom.json"
-
-
-def test_whom_as_found():
-    """The page's tables of MovieLens-100K are those of the results file, its coverages those of simulated cases."""
-    text, found = (ROOT / "docs/how-to/for-whom.md").read_text(encoding="utf-8"), json.loads(WHOM.read_text())
-    models = found["models"].values()
-    for what, form in (("groups", "{:.3f} [{:.3f}, {:.3f}]"), ("slices", "{:.3f}")):
-        for name, size in found[what].items():
-            shown = [form.format(*(one if what == "groups" else [one])) for one in (m[what][name] for m in models)]
-            assert f"| {name} | {size} | {' | '.join(shown)} |" in text
-    said = " ".join(text.split())
-    both = "popularity has NDCG@10 {:.4f}, a decomposition of 20 dimensions {:.4f}"
-    assert both.format(*(model["NDCG@10"] for model in models)) in said
-    worst = found["models"]["decomposition"]["worst"]
-    assert f"the worst has between {worst['low']} and {worst['high']}" in said
-    assert [len(model["worst"]["possible"]) for model in models] == [5, 4]
-    gaps = [model["gap"] for model in models]
-    assert all(f"{gap['value']:.4f} [{gap['low']:.4f}, {gap['high']:.4f}]" in said for gap in gaps)
-    by_group, told = found["differences"], re.findall(r"(\S+) \[(\S+), (\S+)\]", said)
-    assert all(tuple(f"{n:.4f}" for n in by_group[name][:3]) in told for name in ("0-29", "30-59", "120-239"))
-    assert f"corrected p {by_group['120-239'][3]:.2f} " in said
-    batch, end = found["ms"]["batch"], found["ms"]["end"]
-    assert f"takes {batch['1']} ms with one group and {batch['1000']} ms with 1,000" in said
-    assert f"{end['1000'] / 1000:.1f} s, once at the end" in said
-    simulated = re.findall(r"^\| (.*?) \|(?: [\d.]+ \|){4}$", text, re.M)
-    assert len(simulated) == 6
-    assert set(simulated) <= {case.name for case in cases()}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
-def test_whom_on_movielens():
-    """The results file is what the script finds."""
-    found = json.loads(json.dumps(whom.numbers(DATA / "ml-100k" / "u.data")))
-    there = json.loads(WHOM.read_text())
-    assert found == {name: there[name] for name in found}
