@@ -258,8 +258,6 @@ class _Layout(NamedTuple):
 
 def _read_text(path: Path, roles: Roles, layout: _Layout) -> Table:
     """Read columns of text, and make numbers of those that are."""
-    wanted = distinct(roles)
-    check_names(wanted, [name for name in layout.names if name], str(path))
     columns = _text_columns(path, roles, layout)
     found = Table({}, str(path), 1 + layout.header)
     if not columns.num_rows:
@@ -267,7 +265,7 @@ def _read_text(path: Path, roles: Roles, layout: _Layout) -> Table:
     for name in columns.column_names:
         if name.startswith(" "):  # stands for a column that must be empty
             _check_empty(found, columns[name])
-    for name in wanted:
+    for name in distinct(roles):
         found.columns[name] = _typed(found, name, columns[name], roles)
     return found
 
@@ -275,6 +273,8 @@ def _read_text(path: Path, roles: Roles, layout: _Layout) -> Table:
 def _text_columns(path: Path, roles: Roles, layout: _Layout) -> Any:
     """Return an arrow table of text: the wanted columns, ids with distinct words, and those that must be empty."""
     pa, reader = needed("pyarrow", f"reading {path}"), needed("pyarrow.csv", f"reading {path}")
+    wanted = distinct(roles)
+    check_names(wanted, [name for name in layout.names if name], str(path))
     names = [name or f" {place}" for place, name in enumerate(layout.names)]
     ids = pa.dictionary(pa.int32(), pa.string())
     wrong: list[Any] = []
@@ -294,7 +294,7 @@ def _text_columns(path: Path, roles: Roles, layout: _Layout) -> Any:
                 ignore_empty_lines=False,
             ),
             reader.ConvertOptions(
-                include_columns=[*distinct(roles), *(name for name in names if name.startswith(" "))],
+                include_columns=[*wanted, *(name for name in names if name.startswith(" "))],
                 column_types=dict.fromkeys(names, pa.string()) | {roles.user: ids, roles.item: ids},
                 null_values=_MISSING,
                 strings_can_be_null=True,
