@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -28,6 +28,8 @@ from torchrecmetrics.data.saving import write_text
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.result import Evaluation
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 #: What the shell gets.
 FINE, BELOW, BAD_INPUT = 0, 1, 2
@@ -137,8 +139,15 @@ def _parser() -> argparse.ArgumentParser:
     columns.add_argument(
         "--item", default="item", metavar="COLUMN", help="column of items, in all files (default: item)"
     )
+    _add_evaluate(commands, columns)
+    _add_compare(commands)
+    _add_audit(commands, columns)
+    return parser
 
-    one = commands.add_parser(
+
+def _add_evaluate(commands: _Commands, columns: argparse.ArgumentParser) -> None:
+    """Add the command `evaluate`."""
+    parser = commands.add_parser(
         "evaluate",
         parents=[columns],
         help="metrics of lists against the ground truth",
@@ -146,30 +155,43 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    one.add_argument("lists", type=Path, metavar="LISTS", help="file of lists")
-    one.add_argument("truth", type=Path, metavar="TRUTH", help="file of ground truth: users and items to be found")
-    one.add_argument(
+    parser.add_argument("lists", type=Path, metavar="LISTS", help="file of lists")
+    parser.add_argument("truth", type=Path, metavar="TRUTH", help="file of ground truth: users and items to be found")
+    parser.add_argument(
         "--history", type=Path, action="append", default=[], metavar="FILE", help="items that leave the lists"
     )
-    one.add_argument(
+    parser.add_argument(
         "--overlap",
         choices=("error", "keep", "miss", "without"),
         help="a pair of TRUTH and history: an error (default), may be found (keep), is missed (miss), leaves TRUTH "
         "(without)",
     )
-    one.add_argument(
+    parser.add_argument(
         "-m", "--metric", action="append", default=[], metavar="NAME@K", help="such as NDCG@10; repeatable"
     )
-    one.add_argument("-c", "--config", type=Path, metavar="YAML", help="file of metrics with cut-offs and options")
-    order = one.add_mutually_exclusive_group()
+    parser.add_argument("-c", "--config", type=Path, metavar="YAML", help="file of metrics with cut-offs and options")
+    _add_columns(parser)
+    parser.add_argument("--complete", action="store_true", help="the lists are all that is recommended, however short")
+    parser.add_argument(
+        "--first", action="store_true", help="of an item that a list repeats the first place stands alone"
+    )
+    _add_results(parser)
+    parser.set_defaults(run=_evaluate)
+
+
+def _add_columns(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `evaluate` that name columns."""
+    order = parser.add_mutually_exclusive_group()
     order.add_argument("--rank", metavar="COLUMN", help="column of ranks: 1, 2, 3, ... in each list")
     order.add_argument("--score", metavar="COLUMN", help="column of scores: the highest is best")
-    one.add_argument("--time", metavar="COLUMN", help="column of times in TRUTH and history: what audit finds is told")
-    one.add_argument("--truth-user", metavar="COLUMN", help="column of users in TRUTH and history, if it is another")
-    one.add_argument("--truth-item", metavar="COLUMN", help="column of items in TRUTH and history, if it is another")
-    one.add_argument("--history-user", metavar="COLUMN", help="column of users in history, if not that of TRUTH")
-    one.add_argument("--history-item", metavar="COLUMN", help="column of items in history, if not that of TRUTH")
-    one.add_argument(
+    parser.add_argument(
+        "--time", metavar="COLUMN", help="column of times in TRUTH and history: what audit finds is told"
+    )
+    parser.add_argument("--truth-user", metavar="COLUMN", help="column of users in TRUTH and history, if it is another")
+    parser.add_argument("--truth-item", metavar="COLUMN", help="column of items in TRUTH and history, if it is another")
+    parser.add_argument("--history-user", metavar="COLUMN", help="column of users in history, if not that of TRUTH")
+    parser.add_argument("--history-item", metavar="COLUMN", help="column of items in history, if not that of TRUTH")
+    parser.add_argument(
         "--train",
         type=Path,
         metavar="FILE",
@@ -177,13 +199,15 @@ def _parser() -> argparse.ArgumentParser:
         "metrics beyond accuracy such as Coverage@10 (those that need categories or embeddings: in Python); items are "
         "those of TRAIN, TRUTH and LISTS",
     )
-    one.add_argument("--value", metavar="COLUMN", help="column of gains in TRUTH; default: all rows are alike")
-    one.add_argument("--complete", action="store_true", help="the lists are all that is recommended, however short")
-    one.add_argument("--first", action="store_true", help="of an item that a list repeats the first place stands alone")
-    one.add_argument("--json", type=Path, metavar="FILE", help="write results and counts there, whole or not at all")
-    one.add_argument("--rows", type=Path, metavar="FILE", help="write what every user is worth there, as parquet")
-    one.add_argument("--markdown", action="store_true", help="print a table in Markdown, and the counts below it")
-    one.add_argument(
+    parser.add_argument("--value", metavar="COLUMN", help="column of gains in TRUTH; default: all rows are alike")
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `evaluate` that say what becomes of the results."""
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write results and counts there, whole or not at all")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="write what every user is worth there, as parquet")
+    parser.add_argument("--markdown", action="store_true", help="print a table in Markdown, and the counts below it")
+    parser.add_argument(
         "--fail-under",
         type=Threshold.read,
         action="append",
@@ -191,9 +215,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME@K=VALUE",
         help="exit with 1 if a metric is below a value; repeatable",
     )
-    one.set_defaults(run=_evaluate)
 
-    two = commands.add_parser(
+
+def _add_compare(commands: _Commands) -> None:
+    """Add the command `compare`."""
+    parser = commands.add_parser(
         "compare",
         help="whether differences between runs are real",
         description=(
@@ -203,28 +229,35 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_COMPARE_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    two.add_argument(
+    parser.add_argument(
         "runs",
         nargs="+",
         metavar="[NAME=]ROWS",
         help="file of rows; a name that stands twice is a run with several seeds",
     )
-    two.add_argument("--baseline", metavar="NAME", help="compare the others with this one; default: all pairs")
-    two.add_argument("--test", choices=["randomization", "t"], default="randomization", help="default: randomization")
-    two.add_argument("--correction", choices=["max-t", "holm", "none"], help="default: max-t, or holm of a t test")
-    two.add_argument("--margin", type=float, metavar="VALUE", help="test also whether a run is worse by less than this")
-    two.add_argument("--level", type=float, default=0.95, metavar="SHARE", help="of the intervals (default: 0.95)")
-    two.add_argument("--resamples", type=int, default=10_000, metavar="N", help="sign flips (default: 10000)")
-    two.add_argument(
+    parser.add_argument("--baseline", metavar="NAME", help="compare the others with this one; default: all pairs")
+    parser.add_argument(
+        "--test", choices=["randomization", "t"], default="randomization", help="default: randomization"
+    )
+    parser.add_argument("--correction", choices=["max-t", "holm", "none"], help="default: max-t, or holm of a t test")
+    parser.add_argument(
+        "--margin", type=float, metavar="VALUE", help="test also whether a run is worse by less than this"
+    )
+    parser.add_argument("--level", type=float, default=0.95, metavar="SHARE", help="of the intervals (default: 0.95)")
+    parser.add_argument("--resamples", type=int, default=10_000, metavar="N", help="sign flips (default: 10000)")
+    parser.add_argument(
         "--groups", type=Path, metavar="FILE", help="a row a user and their group, for each of which to compare"
     )
-    two.add_argument("--user", default="user", metavar="COLUMN", help="column of users in groups (default: user)")
-    two.add_argument("--group", default="group", metavar="COLUMN", help="column of their groups (default: group)")
-    two.add_argument("--json", type=Path, metavar="FILE", help="write the results there, whole or not at all")
-    two.add_argument("--markdown", action="store_true", help="print a table in Markdown")
-    two.set_defaults(run=_compare)
+    parser.add_argument("--user", default="user", metavar="COLUMN", help="column of users in groups (default: user)")
+    parser.add_argument("--group", default="group", metavar="COLUMN", help="column of their groups (default: group)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, whole or not at all")
+    parser.add_argument("--markdown", action="store_true", help="print a table in Markdown")
+    parser.set_defaults(run=_compare)
 
-    other = commands.add_parser(
+
+def _add_audit(commands: _Commands, columns: argparse.ArgumentParser) -> None:
+    """Add the command `audit`."""
+    parser = commands.add_parser(
         "audit",
         parents=[columns],
         help="what is wrong with a log, or with train and test",
@@ -232,15 +265,14 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_AUDIT_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    other.add_argument(
+    parser.add_argument(
         "log", type=Path, metavar="LOG|TRAIN", help="file of events; with TEST beside it, those of train"
     )
-    other.add_argument("test", type=Path, nargs="?", metavar="TEST", help="file of test events")
-    other.add_argument("--time", metavar="COLUMN", help="column of times: numbers or dates")
-    other.add_argument("--json", type=Path, metavar="FILE", help="write the findings there, whole or not at all")
-    other.add_argument("--strict", action="store_true", help="exit with 1 if there are faults")
-    other.set_defaults(run=_audit)
-    return parser
+    parser.add_argument("test", type=Path, nargs="?", metavar="TEST", help="file of test events")
+    parser.add_argument("--time", metavar="COLUMN", help="column of times: numbers or dates")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the findings there, whole or not at all")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if there are faults")
+    parser.set_defaults(run=_audit)
 
 
 # ---------------------------------------------------------------------------------------------------------- commands

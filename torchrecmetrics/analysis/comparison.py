@@ -353,12 +353,7 @@ def compare(
         >>> [(r.key, r.num_rows) for r in found.results]
         [('HR@10', 400), ('HR@10/north', 200), ('HR@10/south', 200)]
     """
-    check_choice("test", test, ("randomization", "t"))
-    if correction is None:
-        correction = "max-t" if test == "randomization" else "holm"
-    check_choice("correction", correction, ("max-t", "holm", "none"))
-    if test == "t" and correction == "max-t":
-        raise ValueError("correction='max-t' needs the flips of test='randomization'; a t test takes 'holm' or 'none'")
+    correction = _check_correction(test, correction)
     check_choice("alternative", alternative, ("two-sided", "greater", "less"))
     level, resamples, seed = check_level(level), check_k(resamples, "resamples"), check_seed(seed)
     margin = _check_margin(margin)
@@ -369,36 +364,17 @@ def compare(
     if groups is not None:
         parts |= _parts(paired, groups)
     totals = Totals.beside(part.totals() for part in parts.values())
-    shift_sums = None if margin is None else totals.sums + margin * totals.weights
-    shift_squares = None
+    exact = test == "randomization" and 2 ** min(paired.layout.units, 62) <= resamples
+    own, shifted = _Sums(totals.sums, totals.squares), None
     if margin is not None:
-        shift_squares = torch.cat([part.shifted_squares(margin) for part in parts.values()])
-    flips = shifted_flips = None
-    number = paired.layout.units
-    exact = test == "randomization" and 2 ** min(number, 62) <= resamples
+        squares = torch.cat([part.shifted_squares(margin) for part in parts.values()])
+        shifted = _Sums(totals.sums + margin * totals.weights, squares)
     if test == "randomization":
-        sums = [
-            part.all_flipped(margin, paired.layout.keys) if exact else part.flipped(margin, resamples, seed)
-            for part in parts.values()
-        ]
-        own = torch.cat([each[:, : paired.columns] for each in sums], 1)
-        flips = studentised(own, totals.squares, totals.units)
-        if shift_squares is not None:
-            own = torch.cat([each[:, paired.columns :] for each in sums], 1)
-            shifted_flips = studentised(own, shift_squares, totals.units)
-        del sums, own
+        own, shifted = _with_flips(own, shifted, parts, totals.units, margin, None if exact else resamples, seed)
     alpha = round(1 - level, 12)
-    columns = (totals.units >= 2).nonzero()[:, 0].tolist()
-    t = studentised(totals.sums, totals.squares, totals.units)
-
-    def settle(t: Tensor, squares: Tensor, flips: Tensor | None, side: Alternative) -> Decisions:
-        by = ByStudent(t, totals.units, squares, side) if flips is None else ByFlips(t, flips, side)
-        return decide(by, columns, alpha, correction)
-
-    decisions, noninferior = settle(t, totals.squares, flips, alternative), None
-    if shift_sums is not None and shift_squares is not None:
-        shifted = studentised(shift_sums, shift_squares, totals.units)
-        noninferior = settle(shifted, shift_squares, shifted_flips, "greater").adjusted_p
+    decisions, noninferior = own.decide(totals.units, alternative, alpha, correction), None
+    if shifted is not None:
+        noninferior = shifted.decide(totals.units, "greater", alpha, correction).adjusted_p
     return Comparison(
         tuple(_results(parts, totals, decisions, noninferior, level, alternative)),
         {name: len(several) for name, several in paired.runs.items()},
@@ -406,7 +382,7 @@ def compare(
         correction,
         alternative,
         level,
-        None if flips is None else len(flips),
+        None if own.flips is None else len(own.flips),
         exact,
         margin,
         seed,
@@ -416,6 +392,46 @@ def compare(
         if groups is None
         else len(paired.rows) - sum(len(part.rows) for part in parts.values() if part is not paired),
     )
+
+
+class _Sums(NamedTuple):
+    """Sums over the units of each column, as they are or shifted by the margin."""
+
+    sums: Tensor
+    """Float64 [columns]."""
+    squares: Tensor
+    """Sums of squares, float64 [columns]."""
+    flips: Tensor | None = None
+    """t of the sums with other signs, float64 [R, columns]; None for a t test."""
+
+    def decide(self, units: Tensor, side: Alternative, alpha: float, correction: Correction) -> Decisions:
+        """Test the columns that have two units or more; `units` says how many each has."""
+        t = studentised(self.sums, self.squares, units)
+        test = ByStudent(t, units, self.squares, side) if self.flips is None else ByFlips(t, self.flips, side)
+        return decide(test, (units >= 2).nonzero()[:, 0].tolist(), alpha, correction)
+
+
+def _with_flips(
+    own: _Sums,
+    shifted: _Sums | None,
+    parts: dict[str | None, Paired],
+    units: Tensor,
+    margin: float | None,
+    resamples: int | None,
+    seed: int,
+) -> tuple[_Sums, _Sums | None]:
+    """Return the sums with their sign flips: as many as `resamples`, or all there are (None)."""
+    whole = parts[None]
+    sums = [
+        part.all_flipped(margin, whole.layout.keys) if resamples is None else part.flipped(margin, resamples, seed)
+        for part in parts.values()
+    ]
+    flipped = torch.cat([part[:, : whole.columns] for part in sums], 1)
+    own = own._replace(flips=studentised(flipped, own.squares, units))
+    if shifted is not None:
+        flipped = torch.cat([part[:, whole.columns :] for part in sums], 1)
+        shifted = shifted._replace(flips=studentised(flipped, shifted.squares, units))
+    return own, shifted
 
 
 def _parts(paired: Paired, groups: Groups) -> dict[str | None, Paired]:
@@ -525,6 +541,17 @@ def _over_seeds(
 
 def _ratio(value: float, by: float) -> float:
     return value / by if by else math.copysign(math.inf, value) if value else 0.0
+
+
+def _check_correction(test: str, correction: Correction | None) -> Correction:
+    """Return the correction of a test, its default for None, or raise."""
+    check_choice("test", test, ("randomization", "t"))
+    if correction is None:
+        correction = "max-t" if test == "randomization" else "holm"
+    check_choice("correction", correction, ("max-t", "holm", "none"))
+    if test == "t" and correction == "max-t":
+        raise ValueError("correction='max-t' needs the flips of test='randomization'; a t test takes 'holm' or 'none'")
+    return correction
 
 
 def _check_margin(margin: Any) -> float | None:

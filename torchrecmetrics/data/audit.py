@@ -201,11 +201,23 @@ def _times(parts: dict[str, Events]) -> dict[str, Tensor] | None:
 
 def _of_all(whole: Events, times: Tensor | None, split: bool) -> dict[str, Finding]:
     """Look at events, whatever part they are in."""
-    users, items, number = whole.users, whole.items, len(whole)
-    of_all, in_all, in_any = (" of all parts", " in all parts", " in any part") if split else ("", "", "")
-    found = {"events": Finding(number, 0, f"events{of_all}{_ends(times)}", "", False)}
-    per_user = torch.bincount(users, minlength=whole.shape[0])
-    per_item = torch.bincount(items, minlength=whole.shape[1])
+    per_user = torch.bincount(whole.users, minlength=whole.shape[0])
+    per_item = torch.bincount(whole.items, minlength=whole.shape[1])
+    of_all = " of all parts" if split else ""
+    found = _sizes(whole, per_user, per_item, times, split)
+    found |= _of_events(whole, times, of_all)
+    if times is not None:
+        found |= _of_times(times, of_all)
+    found |= _most_frequent(whole, per_user, per_item, of_all)
+    if not split:
+        found["popular_item"] = _reach(whole, whole, "users have the most popular item")._replace(wrong=False)
+    return found | _unused(whole, per_user, per_item, split)
+
+
+def _sizes(whole: Events, per_user: Tensor, per_item: Tensor, times: Tensor | None, split: bool) -> dict[str, Finding]:
+    """Count events, users, items and pairs."""
+    of_all, in_all = (" of all parts", " in all parts") if split else ("", "")
+    found = {"events": Finding(len(whole), 0, f"events{of_all}{_ends(times)}", "", False)}
     for name, count, ids in (("users", per_user, whole.user_ids), ("items", per_item, whole.item_ids)):
         used = int((count > 0).sum())
         found[name] = Finding(used, 0, f"{name}{of_all} occur; {_range(count, ids)}", "", False)
@@ -213,57 +225,71 @@ def _of_all(whole: Events, times: Tensor | None, split: bool) -> dict[str, Findi
     density = len(pairs) / max(1, found["users"].number * found["items"].number)
     says = f"different pairs of user and item{in_all}, density {density:.2g}"
     found["pairs"] = Finding(len(pairs), 0, says, "", False)
+    return found
 
-    repeated = _repeats(whole, times)
+
+def _of_events(whole: Events, times: Tensor | None, of_all: str) -> dict[str, Finding]:
+    """Look for repeated events, and for ids that stand for nothing."""
     when = "" if times is None else " and time"
-    found["repeated_events"] = _finding(
-        repeated, f"events{of_all} repeat the user, item{when} of another", _namer(whole), True
-    )
-    empty = torch.zeros(number, dtype=torch.bool, device="cpu")
-    for rows, ids in ((users, whole.user_ids), (items, whole.item_ids)):
+    says = f"events{of_all} repeat the user, item{when} of another"
+    found = {"repeated_events": _finding(_repeats(whole, times), says, _namer(whole), True)}
+    empty = torch.zeros(len(whole), dtype=torch.bool, device="cpu")
+    for rows, ids in ((whole.users, whole.user_ids), (whole.items, whole.item_ids)):
         if ids is not None and ids.kind in _NOTHING:
             nothing = ids.rows(_NOTHING[ids.kind], unknown="mark")
             empty |= torch.isin(rows, nothing[nothing >= 0])
-    found["empty_ids"] = _finding(
-        empty, f"events{of_all} are of an id that seems to stand for nothing", _namer(whole), True
-    )
-    if times is not None:
-        same = number > 1 and bool((times == times[0]).all())
-        says = f"events{of_all} have one and the same time"
-        found["one_time"] = Finding(number if same else 0, number, says, str(times[0].item()), same)
-        sizes = times.double().abs()  # nanoseconds, a hundred times as large, are no int64
-        large = sizes > sizes.median() * _APART
-        small = (sizes * _APART < sizes.median()) & (times != 0)
-        apart = large | small if times.min() > 0 else torch.zeros_like(large)
-        found["time_units"] = _finding(
-            apart,
-            f"times{of_all} are more than {_APART} times as large, or as small, as most",
-            lambda row: f"{times[row].item()} beside {times.median().item()}",
-            True,
-        )
+    says = f"events{of_all} are of an id that seems to stand for nothing"
+    found["empty_ids"] = _finding(empty, says, _namer(whole), True)
+    return found
 
-    head = max(1, found["items"].number // 100)
+
+def _of_times(times: Tensor, of_all: str) -> dict[str, Finding]:
+    """Look for one time of all events, and for times in several units."""
+    number = len(times)
+    same = number > 1 and bool((times == times[0]).all())
+    says = f"events{of_all} have one and the same time"
+    found = {"one_time": Finding(number if same else 0, number, says, str(times[0].item()), same)}
+    sizes = times.double().abs()  # nanoseconds, a hundred times as large, are no int64
+    large = sizes > sizes.median() * _APART
+    small = (sizes * _APART < sizes.median()) & (times != 0)
+    apart = large | small if times.min() > 0 else torch.zeros_like(large)
+    found["time_units"] = _finding(
+        apart,
+        f"times{of_all} are more than {_APART} times as large, or as small, as most",
+        lambda row: f"{times[row].item()} beside {times.median().item()}",
+        True,
+    )
+    return found
+
+
+def _most_frequent(whole: Events, per_user: Tensor, per_item: Tensor, of_all: str) -> dict[str, Finding]:
+    """Count the events of the most popular items, and of the user who has most."""
+    number, num_users, num_items = len(whole), int((per_user > 0).sum()), int((per_item > 0).sum())
+    head = max(1, num_items // 100)
     top = int(per_item.sort(descending=True).values[:head].sum())
     says = f"events{of_all} are with the {'' if head == 1 else f'{head} '}most popular item{'' if head == 1 else 's'}"
-    crowded = top > _HEAD * number and head < found["items"].number
-    found["head_share"] = Finding(top, number, says, _item(whole, per_item), crowded)
+    crowded = top > _HEAD * number and head < num_items
     heaviest = int(per_user.max())
-    found["heaviest_user"] = Finding(
-        heaviest,
-        number,
-        f"events{of_all} are of one user",
-        f"user {_called(whole.user_ids, int(per_user.argmax()))}",
-        heaviest > _HEAVY * number and found["users"].number >= 1 / _HEAVY,
-    )
-    if not split:
-        found["popular_item"] = _reach(whole, whole, "users have the most popular item")._replace(wrong=False)
+    return {
+        "head_share": Finding(top, number, says, _item(whole, per_item), crowded),
+        "heaviest_user": Finding(
+            heaviest,
+            number,
+            f"events{of_all} are of one user",
+            f"user {_called(whole.user_ids, int(per_user.argmax()))}",
+            heaviest > _HEAVY * number and num_users >= 1 / _HEAVY,
+        ),
+    }
+
+
+def _unused(whole: Events, per_user: Tensor, per_item: Tensor, split: bool) -> dict[str, Finding]:
+    """Count the ids of the vocabularies that have no event."""
+    found = {}
     for name, count, ids in (("users", per_user, whole.user_ids), ("items", per_item, whole.item_ids)):
         unused = count == 0
+        number, says = int(unused.sum()), f"{name} of the vocabulary have no event{' in any part' if split else ''}"
         example = f"{name[:-1]} {_called(ids, int(unused.long().argmax()))}"
-        finding = Finding(
-            int(unused.sum()), len(count), f"{name} of the vocabulary have no event{in_any}", example, False
-        )
-        found[f"unused_{name}"] = finding._replace(wrong=split and finding.number > 0)
+        found[f"unused_{name}"] = Finding(number, len(count), says, example, split and number > 0)
     return found
 
 

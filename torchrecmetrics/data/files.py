@@ -258,11 +258,24 @@ class _Layout(NamedTuple):
 
 def _read_text(path: Path, roles: Roles, layout: _Layout) -> Table:
     """Read columns of text, and make numbers of those that are."""
+    columns = _text_columns(path, roles, layout)
+    found = Table({}, str(path), 1 + layout.header)
+    if not columns.num_rows:
+        raise ValueError(f"{path} holds a header and no rows")
+    for name in columns.column_names:
+        if name.startswith(" "):  # stands for a column that must be empty
+            _check_empty(found, columns[name])
+    for name in distinct(roles):
+        found.columns[name] = _typed(found, name, columns[name], roles)
+    return found
+
+
+def _text_columns(path: Path, roles: Roles, layout: _Layout) -> Any:
+    """Return an arrow table of text: the wanted columns, ids with distinct words, and those that must be empty."""
     pa, reader = needed("pyarrow", f"reading {path}"), needed("pyarrow.csv", f"reading {path}")
     wanted = distinct(roles)
     check_names(wanted, [name for name in layout.names if name], str(path))
     names = [name or f" {place}" for place, name in enumerate(layout.names)]
-    between = [name for name in names if name.startswith(" ")]
     ids = pa.dictionary(pa.int32(), pa.string())
     wrong: list[Any] = []
 
@@ -270,13 +283,9 @@ def _read_text(path: Path, roles: Roles, layout: _Layout) -> Table:
         wrong.append(row)
         return "error"
 
-    source: Any = path
-    if layout.delimiter == " ":
-        lines = re.sub(rb"[ \t]+", b" ", path.read_bytes())
-        source = io.BytesIO(re.sub(rb"^ | (?=\r?$)", b"", lines, flags=re.MULTILINE))
     try:
-        table = reader.read_csv(
-            source,
+        return reader.read_csv(
+            _single_blanks(path) if layout.delimiter == " " else path,
             reader.ReadOptions(use_threads=False, column_names=names, skip_rows=int(layout.header)),
             reader.ParseOptions(
                 delimiter=layout.delimiter,
@@ -285,7 +294,7 @@ def _read_text(path: Path, roles: Roles, layout: _Layout) -> Table:
                 ignore_empty_lines=False,
             ),
             reader.ConvertOptions(
-                include_columns=[*wanted, *between],
+                include_columns=[*wanted, *(name for name in names if name.startswith(" "))],
                 column_types=dict.fromkeys(names, pa.string()) | {roles.user: ids, roles.item: ids},
                 null_values=_MISSING,
                 strings_can_be_null=True,
@@ -294,7 +303,7 @@ def _read_text(path: Path, roles: Roles, layout: _Layout) -> Table:
         )
     except pa.ArrowException as error:
         if wrong:
-            (row,) = wrong[:1]
+            row = wrong[0]
             raise ValueError(
                 f"{path}, line {row.number}: {row.actual_columns} columns, expected {row.expected_columns}: "
                 f"{row.text[:80]!r}"
@@ -303,27 +312,32 @@ def _read_text(path: Path, roles: Roles, layout: _Layout) -> Table:
         if "Empty CSV" in str(error):
             raise ValueError(f"{path} holds a header and no rows") from None
         raise ValueError(f"{path}: {error}") from error
-    found = Table({}, str(path), 1 + layout.header)
-    if not table.num_rows:
-        raise ValueError(f"{path} holds a header and no rows")
-    for name in between:
-        filled = compute().index(compute().is_valid(table[name]), True).as_py()
-        if filled >= 0:
-            raise ValueError(
-                f"{path}, {found.row(filled)}: {table[name][filled].as_py()!r} stands between two delimiters"
-            )
-    for name in wanted:
-        column = table[name]
-        if name == roles.value:
-            column = _as_numbers(found, name, column)
-        elif name == roles.time:
-            column = _as_whole(column)
-        else:
-            column = column.combine_chunks()
-            if len(column.dictionary):
-                column = pa.DictionaryArray.from_arrays(column.indices, _as_whole(column.dictionary))
-        found.columns[name] = column
-    return found
+
+
+def _single_blanks(path: Path) -> io.BytesIO:
+    """Return the content of a file, one blank in place of several blanks and tabs, none at the ends of lines."""
+    lines = re.sub(rb"[ \t]+", b" ", path.read_bytes())
+    return io.BytesIO(re.sub(rb"^ | (?=\r?$)", b"", lines, flags=re.MULTILINE))
+
+
+def _check_empty(table: Table, column: Any) -> None:
+    """Refuse text between two delimiters where there must be none."""
+    row = compute().index(compute().is_valid(column), True).as_py()
+    if row >= 0:
+        raise ValueError(f"{table.what}, {table.row(row)}: {column[row].as_py()!r} stands between two delimiters")
+
+
+def _typed(table: Table, name: str, column: Any, roles: Roles) -> Any:
+    """Return a column of text as what its role says: numbers, or ids and times that may be whole numbers."""
+    pa = needed("pyarrow", "reading a file")
+    if name == roles.value:
+        return _as_numbers(table, name, column)
+    if name == roles.time:
+        return _as_whole(column)
+    column = column.combine_chunks()
+    if not len(column.dictionary):
+        return column
+    return pa.DictionaryArray.from_arrays(column.indices, _as_whole(column.dictionary))
 
 
 def _as_whole(column: Any) -> Any:

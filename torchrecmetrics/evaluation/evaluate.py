@@ -6,7 +6,8 @@ import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import (
     Budget,
     EmbeddingScorer,
+    FunctionScorer,
     Histories,
     History,
     Place,
@@ -185,101 +187,149 @@ def evaluate(
         ± standard error, [95 % interval]; two models are compared with trm.compare, not by these
     """
     check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
-    if isinstance(target, Mapping):
-        if not target:
-            raise ValueError("target is an empty dict")
-        own: EvaluateOptions = {
-            "k": k,
-            "user_ids": user_ids,
-            "item_bias": item_bias,
-            "similarity": similarity,
-            "items_allowed": items_allowed,
-            "batch_size": batch_size,
-            "memory_budget": memory_budget,
-            "device": device,
-            "progress": progress,
-            "shard": shard,
-            "keep_rows": keep_rows,
-            "all_users": all_users,
-            "groups": groups,
-            **options,
-        }
-        return {
-            name: evaluate(metrics, users, items, target=part, exclude=exclude, **own) for name, part in target.items()
-        }
     check_groups(groups)
     names = None if groups is None else groups.names
     collection = RecMetricCollection.fresh(metrics, k, options, "{name}@{k}", keep_rows, memory_budget, names)
     for metric in collection.members:
         metric.sync_on_compute = shard is not None
-    check_target(target)
-    if not len(target):
-        raise ValueError(f"target holds no interactions, there is nothing to evaluate: {target}")
-    place = Place.of(device, users, target)
-    shape = (target.num_users, target.num_items)
-    scorer: Scorer = scorer_of(users, items, shape, Terms(item_bias, similarity, items_allowed), place)
-    target = place.bring("target", target)
-    history = History(_numbered_as(target, exclude), target.num_items, place)
-    ids = _ids(user_ids, target.num_users)
-    if user_ids is not None and int(torch.bincount(ids, minlength=1).max()) > 1:
-        raise ValueError("user_ids hold a user twice")
-    codes = codes_of(collection, groups, target)
-    needs, member = collection.needs, collection.leading
-    _check_catalogue(collection.catalogue, target)
-    past = past_of(collection, target)
-    past = None if past is None else place.bring("the catalogue's interactions", past)
-    rank, world = _my_share(shard)
-    with nullcontext() if shard is None else together(place.device):
+    terms, budget = Terms(item_bias, similarity, items_allowed), Budget(batch_size, memory_budget)
+    request = _Request(users, items, terms, exclude, user_ids, groups, all_users, device, budget, shard, progress)
+    found: Evaluation | dict[str, Evaluation] = _evaluate(request, collection, target)
+    return found
+
+
+class _Request(NamedTuple):
+    """The arguments of `evaluate` that are the same for each of several targets."""
+
+    users: Tensor | ScoreFunction | None
+    items: Tensor | None
+    terms: Terms
+    exclude: Histories | None
+    user_ids: Any
+    groups: Groups | None
+    all_users: bool
+    device: str | torch.device | None
+    budget: Budget
+    shard: str | None
+    progress: bool | Progress
+
+
+def _evaluate(request: _Request, collection: RecMetricCollection, target: Any) -> Any:
+    """Return the `Evaluation` of a target; a dict of them for a dict of targets."""
+    if isinstance(target, Mapping):
+        if not target:
+            raise ValueError("target is an empty dict")
+        return {name: _evaluate(request, deepcopy(collection), part) for name, part in target.items()}
+    inputs, member = _Inputs.read(request, collection, target), collection.leading
+    history = inputs.history
+    rank, world = _my_share(request.shard)
+    with nullcontext() if request.shard is None else together(inputs.device):
         if member.padding_idx is None and rank == 0:
-            _warn_of_item_0([target, *history.parts], history.masks, items_allowed, "padding_idx=0")
+            parts = [inputs.target, *history.parts]
+            _warn_of_item_0(parts, history.masks, request.terms.items_allowed, "padding_idx=0", stacklevel=5)
         if member.rules.take_overlap == "error":
-            history.check_overlap(target, ids, member.padding_idx)
+            history.check_overlap(inputs.target, inputs.ids, member.padding_idx)
+        sizes = inputs.num_entries()
+        ids, without_target = (inputs.ids, inputs.ids[:0]) if request.all_users else inputs.split_ids()
+        if member.device != inputs.device:
+            collection.to(inputs.device)
+        if len(without_target) and (rank == 0 or member.empty_target_action == "error"):
+            inputs.update_without_target(without_target)
+        inputs, kernel = inputs.with_kernel(ids)
+        ids = ids[sizes.index_select(0, ids).argsort(stable=True)][rank::world]
+        with evaluating(request.users), ProgressBar(request.progress, len(ids), rank == 0) as bar:
+            for batch in batches(inputs.scorer, ids, sizes, inputs.update, request.budget):
+                bar.advance(batch, member)
+    return Evaluation(collection, kernel, inputs.target.user_ids)
 
-        degree = target.host_degree
-        entries = history.lengths(degree)
-        if past is not None:
-            entries = entries + past.host_degree
-        relevant, sizes = degree, entries  # of `ids`
-        if user_ids is not None:
-            relevant, sizes = degree.index_select(0, ids), entries.index_select(0, ids)
-        empty = ids[:0]
-        if not all_users and int(relevant.count_nonzero()) < len(ids):
-            scored = relevant.nonzero()[:, 0]
-            empty = ids.index_select(0, (relevant == 0).nonzero()[:, 0])
-            ids, sizes = ids.index_select(0, scored), sizes.index_select(0, scored)
-        ids = ids[sizes.argsort(stable=True)]
-        if member.device != place.device:
-            collection.to(place.device)
-        if len(empty) and (rank == 0 or member.empty_target_action == "error"):
-            graded = target.values is not None
-            nobody = Ranking.without_relevant(len(empty), place.device, needs.score_threshold, graded)
-            collection.update(nobody, groups=codes(empty), row_ids=empty if collection.keep_rows else None)
 
-        chosen = kernels.choose(member.kernels, place.device)
-        if chosen == "triton" and isinstance(scorer, EmbeddingScorer) and needs.list_depth:
-            if member.kernels == "triton":
-                reads = next(key for key, each in collection.items() if each.needs.list_depth)
-                raise kernels.refusal(f"{reads} reads which items stand first, and scores counted so are not kept")
-        elif chosen == "triton" and isinstance(scorer, EmbeddingScorer):
+class _Inputs(NamedTuple):
+    """The inputs of an evaluation, on one device and in the row numbers of the ground truth."""
+
+    collection: RecMetricCollection
+    scorer: Scorer
+    target: Interactions
+    history: History
+    past: Interactions | None
+    """What users had before; None where no metric reads it."""
+    ids: Tensor
+    """Users to evaluate, int64 [n] on the host."""
+    codes: Callable[[Tensor], Tensor | None]
+    """Function of user ids [b] that returns the groups of these users."""
+
+    @classmethod
+    def read(cls, request: _Request, collection: RecMetricCollection, target: Interactions) -> _Inputs:
+        """Check the arguments and bring them to one device."""
+        check_target(target)
+        if not len(target):
+            raise ValueError(f"target holds no interactions, there is nothing to evaluate: {target}")
+        place = Place.of(request.device, request.users, target)
+        shape = (target.num_users, target.num_items)
+        scorer = scorer_of(request.users, request.items, shape, request.terms, place)
+        target = place.bring("target", target)
+        history = History(_numbered_as(target, request.exclude), target.num_items, place)
+        ids = _ids(request.user_ids, target.num_users)
+        if request.user_ids is not None and int(torch.bincount(ids, minlength=1).max()) > 1:
+            raise ValueError("user_ids hold a user twice")
+        codes = codes_of(collection, request.groups, target)
+        _check_catalogue(collection.catalogue, target)
+        past = past_of(collection, target)
+        past = None if past is None else place.bring("the catalogue's interactions", past)
+        return cls(collection, scorer, target, history, past, ids, codes)
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which scores are made."""
+        return self.scorer.device
+
+    def num_entries(self) -> Tensor:
+        """Return how many relevant, excluded and earlier items every user has, int64 [U] on the host."""
+        number = self.history.lengths(self.target.host_degree)
+        return number if self.past is None else number + self.past.host_degree
+
+    def split_ids(self) -> tuple[Tensor, Tensor]:
+        """Return the users to evaluate that have ground truth, and those that have none."""
+        has_relevant = self.target.host_degree.index_select(0, self.ids) > 0
+        return self.ids[has_relevant], self.ids[~has_relevant]
+
+    def update_without_target(self, ids: Tensor) -> None:
+        """Add users without ground truth to the metrics; they are not scored."""
+        collection, graded = self.collection, self.target.values is not None
+        ranking = Ranking.without_relevant(len(ids), self.device, collection.needs.score_threshold, graded)
+        collection.update(ranking, groups=self.codes(ids), row_ids=ids if collection.keep_rows else None)
+
+    def with_kernel(self, ids: Tensor) -> tuple[_Inputs, Literal["eager", "triton"]]:
+        """Return the inputs with the scorer of the chosen kernel, and the kernel's name.
+
+        Raises:
+            ValueError: if "triton" was asked for and cannot count these scores.
+        """
+        member, scorer = self.collection.leading, self.scorer
+        kernel = kernels.choose(member.kernels, self.device)
+        if kernel != "triton" or not isinstance(scorer, EmbeddingScorer):
+            return self, kernel
+        if self.collection.needs.list_depth:
+            reads = next(key for key, metric in self.collection.items() if metric.needs.list_depth)
+            reason = f"{reads} reads which items stand first, and scores counted so are not kept"
+        else:
             without_memory = scorer.without_memory(ids, member.validate_args is not False)
             if not isinstance(without_memory, str):
-                scorer = without_memory
-            elif member.kernels == "triton":
-                raise kernels.refusal(without_memory)
-        ids = ids[rank::world]
+                return self._replace(scorer=without_memory), kernel
+            reason = without_memory
+        if member.kernels == "triton":
+            raise kernels.refusal(reason)
+        return self, kernel
 
-        def update(batch: Tensor, at_once: int) -> None:
-            relevant = target.select(batch)
-            scores, exclude = scorer.scores(batch, at_once), history.select(batch)
-            before = None if past is None else past.select(batch)
-            row_ids = batch if collection.keep_rows else None
-            ranking = Ranking.rank(scores, relevant.items, relevant.values, exclude, needs, member.rules)
-            collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
-
-        with evaluating(users), ProgressBar(progress, len(ids), rank == 0) as bar:
-            for batch in batches(scorer, ids, entries, update, Budget(batch_size, memory_budget)):
-                bar.advance(batch, member)
-    return Evaluation(collection, chosen, target.user_ids)
+    def update(self, batch: Tensor, at_once: int) -> None:
+        """Score a batch of users, `at_once` at a time, and add them to the metrics."""
+        collection, codes = self.collection, self.codes
+        needs, member = collection.needs, collection.leading
+        relevant = self.target.select(batch)
+        scores, exclude = self.scorer.scores(batch, at_once), self.history.select(batch)
+        before = None if self.past is None else self.past.select(batch)
+        row_ids = batch if collection.keep_rows else None
+        ranking = Ranking.rank(scores, relevant.items, relevant.values, exclude, needs, member.rules)
+        collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
 
 
 def codes_of(
@@ -338,7 +388,7 @@ def _numbered_as(target: Interactions, exclude: Any) -> tuple[Any, ...]:
 
 
 def _warn_of_item_0(
-    parts: Sequence[Interactions], masks: Sequence[Tensor], items_allowed: Tensor | None, cure: str
+    parts: Sequence[Interactions], masks: Sequence[Tensor], items_allowed: Tensor | None, cure: str, stacklevel: int
 ) -> None:
     """Warn if ids seem to start at 1: then an item 0 that nobody can have competes with all the others."""
     if not any(part.num_items_inferred for part in parts):
@@ -351,7 +401,7 @@ def _warn_of_item_0(
             f"{cure} keeps item 0 from being recommended, and a vocabulary (item_ids=) numbers the items from 0; if "
             "item 0 is one like the others, num_items= says so",
             UserWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 
@@ -409,6 +459,71 @@ def recommend(
     if histories(exclude):
         exclude = _numbered_as_first(histories(exclude))
     given = [part for part in histories(exclude) if isinstance(part, Interactions)]
+    shape = _catalogue_shape(users, items, item_bias, given, user_ids, num_users, num_items)
+    place = Place.of(device, item_bias if users is None else users)
+    scorer = scorer_of(users, items, shape, Terms(item_bias, similarity, items_allowed), place)
+    history = History(exclude, scorer.num_items, place)
+    cure = f"items_allowed=torch.arange({scorer.num_items}) > 0"
+    _warn_of_item_0(history.parts, history.masks, items_allowed, cure, stacklevel=4)
+    ids = _ids(user_ids, shape[0])
+    sizes = history.lengths(torch.zeros(shape[0], dtype=torch.int64, device="cpu")).index_select(0, ids)
+    rows = sizes.argsort(stable=True)
+    top = _TopItems(scorer, history, ids, k)
+    with evaluating(users), ProgressBar(progress, len(ids)) as bar:
+        for batch in batches(scorer, rows, sizes, top.add, Budget(batch_size, memory_budget)):
+            bar.advance(batch, None)
+    named = (given[0].user_ids, given[0].item_ids) if given else (None, None)
+    return Recommendations(top.items, top.scores, ids, *named)
+
+
+class _TopItems:
+    """The `k` best items of users and their scores, batch by batch."""
+
+    def __init__(self, scorer: EmbeddingScorer | FunctionScorer, history: History, ids: Tensor, k: int) -> None:
+        self._scorer, self._history, self._ids = scorer, history, ids
+        self.items = torch.full((len(ids), k), -1, device=scorer.device)
+        """Int64 [n, k], best first, -1 where there are fewer candidates."""
+        self.scores = torch.empty((0, k), dtype=scorer.dtype, device=scorer.device)
+        """Float [n, k], -inf where there are fewer candidates; empty before the first batch."""
+
+    def add(self, batch: Tensor, at_once: int) -> None:
+        """Rank the items for a batch of rows of `ids`, `at_once` at a time."""
+        for rows in torch.split(batch, at_once):
+            users = self._ids[rows]
+            scores = self._checked_scores(users, at_once)
+            found = kernels.topk_ids(scores, self.items.shape[1], self._history.masks, self._history.excluded(users))
+            if not len(self.scores):  # a function's scores may have another dtype than the scorer expects
+                self.scores = scores.new_full(self.items.shape, -torch.inf)
+            rows = rows.to(self.items.device)
+            self.items[rows, : found.shape[1]] = found
+            top = scores.gather(1, found.clamp(min=0))
+            self.scores[rows, : found.shape[1]] = top.where(found >= 0, -torch.inf)
+
+    def _checked_scores(self, users: Tensor, at_once: int) -> Tensor:
+        """Return the scores [b, I] of users; raise for NaN and infinity."""
+        made = self._scorer.scores(users, at_once)
+        scores = made if isinstance(made, Tensor) else next(iter(made.parts()))
+        wrong = ~(scores.amax(1) < torch.inf)
+        if wrong.any():
+            user = int(users[wrong.cpu()][0])
+            raise ValueError(f"{in_words(int(wrong.sum()), len(wrong))} {VIOLATIONS['scores']}: user {user}")
+        return scores
+
+
+def _catalogue_shape(
+    users: Tensor | ScoreFunction | None,
+    items: Tensor | None,
+    item_bias: Tensor | None,
+    given: Sequence[Interactions],
+    user_ids: Any,
+    num_users: int | None,
+    num_items: int | None,
+) -> tuple[int, int]:
+    """Return the number of users and items: of embeddings, as given, or of histories.
+
+    Raises:
+        ValueError: if no argument says them, or two arguments disagree.
+    """
     if isinstance(users, Tensor) and isinstance(items, Tensor):
         for name, number, have in (("num_users", num_users, len(users)), ("num_items", num_items, len(items))):
             if number is not None and number != have:
@@ -424,44 +539,7 @@ def recommend(
         raise ValueError(f"with {what}, recommend needs {'' if num_items else 'num_items and '}num_users or user_ids")
     if num_users is None:
         num_users = 1 + max(_ids(user_ids, None).tolist(), default=-1)
-    num_users, num_items = check_k(num_users, "num_users", 0), check_k(num_items, "num_items")
-    place = Place.of(device, item_bias if users is None else users)
-    terms = Terms(item_bias, similarity, items_allowed)
-    scorer = scorer_of(users, items, (num_users, num_items), terms, place)
-    history = History(exclude, num_items, place)
-    _warn_of_item_0(history.parts, history.masks, items_allowed, f"items_allowed=torch.arange({num_items}) > 0")
-    ids = _ids(user_ids, num_users)
-    lengths = history.lengths(torch.zeros(num_users, dtype=torch.int64, device="cpu"))
-    order = lengths.index_select(0, ids).argsort(stable=True)
-    listed = torch.full((len(ids), k), -1, device=place.device)
-    values: Tensor | None = None
-    done = 0
-
-    def keep(batch: Tensor, at_once: int) -> None:
-        nonlocal values
-        for part, rows in zip(torch.split(batch, at_once), torch.split(order[done:], at_once), strict=False):
-            made = scorer.scores(part, at_once)
-            scores = made if isinstance(made, Tensor) else next(iter(made.parts()))
-            wrong = ~(scores.amax(1) < torch.inf)
-            if wrong.any():
-                user = int(part[wrong.cpu()][0])
-                raise ValueError(f"{in_words(int(wrong.sum()), len(wrong))} {VIOLATIONS['scores']}: user {user}")
-            found = kernels.topk_ids(scores, k, history.masks, history.excluded(part))
-            if values is None:
-                values = scores.new_full((len(ids), k), -torch.inf)
-            rows = rows[: len(part)].to(place.device)
-            listed[rows, : found.shape[1]] = found
-            top = scores.gather(1, found.clamp(min=0))
-            values[rows, : found.shape[1]] = top.where(found >= 0, -torch.inf)
-
-    with evaluating(users), ProgressBar(progress, len(ids)) as bar:
-        for batch in batches(scorer, ids[order], lengths, keep, Budget(batch_size, memory_budget)):
-            done += len(batch)
-            bar.advance(batch, None)
-    if values is None:
-        values = listed.new_empty((0, k), dtype=scorer.dtype)
-    named = (given[0].user_ids, given[0].item_ids) if given else (None, None)
-    return Recommendations(listed, values, ids, *named)
+    return check_k(num_users, "num_users", 0), check_k(num_items, "num_items")
 
 
 def _numbered_as_first(parts: Sequence[Any]) -> tuple[Any, ...]:

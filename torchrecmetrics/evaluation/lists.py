@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,6 +36,8 @@ from torchrecmetrics.ranking import Needs, Overlap, Ranking
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+#: Keyword arguments of `evaluate_lists` that are no options of metrics.
+_KNOWN = ("exclude", "k", "user", "item", "rank", "score", "complete", "duplicates", "progress", "keep_rows", "groups")
 _CELLS = 2**19  # listed, relevant and excluded items of a batch, padding included
 
 
@@ -117,115 +119,174 @@ def evaluate_lists(
         3 users, 1 without a list, 1 list entry whose item the ground truth does not know
         ± standard error, [95 % interval]; two models are compared with trm.compare, not by these
     """
-    own_options = [
-        "exclude",
-        "k",
-        "user",
-        "item",
-        "rank",
-        "score",
-        "complete",
-        "duplicates",
-        "progress",
-        "keep_rows",
-        "groups",
-    ]
-    check_options("evaluate_lists", options, [*own_options, *OPTIONS])
+    check_options("evaluate_lists", options, [*_KNOWN, *OPTIONS])
     check_choice("duplicates", duplicates, ("error", "first"))
     own: Any = dict(options)
-    leaves = own.get("overlap") == "without"
-    if leaves or own.get("overlap") is None:
+    without_excluded = own.get("overlap") == "without"
+    if without_excluded or own.get("overlap") is None:
         own.pop("overlap", None)
     check_groups(groups)
     group_names = None if groups is None else groups.names
     collection = RecMetricCollection.fresh(metrics, k, own, keep_rows=keep_rows, groups=group_names).to("cpu")
     for metric in collection.members:
         metric.sync_on_compute = False
-    member, needs, catalogue = collection.leading, collection.needs, collection.catalogue
     names = Names(user, item, rank, score)
-    truth = _interactions("target", target, names)
-    if not len(truth):
-        raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
-    known_items, graded = truth.num_items, truth.values is not None
-    given = [target, *histories(exclude)]
-    truth, *parts = _written_alike(given, [truth, *(_history(part, names) for part in given[1:])])
-    if catalogue is not None:
-        truth = _numbered_as_catalogue(truth, catalogue)
-        known_items = truth.num_items
-    truth, parts = _in_one_numbering(truth, parts)
-    past, codes = past_of(collection, truth), codes_of(collection, groups, truth)
-    if member.padding_idx is not None and truth.item_ids is not None:
-        raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
-    written = isinstance(target, (str, Path)) and is_text(target)
-    users = Side("user", truth.user_ids, truth.num_users, written)
-    items = Side("item", truth.item_ids, truth.num_items, written)
-    history = History(tuple(parts), truth.num_items, Place.of(None, None, truth))
-    excluded = history.lengths(torch.zeros(truth.num_users, dtype=torch.int64, device="cpu"))
-    if past is not None:
-        excluded = excluded + past.host_degree
-    if leaves:
-        truth = truth.take(~history.holds(truth))
-        if not len(truth):
-            raise ValueError("all pairs of target are also in exclude: overlap='without' leaves nothing to evaluate")
-    degree = truth.host_degree
-    listed = Listed.read(lists, names, users, items, degree > 0)
-    ids, nobody = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
-    if member.rules.take_overlap == "error":
-        history.check_overlap(truth, ids, member.padding_idx, "overlap='without'")
-    lengths = listed.lengths
-    longest = int(lengths.max())
-    for label, metric in collection.items():
-        check_reach(label, metric.needs, complete, (longest, listed.source.what))
-    if catalogue is not None and needs.list_depth:
-        _check_in_catalogue(listed, catalogue, items)
-
-    if len(nobody):
-        ranking = Ranking.without_relevant(len(nobody), truth.device, needs.score_threshold, graded)
-        collection.update(ranking, groups=codes(nobody), row_ids=nobody if collection.keep_rows else None)
-    sizes = lengths + degree + excluded
-    ids = ids[sizes[ids].argsort(stable=True)]
-
-    def whose(user: int) -> str:
-        return f"user {users.called(user)}"
-
-    num_repeated = 0
-    with ProgressBar(progress, len(ids)) as bar:
-        for batch in sized_batches(ids, sizes[ids], needs.depth or 1):
-            relevant = truth.select(batch)
-            # as if it were as wide as the longest of all, but for padding that says no more than one place of it
-            deepest = max(needs.depth or 1, relevant.items.shape[1], int(lengths[batch].max()) + 1)
-            try:
-                ranking = Ranking.from_topk(
-                    listed.select(batch, min(longest, deepest) or 1),
-                    relevant.items,
-                    gains=relevant.values,
-                    exclude=history.select(batch),
-                    complete=complete,
-                    duplicates=duplicates,
-                    padding_idx=member.padding_idx,
-                    overlap=member.rules.take_overlap,
-                    validate_args=member.validate_args,
-                )
-            except ValueError:
-                _explain_repeat(listed, batch, users, items, duplicates)
-                raise
-            if not complete and member.validate_args is not False:
-                check_shortened(ranking, lengths[batch], needs.depth, batch, whose)
-            before = None if past is None else past.select(batch)
-            row_ids = batch if collection.keep_rows else None
-            collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
-            if ranking.num_repeated is not None:
-                num_repeated += int(ranking.num_repeated.sum())
-            bar.advance(batch, member)
+    truth = _Truth.read(collection, target, exclude, names, groups, without_excluded)
+    degree = truth.target.host_degree
+    listed = Listed.read(lists, names, truth.users, truth.items, degree > 0)
+    ids, without_target = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
+    given = _Lists(listed, listed.lengths, int(listed.lengths.max()), complete, duplicates)
+    given.check(collection, truth, ids)
+    if len(without_target):
+        truth.update_without_target(collection, without_target)
+    num_repeated = _update_all(collection, truth, given, ids, progress)
     return Evaluation(
         collection,
         "eager",
-        truth.user_ids,
-        num_unserved=int((lengths[ids] == 0).sum()),
+        truth.target.user_ids,
+        num_unserved=int((given.lengths[ids] == 0).sum()),
         num_left_out=listed.num_left_out,
-        num_unknown=int((listed.items >= known_items).sum()),
+        num_unknown=int((listed.items >= truth.num_known_items).sum()),
         num_repeated=num_repeated,
     )
+
+
+def _update_all(
+    collection: RecMetricCollection, truth: _Truth, lists: _Lists, ids: Tensor, progress: bool | Progress
+) -> int:
+    """Add the lists of users to the metrics, batch by batch, and return how many listed items are repeated."""
+    sizes = lists.lengths + truth.target.host_degree + truth.num_excluded
+    ids = ids[sizes[ids].argsort(stable=True)]
+    num_repeated = 0
+    with ProgressBar(progress, len(ids)) as bar:
+        for batch in sized_batches(ids, sizes[ids], collection.needs.depth or 1):
+            ranking = lists.rank(collection, truth, batch)
+            truth.update(collection, ranking, batch)
+            if ranking.num_repeated is not None:
+                num_repeated += int(ranking.num_repeated.sum())
+            bar.advance(batch, collection.leading)
+    return num_repeated
+
+
+class _Truth(NamedTuple):
+    """The ground truth and what users had before, all in the same row numbers."""
+
+    target: Interactions
+    num_known_items: int
+    """Items of the ground truth or the catalogue; those that only the history has come behind them."""
+    history: History
+    past: Interactions | None
+    """The catalogue's interactions; None where no metric reads them."""
+    num_excluded: Tensor
+    """Items of each user in `history` and `past`, int64 [U]."""
+    codes: Callable[[Tensor], Tensor | None]
+    """Function of user ids [b] that returns the groups of these users."""
+    users: Side
+    items: Side
+
+    @classmethod
+    def read(
+        cls,
+        collection: RecMetricCollection,
+        target: Any,
+        exclude: Any,
+        names: Names,
+        groups: Groups | None,
+        without_excluded: bool,
+    ) -> _Truth:
+        """Read ground truth and history in any form, and number both alike.
+
+        Raises:
+            ValueError: if no ground truth is there, or none is left by `without_excluded`, and for ids that do not fit.
+        """
+        truth = _interactions("target", target, names)
+        if not len(truth):
+            raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
+        given = [target, *histories(exclude)]
+        truth, *parts = _written_alike(given, [truth, *(_history(part, names) for part in given[1:])])
+        if collection.catalogue is not None:
+            truth = _numbered_as_catalogue(truth, collection.catalogue)
+        num_known_items = truth.num_items
+        truth, parts = _in_one_numbering(truth, parts)
+        past, codes = past_of(collection, truth), codes_of(collection, groups, truth)
+        if collection.leading.padding_idx is not None and truth.item_ids is not None:
+            raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
+        history = History(tuple(parts), truth.num_items, Place.of(None, None, truth))
+        num_excluded = history.lengths(torch.zeros(truth.num_users, dtype=torch.int64, device="cpu"))
+        if past is not None:
+            num_excluded = num_excluded + past.host_degree
+        if without_excluded:
+            truth = truth.take(~history.holds(truth))
+            if not len(truth):
+                raise ValueError(
+                    "all pairs of target are also in exclude: overlap='without' leaves nothing to evaluate"
+                )
+        written = isinstance(target, (str, Path)) and is_text(target)
+        users = Side("user", truth.user_ids, truth.num_users, written)
+        items = Side("item", truth.item_ids, truth.num_items, written)
+        return cls(truth, num_known_items, history, past, num_excluded, codes, users, items)
+
+    def update(self, collection: RecMetricCollection, ranking: Ranking, ids: Tensor) -> None:
+        """Add the ranking of some users to the metrics."""
+        before = None if self.past is None else self.past.select(ids)
+        row_ids = ids if collection.keep_rows else None
+        collection.update(ranking, history=before, groups=self.codes(ids), row_ids=row_ids)
+
+    def update_without_target(self, collection: RecMetricCollection, ids: Tensor) -> None:
+        """Add users without ground truth to the metrics; their lists are not read."""
+        graded = self.target.values is not None
+        ranking = Ranking.without_relevant(len(ids), self.target.device, collection.needs.score_threshold, graded)
+        collection.update(ranking, groups=self.codes(ids), row_ids=ids if collection.keep_rows else None)
+
+
+class _Lists(NamedTuple):
+    """The lists, and how they are read."""
+
+    listed: Listed
+    lengths: Tensor
+    """Items of each user's list, int64 [U]."""
+    longest: int
+    complete: bool
+    duplicates: Literal["error", "first"]
+
+    def check(self, collection: RecMetricCollection, truth: _Truth, ids: Tensor) -> None:
+        """Raise if items to be found are excluded, lists are too short, or the catalogue lacks their items."""
+        member = collection.leading
+        if member.rules.take_overlap == "error":
+            truth.history.check_overlap(truth.target, ids, member.padding_idx, "overlap='without'")
+        for label, metric in collection.items():
+            check_reach(label, metric.needs, self.complete, (self.longest, self.listed.source.what))
+        if collection.catalogue is not None and collection.needs.list_depth:
+            _check_in_catalogue(self.listed, collection.catalogue, truth.items)
+
+    def rank(self, collection: RecMetricCollection, truth: _Truth, ids: Tensor) -> Ranking:
+        """Return the ranking of some users' lists.
+
+        Raises:
+            ValueError: if an item is repeated, or excluded items leave a list too short, where that is an error.
+        """
+        member, depth = collection.leading, collection.needs.depth
+        relevant = truth.target.select(ids)
+        # padded to the longest list of all users, up to the width from which more padding changes no value
+        width = max(depth or 1, relevant.items.shape[1], int(self.lengths[ids].max()) + 1)
+        try:
+            ranking = Ranking.from_topk(
+                self.listed.select(ids, min(self.longest, width) or 1),
+                relevant.items,
+                gains=relevant.values,
+                exclude=truth.history.select(ids),
+                complete=self.complete,
+                duplicates=self.duplicates,
+                padding_idx=member.padding_idx,
+                overlap=member.rules.take_overlap,
+                validate_args=member.validate_args,
+            )
+        except ValueError:
+            _explain_repeat(self.listed, ids, truth.users, truth.items, self.duplicates)
+            raise
+        if not self.complete and member.validate_args is not False:
+            check_shortened(ranking, self.lengths[ids], depth, ids, lambda user: f"user {truth.users.called(user)}")
+        return ranking
 
 
 # ------------------------------------------------------------------------------------------------------- what is given

@@ -226,7 +226,9 @@ def count_targets(
     ):
         # no excluded item is read again in a copy that fits the cache
         shape = scores.shape[0], scores.shape[1]
-        scores = ScoreRows(shape, working_dtype(scores), scores.device, partial(_copies, scores, targets.excluded.rows_at_once))
+        scores = ScoreRows(
+            shape, working_dtype(scores), scores.device, partial(_copies, scores, targets.excluded.rows_at_once)
+        )
     asked = _Asked(needs, floors, checks.enabled, chosen, isinstance(scores, ScoreRows))
     found, start = [], 0
     for part in _parts(scores, targets.excluded.rows_at_once):
