@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack  # torch.func has no public names
 
 from torchrecmetrics.arrays import constant
 
@@ -236,12 +237,26 @@ def as_interactions(name: str, value: Any) -> str | None:
 
 
 def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
-    """Refuse nested and sparse tensors."""
+    """Refuse nested and sparse tensors, and tensors inside torch.func."""
+    if (how := _torch_func(tensor)) is not None:
+        raise TypeError(
+            f"{name} is {how} torch.func (grad, vmap, jvp, ...): metrics have no gradient. Return {name} from the "
+            f"function (grad, jvp: has_aux=True) and call update outside, with {name}.detach()"
+        )
     if tensor.is_nested:
         raise TypeError(f"{name} is a nested tensor: pass torch.nested.to_padded_tensor({name}, {padding})")
     if tensor.layout != torch.strided:
         ids = "" if tensor.is_floating_point() else "this batch's item ids, or "
         raise TypeError(f"{name} is sparse ({tensor.layout}): pass {ids}{name}.to_dense()")
+
+
+def _torch_func(tensor: Tensor) -> str | None:
+    """Say how a tensor is part of a transform of torch.func; None if it is not."""
+    if torch.compiler.is_dynamo_compiling():  # it cannot compile these look-ups
+        return None
+    if is_functorch_wrapped_tensor(tensor):
+        return "wrapped by"
+    return None if peek_interpreter_stack() is None else "given inside"
 
 
 def check_integer_target(target: Any, name: str) -> None:

@@ -1,0 +1,75 @@
+"""Mistakes in what `update` is given: each is named together with a cure that works when it is typed as advised."""
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+
+SCORES = torch.tensor([[0.1, 0.9, 0.5], [0.4, 0.3, 0.2]])  # items 1, 2, 0 and items 0, 1, 2, best first
+TARGET = torch.tensor([2, 0])  # ranks 2 and 1
+
+
+def mean_reciprocal_rank(*arguments, **keywords):
+    """Return the value of an update of one metric and of a collection, which must agree."""
+    metric, collection = trm.MRR(), trm.RecMetricCollection(["MRR", "HR@1"])
+    metric.update(*arguments, **keywords)
+    collection.update(*arguments, **keywords)
+    assert torch.equal(metric.compute(), collection.compute()["MRR"])
+    return metric.compute()
+
+
+# torch.func
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda update: torch.func.grad(lambda scores: update(scores) * scores.sum())(SCORES),
+        lambda update: torch.func.vmap(update)(SCORES[None]),
+        lambda update: torch.func.jvp(update, (SCORES,), (SCORES,)),
+        lambda update: torch.func.jacrev(update)(SCORES),
+        lambda update: torch.func.functionalize(update)(SCORES),
+    ],
+    ids=["grad", "vmap", "jvp", "jacrev", "functionalize"],
+)
+def test_scores_wrapped_by_torch_func_are_refused(transform):
+    """Scores inside `torch.func` transforms raise an error that names `torch.func`, for a metric and a collection."""
+    for update in (lambda scores: trm.MRR()(scores, TARGET), lambda scores: mean_reciprocal_rank(scores, TARGET)):
+        with pytest.raises(TypeError, match=r"^scores is wrapped by torch\.func .* call update outside, with scores"):
+            transform(update)
+
+
+@pytest.mark.parametrize("name", ["ranks", "target", "exclude", "gains", "weights"])
+def test_other_tensors_wrapped_by_torch_func_are_refused(name):
+    """Ranks, targets, exclusions, gains and weights that are wrapped raise an error, inside `torch.func` or later."""
+    values = {"ranks": torch.tensor([2, 1]), "target": TARGET, "exclude": torch.tensor([[1], [2]])}
+    escaped, value = [], values.get(name, torch.ones(2))
+    torch.func.vmap(lambda wrapped: (escaped.append(wrapped), wrapped)[1])(value[None])
+    scored = {} if name == "ranks" else {"scores": SCORES, "target": TARGET}
+    with pytest.raises(TypeError, match=rf"^{name} is wrapped by torch\.func"):
+        mean_reciprocal_rank(**{**scored, name: escaped[0]})
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+def test_scores_inside_torch_func_are_refused(transform):
+    """Scores of another computation raise inside `torch.func`, too, where they are not wrapped."""
+
+    def loss(weights):
+        trm.MRR().update(SCORES, TARGET)
+        return weights.sum()
+
+    with pytest.raises(TypeError, match=r"^scores is given inside torch\.func .* call update outside"):
+        transform(loss)(torch.ones(3))
+
+
+def test_scores_are_returned_from_torch_func():
+    """Scores that a `torch.func` transform returns can be passed to `update`, as the error advises."""
+
+    def loss(scores):
+        scores = 2 * scores
+        return scores.sum(), scores
+
+    _, scores = torch.func.grad(loss, has_aux=True)(SCORES)
+    assert mean_reciprocal_rank(scores.detach(), TARGET) == (1 / 2 + 1) / 2
+    scores = torch.func.vmap(lambda row: 2 * row)(SCORES)
+    assert mean_reciprocal_rank(scores.detach(), TARGET) == (1 / 2 + 1) / 2
