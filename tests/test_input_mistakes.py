@@ -73,3 +73,30 @@ def test_scores_are_returned_from_torch_func():
     assert mean_reciprocal_rank(scores.detach(), TARGET) == (1 / 2 + 1) / 2
     scores = torch.func.vmap(lambda row: 2 * row)(SCORES)
     assert mean_reciprocal_rank(scores.detach(), TARGET) == (1 / 2 + 1) / 2
+
+
+# DTensor
+
+
+def updated_from_dtensor(rank, world_size):
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh = torch.distributed.init_device_mesh("cpu", (world_size,))
+    scores = distribute_tensor(SCORES, mesh, [Shard(1)])
+    with pytest.raises(TypeError) as error:
+        mean_reciprocal_rank(scores, TARGET)
+    local, full = trm.MRR(), trm.MRR(sync_on_compute=False)
+    local.update(scores.redistribute(placements=[Shard(0)]).to_local(), TARGET.chunk(world_size)[rank])
+    full.update(scores.full_tensor(), TARGET)
+    return str(error.value), float(local.compute()), float(full.compute()), local.num_users, full.num_users
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_scores_that_are_a_dtensor_are_refused(processes, world_size):
+    """A DTensor raises an error that advises `to_local()` and `full_tensor()`, and both give the right value."""
+    if not hasattr(pytest.importorskip("torch.distributed.tensor"), "distribute_tensor"):
+        pytest.skip("DTensor is public from torch 2.5 on")
+    for message, *values in processes.run(updated_from_dtensor, world_size, timeout=60):
+        assert message.startswith("scores is a DTensor: pass scores.to_local(), ")
+        assert "scores.full_tensor()" in message
+        assert values == [3 / 4, 3 / 4, 2, 2]

@@ -237,11 +237,16 @@ def as_interactions(name: str, value: Any) -> str | None:
 
 
 def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
-    """Refuse nested and sparse tensors, and tensors inside torch.func."""
+    """Refuse nested and sparse tensors, a DTensor, and tensors inside torch.func."""
     if (how := _torch_func(tensor)) is not None:
         raise TypeError(
             f"{name} is {how} torch.func (grad, vmap, jvp, ...): metrics have no gradient. Return {name} from the "
             f"function (grad, jvp: has_aux=True) and call update outside, with {name}.detach()"
+        )
+    if type(tensor) is not Tensor and hasattr(tensor, "full_tensor"):
+        raise TypeError(
+            f"{name} is a DTensor: pass {name}.to_local(), where each process holds rows of its own (Shard(0)), or "
+            f"{name}.full_tensor(), which is all rows on every process (make the metric with sync_on_compute=False)"
         )
     if tensor.is_nested:
         raise TypeError(f"{name} is a nested tensor: pass torch.nested.to_padded_tensor({name}, {padding})")
