@@ -100,3 +100,48 @@ def test_scores_that_are_a_dtensor_are_refused(processes, world_size):
         assert message.startswith("scores is a DTensor: pass scores.to_local(), ")
         assert "scores.full_tensor()" in message
         assert values == [3 / 4, 3 / 4, 2, 2]
+
+
+# A history with items that the catalogue does not have
+
+
+@pytest.mark.parametrize("name", ["Seen", "PopularityLift"])
+@pytest.mark.parametrize("in_collection", [False, True])
+def test_a_history_beyond_the_catalogue_is_refused(name, in_collection):
+    """A history with an item beyond the catalogue raises for every metric that reads the history."""
+    catalogue = trm.Catalogue(3, popularity=torch.tensor([2, 1, 1]))
+    history = torch.tensor([[0, 1], [2, 3]])
+
+    def metric(**options):
+        if in_collection:
+            return trm.RecMetricCollection([name, "HR"], k=[2], catalogue=catalogue, **options)
+        return getattr(trm, name)(2, catalogue=catalogue, **options)
+
+    message = "with an item, in the list or the history, that the catalogue does not have"
+    with pytest.raises(ValueError, match=rf"^1 of 2 rows {message}: row 1 had \[2, 3\] of 3 items"):
+        metric().update(SCORES, TARGET, history=history)
+    deferred = metric(validate_args="deferred")
+    deferred.update(SCORES, TARGET, history=history)
+    with pytest.raises(ValueError, match=rf"1 row {message}"):
+        deferred.compute()
+    unchecked = metric(validate_args=False)
+    unchecked.update(SCORES, TARGET, history=history)  # item 3 is in no list
+    expected = metric()
+    expected.update(SCORES, TARGET, history=torch.tensor([[0, 1], [2, -1]]))
+    assert unchecked.compute() == expected.compute()
+
+
+def test_lists_and_scores_beyond_the_catalogue_of_a_history_are_refused():
+    """`Seen` with a catalogue reads lists and scores of that catalogue's items only."""
+    seen = trm.Seen(2, catalogue=trm.Catalogue(2))
+    with pytest.raises(ValueError, match=r"the catalogue has 2 items, the scores have 3"):
+        seen.update(SCORES, history=TARGET)
+    with pytest.raises(ValueError, match=r"that the catalogue does not have: row 0 lists \[1, 2\] of 2 items"):
+        seen.update(trm.Ranking.from_topk(torch.tensor([[1, 2]])), history=torch.tensor([[0]]))
+
+
+def test_a_history_without_a_catalogue_holds_any_ids():
+    """`Seen` without a catalogue takes ids of any size in lists and history."""
+    seen = trm.Seen(2)
+    seen.update(trm.Ranking.from_topk(torch.tensor([[900, 7]])), history=torch.tensor([[7, 10**6]]))
+    assert seen.compute() == 1 / 2
