@@ -11,10 +11,10 @@ TARGET = torch.tensor([2, 0])  # ranks 2 and 1
 
 def mean_reciprocal_rank(*arguments, **keywords):
     """Return the value of an update of one metric and of a collection, which must agree."""
-    metric, collection = trm.MRR(), trm.RecMetricCollection(["MRR", "HR@1"])
+    metric, collection = trm.MRR(9), trm.RecMetricCollection(["MRR@9", "HR@1"])
     metric.update(*arguments, **keywords)
     collection.update(*arguments, **keywords)
-    assert torch.equal(metric.compute(), collection.compute()["MRR"])
+    assert torch.equal(metric.compute(), collection.compute()["MRR@9"])
     return metric.compute()
 
 
@@ -145,3 +145,58 @@ def test_a_history_without_a_catalogue_holds_any_ids():
     seen = trm.Seen(2)
     seen.update(trm.Ranking.from_topk(torch.tensor([[900, 7]])), history=torch.tensor([[7, 10**6]]))
     assert seen.compute() == 1 / 2
+
+
+# Ranks that start at 0
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int16])
+def test_a_single_rank_of_0_is_refused(shape, dtype):
+    """A 0 in ranks [B] or [B, 1] raises an error whose three cures give the right values."""
+    ranks = torch.tensor([0, 2, 1], dtype=dtype).view(shape)
+    with pytest.raises(
+        ValueError, match=r"^1 of 3 rows .*: row 0 is \[0\]: if ranks start at 0, pass ranks \+ 1; .* -1"
+    ):
+        mean_reciprocal_rank(ranks)
+    assert mean_reciprocal_rank(ranks + 1) == (1 + 1 / 3 + 1 / 2) / 3
+    assert mean_reciprocal_rank(ranks.where(ranks != 0, -1)) == (1 / 2 + 1) / 2
+    assert mean_reciprocal_rank(trm.Ranking.from_ranks(ranks, padding=0)) == (1 / 2 + 1) / 2
+
+
+@pytest.mark.parametrize("given", [[0.0, 2.5], [0, 1]])
+def test_from_ranks_refuses_a_single_rank_of_0(given):
+    """`Ranking.from_ranks` refuses a 0 in whole or float ranks [B] unless `padding=0` says that it is padding."""
+    ranks = torch.tensor(given)
+    with pytest.raises(
+        ValueError, match=r"1 of 2 rows with ranks that are no places .* write -1 or say Ranking\.from_ranks"
+    ):
+        trm.Ranking.from_ranks(ranks)
+    assert trm.Ranking.from_ranks(ranks, padding=0).num_relevant.tolist() == [0, 1]
+    with pytest.raises(ValueError, match="padding must be one of None, 0, got -1"):
+        trm.Ranking.from_ranks(ranks, padding=-1)
+
+
+def test_a_single_rank_of_0_is_counted_where_values_are_not_waited_for(device):
+    """With "deferred", and off the CPU, rows with a single rank of 0 raise in `compute`; unchecked they are padding."""
+    ranks = torch.tensor([0, 2, 0, 1], device=device)
+    metric = trm.MRR(9, validate_args="deferred")
+    metric.update(ranks)
+    with pytest.raises(ValueError, match=r"2 rows with ranks that are no places .*for ranks start at 1"):
+        metric.compute()
+    metric = trm.MRR(9, validate_args=False)
+    metric.update(ranks)
+    assert metric.compute() == (1 / 2 + 1) / 2
+    trm.MRR(9).to("meta").update(ranks.to("meta"))  # looks at no value
+
+
+def test_a_rank_of_0_is_padding_beside_others():
+    """A 0 in ranks [B, T], an empty row and the ranks of `get_topk_ranks` are padding as ever."""
+    assert mean_reciprocal_rank(torch.tensor([[0, 2], [1, 0], [0, 0]])) == (1 / 2 + 1) / 2
+    ranks = trm.get_topk_ranks(SCORES, torch.tensor([2, -1]), k=9)
+    assert ranks.tolist() == [[2], [0]]
+    assert mean_reciprocal_rank(ranks) == 1 / 2
+    metric = trm.MRR(9)
+    metric.update(torch.zeros((2, 0), dtype=torch.int64))
+    metric.update(torch.tensor([1, -1, -100]))
+    assert (metric.compute(), metric.num_skipped) == (1, 4)

@@ -115,7 +115,7 @@ def test_ranks_and_lists():
     for seed in range(5):
         ids, target, history = torch.rand(4, ITEMS).topk(5).indices, *batch(relevant=1 + seed % 3, seed=seed)[1:]
         for metrics, given, named in (
-            (ranks, (torch.randint(0, 7, (4, 1)),), {"depth": 6}),
+            (ranks, (torch.tensor([-1, 1, 2, 3, 4, 5, 6])[torch.randint(0, 7, (4, 1))],), {"depth": 6}),
             (scores, (trm.Ranking.from_topk(ids, target),), {}),
             (lists, (trm.Ranking.from_topk(ids, target),), {"history": history}),
         ):

@@ -33,8 +33,8 @@ VIOLATIONS = {
     "list_repeat": "with an item recommended twice",
     "list_short": "known to fewer than k places (lists: recommend k + history, and repeats, or complete=True; ranks: "
     "look at k places; item ids are no ranks: Ranking.from_topk)",
-    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; "
-    "item ids are no ranks: Ranking.from_topk)",
+    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; 0 "
+    "in [B] or [B, 1], for ranks start at 1; item ids are no ranks: Ranking.from_topk)",
     "catalogue_range": "with an item, in the list or the history, that the catalogue does not have",
     "groups": "whose group is none of those there are",
     "weights": "with a weight that is negative, NaN or infinite",

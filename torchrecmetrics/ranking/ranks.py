@@ -24,6 +24,7 @@ from torchrecmetrics.checks import (
     SCORE_DTYPES,
     Checks,
     Validation,
+    check_choice,
     check_ids,
     check_k,
     check_strided,
@@ -50,28 +51,40 @@ class FromRanks(Places):
         depth: int | None = None,
         num_ranked: int | Tensor | None = None,
         depth_known: bool = True,
+        padding: int | None = None,
         validate_args: Validation = True,
     ) -> Self:
         """Take ranks made elsewhere, of the whole list unless a depth is known.
 
         Args:
-            ranks: integers or floats [B], [B, 1] or [B, T], 1 = best; `<= 0` is padding; `inf`, or a rank beyond
-                `depth`, is a relevant item that was missed.
+            ranks: integers or floats [B], [B, 1] or [B, T], 1 = best; `<= 0` is padding, but see `padding`; `inf`, or a
+                rank beyond `depth`, is a relevant item that was missed.
             depth: places that were looked at; None = what the tensor says (`get_topk_ranks`), or the whole list.
             num_ranked: candidates a row, a number or integer [B]; AUROC needs it.
             depth_known: False if the ranks may have been cut at a depth nobody told: metrics without a cut-off refuse.
+            padding: 0 says that a 0 in [B] or [B, 1] is a row without a relevant item. None (default) refuses it, since
+                it may be the best of ranks that start at 0; the tensor that `get_topk_ranks` returned may hold it.
             validate_args: as in `from_scores`.
         """
+        check_choice("padding", padding, (None, 0))
         reach = Reach(depth, depth_known)
-        return cls._from_ranks(ranks, reach, num_ranked, Rules(validate_args=validate_args))
+        return cls._from_ranks(ranks, reach, num_ranked, Rules(validate_args=validate_args), padding=padding)
 
     @classmethod
     @torch.no_grad()
     def _from_ranks(
-        cls, ranks: Tensor, reach: Reach, num_ranked: int | Tensor | None, rules: Rules, columns: int | None = None
+        cls,
+        ranks: Tensor,
+        reach: Reach,
+        num_ranked: int | Tensor | None,
+        rules: Rules,
+        columns: int | None = None,
+        padding: int | None = None,
     ) -> Self:
         """Take ranks; `columns`: look no further than so many places."""
         reach = _reach(ranks, reach)
+        one_each = ranks.shape[1:] in ((), (1,))  # without an entry beside it that could be padded
+        zero_is_rank = one_each and padding is None and not hasattr(ranks, "depth")
         if ranks.dim() == 1:
             ranks = ranks[:, None]
         if ranks.dim() != 2:
@@ -100,8 +113,12 @@ class FromRanks(Places):
         if several and columns is not None and columns + 1 < placed.shape[1]:
             placed = placed[:, : columns + 1].contiguous()  # of so many in the first places, two share one
         quick = whole and num_ranked is None
-        if checks.enabled and not (quick and checks.clear(lambda: _different(ranks, placed, known, in_order))):
+        if checks.enabled and not (
+            quick and checks.clear(lambda: _different(ranks, placed, known, in_order, zero_is_rank))
+        ):
             wrong, again = _no_places(ranks, placed, known, reach)
+            if zero_is_rank:
+                wrong = wrong | (ranks == 0)
             if again is not None and (ranks.device.type != "cpu" or again.any()):
                 # a place taken twice is the k + 1 of somebody's "not in the top k"
                 repeated = placed[:, 1:].where(again, last).amin(1)
@@ -109,7 +126,7 @@ class FromRanks(Places):
             if num_ranked is not None:
                 beyond = placed > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
                 wrong[:, : placed.shape[1]] |= beyond & (placed < known)
-            checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(ranks[row])}")
+            checks.reject("ranks", wrong, lambda row: _detail(row, ranks))
         if columns is not None and columns < placed.shape[1]:
             placed = placed[:, :columns]
         if not placed.is_floating_point():
@@ -167,17 +184,31 @@ def _num_ranked(num_ranked: int | Tensor | None, rows: int, device: torch.device
     return num_ranked
 
 
-def _different(ranks: Tensor, placed: Tensor, known: float, in_order: bool) -> bool:
+def _detail(row: int, ranks: Tensor) -> str:
+    """Describe the ranks of a row for a message, with the cure for a single 0."""
+    cure = ""
+    if ranks[row].tolist() == [0]:
+        cure = (
+            ": if ranks start at 0, pass ranks + 1; if 0 is a row without a relevant item, write -1 or say "
+            "Ranking.from_ranks(ranks, padding=0)"
+        )
+    return f"row {row} is {shown(ranks[row])}{cure}"
+
+
+def _different(ranks: Tensor, placed: Tensor, known: float, in_order: bool, zero_is_rank: bool) -> bool:
     """Whether a quick look shows that whole ranks are places, each another one; `placed` and `known` as below.
 
-    `in_order`: it has shown the latter.
+    `in_order`: it has shown the latter. `zero_is_rank`: a 0 is no padding.
     """
-    if not in_order:
+    if not in_order and ranks.shape[1] > 1:
         in_line = placed.view(-1)  # the last of a row and the first of the next may be the same, too: then look again
         again = compare(eq, in_line[1:], in_line[:-1]) & compare(lt, in_line[1:], known)
         if again.count_nonzero():
             return False
-    return not len(ranks) or int(ranks.aminmax().min) != INVALID_RANK
+    if not len(ranks):
+        return True
+    lowest = int(ranks.aminmax().min)
+    return lowest > 0 if zero_is_rank else lowest != INVALID_RANK
 
 
 def _no_places(ranks: Tensor, placed: Tensor, known: float, reach: Reach) -> tuple[Tensor, Tensor | None]:
