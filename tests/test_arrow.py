@@ -298,17 +298,32 @@ def test_gains_and_weights():
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.int64(), pa.uint8(), pa.float64(), pa.list_(pa.int32()), pa.large_list(pa.int64())]
+    ("kind", "nothing"),
+    [
+        (pa.int64(), -1),
+        (pa.uint8(), None),
+        (pa.float64(), -1),
+        (pa.list_(pa.int32()), 0),
+        (pa.large_list(pa.int64()), -1),
+    ],
 )
-def test_ranks(kind):
-    """One a row or several; null, 0 = without a relevant item."""
-    ranks = [1, 4, 0, None, 7, 2]
+def test_ranks(kind, nothing):
+    """One a row or several; null, negative, in lists 0 = without a relevant item."""
+    ranks = [1, 4, nothing, None, 7, 2]
     given_as = ranks if not pa.types.is_nested(kind) else [None if rank is None else [rank] for rank in ranks]
     collection = RecMetricCollection(NAMES, k=K)
-    collection.update(torch.tensor([1, 4, 0, 0, 7, 2]))
+    collection.update(torch.tensor([1, 4, -1, -1, 7, 2]))
     found = evaluated(pa.table({"rank": pa.array(given_as, kind)}), ranks="rank")
     same(found, collection)
     assert (found.num_users, found.num_skipped) == (4, 2)
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint8(), pa.float64()])
+def test_ranks_that_start_at_0(kind):
+    """A 0 in a column of one rank a row is an error that names the row."""
+    table = pa.table({"rank": pa.array([1, None, 0, 2], kind)})
+    with pytest.raises(ValueError, match=r"ranks that are no places .*: row 2 is \[0.*\]: if ranks start at 0"):
+        arrow.tally(table, "HR", 3, ranks="rank")
 
 
 def test_ranks_of_the_whole_list():

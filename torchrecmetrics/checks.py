@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack  # torch.func has no public names
 
 Validation: TypeAlias = bool | Literal["deferred"]
 """Bad values raise at once on the CPU (True), in `compute` everywhere ("deferred"), or nobody looks (False)."""
@@ -30,8 +31,8 @@ VIOLATIONS = {
     "list_repeat": "with an item recommended twice",
     "list_short": "known to fewer than k places (lists: recommend k + history, and repeats, or complete=True; ranks: "
     "look at k places; item ids are no ranks: Ranking.from_topk)",
-    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; "
-    "item ids are no ranks: Ranking.from_topk)",
+    "ranks": "with ranks that are no places (NaN, between 0 and 1, a place twice, beyond num_ranked, marked invalid; 0 "
+    "in [B] or [B, 1], for ranks start at 1; item ids are no ranks: Ranking.from_topk)",
     "catalogue_range": "with an item, in the list or the history, that the catalogue does not have",
     "groups": "whose group is none of those there are",
     "weights": "with a weight that is negative, NaN or infinite",
@@ -222,12 +223,31 @@ def as_interactions(name: str, value: Any) -> str | None:
 
 
 def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
-    """Refuse nested and sparse tensors."""
+    """Refuse nested and sparse tensors, a DTensor, and tensors inside torch.func."""
+    if (how := _torch_func(tensor)) is not None:
+        raise TypeError(
+            f"{name} is {how} torch.func (grad, vmap, jvp, ...): metrics have no gradient. Return {name} from the "
+            f"function (grad, jvp: has_aux=True) and call update outside, with {name}.detach()"
+        )
+    if type(tensor) is not Tensor and hasattr(tensor, "full_tensor"):
+        raise TypeError(
+            f"{name} is a DTensor: pass {name}.to_local(), where each process holds rows of its own (Shard(0)), or "
+            f"{name}.full_tensor(), which is all rows on every process (make the metric with sync_on_compute=False)"
+        )
     if tensor.is_nested:
         raise TypeError(f"{name} is a nested tensor: pass torch.nested.to_padded_tensor({name}, {padding})")
     if tensor.layout != torch.strided:
         ids = "" if tensor.is_floating_point() else "this batch's item ids, or "
         raise TypeError(f"{name} is sparse ({tensor.layout}): pass {ids}{name}.to_dense()")
+
+
+def _torch_func(tensor: Tensor) -> str | None:
+    """Say how a tensor is part of a transform of torch.func; None if it is not."""
+    if torch.compiler.is_dynamo_compiling():  # it cannot compile these look-ups
+        return None
+    if is_functorch_wrapped_tensor(tensor):
+        return "wrapped by"
+    return None if peek_interpreter_stack() is None else "given inside"
 
 
 def check_integer_target(target: Any, name: str) -> None:

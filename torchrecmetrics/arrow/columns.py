@@ -35,6 +35,8 @@ class Column(NamedTuple):
     """How many values it holds, int64 [B]; 0 where it is missing."""
     values: Any
     """All of them, an array of pyarrow; some may belong to no list."""
+    holds_lists: bool
+    """False if each row holds a single value."""
 
     @classmethod
     def read(cls, batch: Any, name: str, first_row: int, lists: bool = False) -> Column:
@@ -88,7 +90,7 @@ class Column(NamedTuple):
                     f"column {name!r} holds a missing value in the list of row {first_row + int(row[inside][0])}: "
                     "leave it out of the list"
                 )
-        return cls(f"column {name!r}", starts, lengths, values)
+        return cls(f"column {name!r}", starts, lengths, values, many is not None)
 
     def padded(self, values: Tensor, rows: Tensor, width: int, filler: float) -> Tensor:
         """Return the lists of some rows side by side, [n, width].

@@ -165,9 +165,10 @@ class _Part(NamedTuple):
         weights = self._weights(rows)
         facts = Facts()
         if "ranks" in self.columns:
-            ranks = self._padded("ranks", rows, 0)
+            ranks = self._padded("ranks", rows, -1)
+            padding = 0 if self.columns["ranks"].holds_lists else None  # whatever the longest list of these rows is
             check = counting.collection.leading.validate_args
-            ranking = Ranking.from_ranks(ranks, depth_known=counting.complete, validate_args=check)
+            ranking = Ranking.from_ranks(ranks, depth_known=counting.complete, padding=padding, validate_args=check)
         else:
             ranking, facts = self._listed(rows)
         groups = None if self.codes is None else RowGroups(self.codes[rows], len(counting.groups))

@@ -58,8 +58,8 @@ def tally(
             a null, or one that -1 fills up: the recommender had no more items.
         target: name of the column of relevant items: lists in any order, or one item a row; null or empty = none.
             None where all metrics read the lists alone.
-        ranks: name of a column of ranks (1 = best, `<= 0` = padding), lists or one a row, in place of lists and
-            target; null = without a relevant item.
+        ranks: name of a column of ranks, lists or one a row, in place of lists and target: 1 = best, negative = padding
+            (in lists 0, too), null = without a relevant item.
         gains: name of a column of gains, lists as long as those of `target`.
         exclude: name of a column of items that leave the lists, those behind them move up.
         weights: name of a column of what each row counts.

@@ -53,7 +53,7 @@ class RankingMetric(SummedMetric):
 
     - `update(scores, target, *, gains=None, exclude=None, weights=None)`, as described in `Ranking.from_scores`;
     - `update(ranks, *, depth=None, weights=None)` with integer ranks [B], [B, 1] or [B, T] as `get_topk_ranks` gives
-      them (1 = best, `<= 0` = padding);
+      them (1 = best, negative = padding, in [B, T] 0, too);
     - `update(ranking, *, weights=None)` with a `Ranking`.
 
     A call that raises leaves the metric as it was. Values are checked at once on the CPU; elsewhere nothing
@@ -388,7 +388,7 @@ class RankingMetric(SummedMetric):
             exclude: items that leave the candidates: ids [B, H] or [B], also jagged, what `prefix_history` gives, bool
                 [B, I], bool [I], or a tuple of these.
             weights: what each row counts, [B], >= 0.
-            ranks: integers [B], [B, 1] or [B, T], 1 = best, `<= 0` = padding.
+            ranks: integers [B], [B, 1] or [B, T], 1 = best, negative = padding, in [B, T] 0, too.
             ranking: a `Ranking`.
             depth: places that were looked at to make `ranks`.
             history: items that the row's user had before, ids [B] or [B, H], negative = padding; read by metrics that

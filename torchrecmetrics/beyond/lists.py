@@ -41,5 +41,8 @@ class ListMetric(RankingMetric):
 
     @property
     def needs(self) -> Needs:
-        """The items in the first `k` places."""
-        return super().needs._replace(target=self.reads_target, list_depth=self.k or 0, history=self.reads_history)
+        """The items in the first `k` places; where there is a catalogue, lists and history hold its items only."""
+        needs = super().needs
+        if self.reads_history and self.catalogue is not None:
+            needs = needs._replace(num_items=self.catalogue.num_items)
+        return needs._replace(target=self.reads_target, list_depth=self.k or 0, history=self.reads_history)

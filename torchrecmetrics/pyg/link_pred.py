@@ -13,8 +13,18 @@ from torchmetrics import Metric
 from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.base.options import MetricOptions
 from torchrecmetrics.base.registry import KeyFormat, Metrics
-from torchrecmetrics.checks import Checks, Violations, check_choice, check_device, check_ids, describe
+from torchrecmetrics.checks import (
+    Checks,
+    Violations,
+    as_interactions,
+    check_choice,
+    check_device,
+    check_ids,
+    describe,
+    in_words,
+)
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.ranking import Duplicates, Ranking
 
 if TYPE_CHECKING:
@@ -161,6 +171,10 @@ class LinkPredCollection(RecMetricCollection):
 
 def _label_edges(labels: Any, lists: Tensor) -> Tensor:
     """Return rows of the batch above items, int64 [2, E]."""
+    if (cure := _edges_cure(labels, len(lists))) is not None:
+        sparse = isinstance(labels, Tensor) and not labels.is_nested
+        given = f"a sparse tensor ({labels.layout})" if sparse else describe(labels)
+        raise TypeError(f"edge_label_index must be [2, E] or a pair of [E], got {given}: pass {cure}")
     pair = isinstance(labels, (tuple, list))
     for number, part in enumerate(labels if pair else (labels,)):
         name = f"edge_label_index[{number}]" if pair else "edge_label_index"
@@ -174,6 +188,26 @@ def _label_edges(labels: Any, lists: Tensor) -> Tensor:
     if edges.shape[1] and not len(lists):
         raise ValueError(f"edge_label_index holds {edges.shape[1]} labels, pred_index_mat no row")
     return edges
+
+
+def _edges_cure(labels: Any, rows: int) -> str | None:
+    """Say how labels that something else holds become edges; None if they are edges, or nobody can say."""
+    name = "edge_label_index"
+    if isinstance(labels, Tensor) and not labels.is_nested:
+        if labels.layout == torch.strided:
+            return None
+        coo = name if labels.layout == torch.sparse_coo else f"{name}.to_sparse_coo()"
+        return f"{coo}.coalesce().indices()"
+    if isinstance(labels, Batch):
+        return f"Interactions.from_padded({name}.items, num_items=...).to_edge_index()"
+    whole = as_interactions(name, labels)
+    if whole is None:
+        return None
+    cure = f"{whole}.to_edge_index()"
+    if isinstance(labels, Interactions) and labels.num_users != rows:
+        batch = f"Interactions.from_padded({name}.select(user_ids).items, {labels.num_items}).to_edge_index()"
+        cure = f"{batch}, since it has {labels.num_users} users and the batch {in_words(rows)}"
+    return cure
 
 
 def _check_label_weights(weights: Any, edges: Tensor) -> None:

@@ -13,6 +13,7 @@ from torchrecmetrics.checks import (
     SCORE_DTYPES,
     Checks,
     Validation,
+    check_choice,
     check_ids,
     check_k,
     check_strided,
@@ -43,28 +44,40 @@ class FromRanks(RankingData):
         depth: int | None = None,
         num_ranked: int | Tensor | None = None,
         depth_known: bool = True,
+        padding: int | None = None,
         validate_args: Validation = True,
     ) -> Self:
         """Take ranks made elsewhere, of the whole list unless a depth is known.
 
         Args:
-            ranks: integers or floats [B], [B, 1] or [B, T], 1 = best; `<= 0` is padding; `inf`, or a rank beyond
-                `depth`, is a relevant item that was missed.
+            ranks: integers or floats [B], [B, 1] or [B, T], 1 = best; `<= 0` is padding, but see `padding`; `inf`, or a
+                rank beyond `depth`, is a relevant item that was missed.
             depth: places that were looked at; None = what the tensor says (`get_topk_ranks`), or the whole list.
             num_ranked: candidates a row, a number or integer [B]; AUROC needs it.
             depth_known: False if the ranks may have been cut at a depth nobody told: metrics without a cut-off refuse.
+            padding: 0 says that a 0 in [B] or [B, 1] is a row without a relevant item. None (default) refuses it, since
+                it may be the best of ranks that start at 0; the tensor that `get_topk_ranks` returned may hold it.
             validate_args: as in `from_scores`.
         """
+        check_choice("padding", padding, (None, 0))
         reach = Depth(depth, depth_known)
-        return cls._from_ranks(ranks, reach, num_ranked, Rules(validate_args=validate_args))
+        return cls._from_ranks(ranks, reach, num_ranked, Rules(validate_args=validate_args), padding=padding)
 
     @classmethod
     @torch.no_grad()
     def _from_ranks(
-        cls, ranks: Tensor, reach: Depth, num_ranked: int | Tensor | None, rules: Rules, columns: int | None = None
+        cls,
+        ranks: Tensor,
+        reach: Depth,
+        num_ranked: int | Tensor | None,
+        rules: Rules,
+        columns: int | None = None,
+        padding: int | None = None,
     ) -> Self:
         """Take ranks; `columns`: look no further than so many places."""
         reach = _reach(ranks, reach)
+        one_each = ranks.shape[1:] in ((), (1,))  # without an entry beside it that could be padded
+        zero_is_rank = one_each and padding is None and not hasattr(ranks, "depth")
         if ranks.dim() == 1:
             ranks = ranks[:, None]
         if ranks.dim() != 2:
@@ -79,7 +92,7 @@ class FromRanks(RankingData):
         in_order = sort_rows(torch.where(relevant, ranks.to(float_dtype(ranks.device)), torch.inf))
         last = min(LONGEST_LIST if limit is None else limit for limit in (columns, reach.depth))  # beyond are misses
         if checks.enabled:
-            reach = _check_values(ranks, in_order, last, num_ranked, reach, checks)
+            reach = _check_values(ranks, in_order, last, num_ranked, reach, checks, zero_is_rank)
         if columns is not None:
             in_order = in_order[:, :columns]  # no more items stand in the first so many places
         relevant = checks.without_rejected(relevant)
@@ -126,7 +139,13 @@ def _num_ranked(num_ranked: int | Tensor | None, rows: int, device: torch.device
 
 
 def _check_values(
-    ranks: Tensor, in_order: Tensor, last: float, num_ranked: int | Tensor | None, reach: Depth, checks: Checks
+    ranks: Tensor,
+    in_order: Tensor,
+    last: float,
+    num_ranked: int | Tensor | None,
+    reach: Depth,
+    checks: Checks,
+    zero_is_rank: bool,
 ) -> Depth:
     """Reject rows whose entries, ascending in `in_order`, cannot be ranks; return how deep the others are known."""
     if ranks.is_floating_point():  # ranks among equal scores may be averages; i of them add up to at least 1 + ... + i
@@ -147,5 +166,18 @@ def _check_values(
     if num_ranked is not None:
         beyond = in_order > (num_ranked[:, None] if isinstance(num_ranked, Tensor) else num_ranked)
         wrong = wrong | (beyond & (in_order <= last))
-    checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(ranks[row])}")
+    if zero_is_rank:
+        wrong = wrong | (ranks == 0)
+    checks.reject("ranks", wrong, lambda row: _detail(row, ranks))
     return reach
+
+
+def _detail(row: int, ranks: Tensor) -> str:
+    """Describe the ranks of a row for a message, with the cure for a single 0."""
+    cure = ""
+    if ranks[row].tolist() == [0]:
+        cure = (
+            ": if ranks start at 0, pass ranks + 1; if 0 is a row without a relevant item, write -1 or say "
+            "Ranking.from_ranks(ranks, padding=0)"
+        )
+    return f"row {row} is {shown(ranks[row])}{cure}"
