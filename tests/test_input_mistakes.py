@@ -36,7 +36,8 @@ def mean_reciprocal_rank(*arguments, **keywords):
 )
 def test_scores_wrapped_by_torch_func_are_refused(transform):
     """Scores inside `torch.func` transforms raise an error that names `torch.func`, for a metric and a collection."""
-    for update in (lambda scores: trm.MRR()(scores, TARGET), lambda scores: mean_reciprocal_rank(scores, TARGET)):
+    metric, collection = trm.MRR(), trm.RecMetricCollection(["MRR@9", "HR@1"])
+    for update in (lambda scores: metric(scores, TARGET), lambda scores: collection(scores, TARGET)["MRR@9"]):
         with pytest.raises(TypeError, match=r"^scores is wrapped by torch\.func .* call update outside, with scores"):
             transform(update)
 
@@ -56,8 +57,10 @@ def test_other_tensors_wrapped_by_torch_func_are_refused(name):
 def test_scores_inside_torch_func_are_refused(transform):
     """Scores of another computation raise inside `torch.func`, too, where they are not wrapped."""
 
+    metric = trm.MRR()
+
     def loss(weights):
-        trm.MRR().update(SCORES, TARGET)
+        metric.update(SCORES, TARGET)
         return weights.sum()
 
     with pytest.raises(TypeError, match=r"^scores is given inside torch\.func .* call update outside"):

@@ -23,7 +23,7 @@ from torchrecmetrics.base.options import MetricOptions, check_spelling
 from torchrecmetrics.base.registry import KeyFormat, Metrics, key_of, members_of, ours
 from torchrecmetrics.base.row_buffer import RowKeys
 from torchrecmetrics.base.row_values import RowEvaluator, RowGroups, RowValues
-from torchrecmetrics.base.state import SparseUpdate, Summary, SumState, add_to_states, batch_states
+from torchrecmetrics.base.state import SparseUpdate, Summary, SumState, add_to_states, batch_states, outside_graphs
 from torchrecmetrics.checks import describe, nearest
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, check_names
@@ -308,6 +308,7 @@ class RecMetricCollection(MetricCollection):
         """What all members together read of a batch."""
         return self.evaluator.needs
 
+    @outside_graphs
     def update(  # type: ignore[override]  # ModuleDict's own is hidden by MetricCollection's, too
         self,
         scores: Tensor | Ranking | None = None,
@@ -338,6 +339,7 @@ class RecMetricCollection(MetricCollection):
             rows = self.row_values(ranking, weights, groups)
             self.add(rows, RowKeys.read(row_ids, clusters, weights, len(ranking)))
 
+    @outside_graphs
     @torch.no_grad()
     def forward(
         self,
@@ -404,6 +406,7 @@ class RecMetricCollection(MetricCollection):
         """Add sums of a batch to the states of `evaluator.members`."""
         add_to_states(self.evaluator.members, sums)
 
+    @outside_graphs
     def compute(self) -> dict[str, Tensor]:
         """Return every member's value under its key; one packed synchronisation, and one of the rows that are kept."""
         found = self.compute_members()

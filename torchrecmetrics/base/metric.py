@@ -24,7 +24,15 @@ from torchrecmetrics.base.options import (
     label_part,
 )
 from torchrecmetrics.base.row_values import ListBatch, RowEvaluator
-from torchrecmetrics.base.state import SparseUpdate, Summary, SummedMetric, SumState, add_to_states, batch_states
+from torchrecmetrics.base.state import (
+    SparseUpdate,
+    Summary,
+    SummedMetric,
+    SumState,
+    add_to_states,
+    batch_states,
+    outside_graphs,
+)
 from torchrecmetrics.checks import (
     VIOLATIONS,
     Validation,
@@ -365,6 +373,7 @@ class RankingMetric(SummedMetric):
 
     # ------------------------------------------------------------------------------------------------- update, compute
 
+    @outside_graphs
     def update(
         self,
         scores: Tensor | Ranking | None = None,
@@ -404,6 +413,7 @@ class RankingMetric(SummedMetric):
             ranking = to_ranking(args, self.needs, self.rules)
             self._add(self.batch_sums(ranking, weights))
 
+    @outside_graphs
     @torch.no_grad()
     def forward(
         self,
@@ -426,6 +436,7 @@ class RankingMetric(SummedMetric):
         self._forward_cache = summary.value
         return summary.value.clone()
 
+    @outside_graphs
     def compute(self) -> Tensor:
         """Return the value over all processes: a scalar float64 tensor; NaN and a warning if there was no row.
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.nn import Module
 from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
@@ -16,6 +19,8 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchrecmetrics.analysis.plots import pyplot
 from torchrecmetrics.arrays import float_dtype
 from torchrecmetrics.checks import describe
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class SumState(NamedTuple):
@@ -69,6 +74,20 @@ def ordinary_tensors() -> Iterator[None]:
     """Create tensors that users may write to and save, even inside their `inference_mode`; without autograd."""
     with torch.inference_mode(False), torch.no_grad():
         yield
+
+
+def outside_graphs(method: Method) -> Method:
+    """Keep a method out of the graphs of torch.compile, as `torch.compiler.disable` does.
+
+    That one imports the compiler, which takes seconds; this one only calls it where it has been imported.
+    """
+    disabled = _disable_dynamo(method)
+
+    @wraps(method)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return (disabled if "torch._dynamo" in sys.modules else method)(*args, **kwargs)
+
+    return cast(Method, run)
 
 
 class SummedMetric(Metric):

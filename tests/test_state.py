@@ -1,0 +1,195 @@
+"""States of metrics are plain tensors of torchmetrics: nobody is surprised who reads, writes, resets or compiles."""
+
+import threading
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+
+SCORES = torch.tensor([[0.1, 0.9, 0.5, 0.2], [0.4, 0.3, 0.2, 0.1], [0.9, 0.1, 0.2, 0.3]])
+TARGET = torch.tensor([2, 0, 1])
+
+
+def make(several):
+    return trm.RecMetricCollection(["HR", "NDCG"], k=[1, 2]) if several else trm.HR(2)
+
+
+def members(metric):
+    return list(metric.values()) if isinstance(metric, trm.RecMetricCollection) else [metric]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_states_are_in_vars(several):
+    """Every state is an attribute of its metric, before and after updates."""
+    metric = make(several)
+    for _ in range(2):
+        for member in members(metric):
+            assert member._defaults.keys() <= vars(member).keys()
+        metric.update(SCORES, TARGET)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_writing_to_a_state_in_place_changes_no_default(several):
+    """A state loaded by `copy_` counts once, and reset starts from zero."""
+    saved, metric = make(several), make(several)
+    saved.update(SCORES.repeat(12, 1), TARGET.repeat(12))
+    for source, member in zip(members(saved), members(metric), strict=True):
+        for name in member._defaults:
+            getattr(member, name).copy_(getattr(source, name))
+    metric.update(SCORES, TARGET)
+    metric.compute()
+    assert [member.num_users for member in members(metric)] == [39] * len(members(metric))
+    metric.reset()
+    metric.update(SCORES, TARGET)
+    metric.compute()
+    assert [member.num_users for member in members(metric)] == [3] * len(members(metric))
+
+
+def reduced_by_hand(rank, world_size):
+    """Sum states in place, with one process that had no batch; then start again."""
+    metric = trm.HR(2, sync_on_compute=False)
+    if rank == 0:
+        metric.update(SCORES, TARGET)
+    for name in metric._defaults:
+        torch.distributed.all_reduce(getattr(metric, name))
+    metric.compute()
+    first = metric.num_users
+    metric.reset()
+    metric.update(SCORES[:2], TARGET[:2])
+    metric.compute()
+    return first, metric.num_users
+
+
+def test_states_may_be_reduced_in_place(processes):
+    """A hand-made all_reduce changes the state and not what reset returns to."""
+    assert processes.run(reduced_by_hand, 2) == [(3, 2), (3, 2)]
+
+
+@pytest.mark.parametrize("action", ["neg", "pos", "error", "skip"])
+@pytest.mark.parametrize("way", ["update", "forward", "evaluate"])
+def test_accuracy_beside_metrics_of_lists(action, way):
+    """`empty_target_action` governs accuracy alone, and both kinds of metrics share a batch."""
+    catalogue = trm.Catalogue(8)
+    metrics = trm.RecMetricCollection(["HR", "Missing"], k=2, catalogue=catalogue, empty_target_action=action)
+    scores = torch.arange(16.0).view(2, 8)
+    if way == "evaluate":
+        target = trm.Interactions.from_columns(users=[0, 1], items=[7, 2], num_users=2, num_items=8)
+        found = trm.evaluate(metrics, lambda ids: scores[ids], target=target)
+    elif way == "forward":
+        found = metrics(scores, torch.tensor([7, 2]))
+    else:
+        metrics.update(scores, torch.tensor([7, 2]))
+        found = metrics.compute()
+    assert {key: float(value) for key, value in found.items()} == {"HR@2": 0.5, "Missing@2": 0.0}
+
+
+@pytest.mark.parametrize(("action", "expected"), [("neg", 1 / 3), ("pos", 2 / 3), ("skip", 0.5)])
+def test_empty_rows_beside_metrics_of_lists(action, expected):
+    """A row without a relevant item counts for accuracy as the action says, and always for lists."""
+    metrics = trm.RecMetricCollection(["HR", "Missing"], k=2, catalogue=trm.Catalogue(8), empty_target_action=action)
+    metrics.update(torch.arange(24.0).view(3, 8), torch.tensor([7, 2, -1]))
+    assert metrics.compute()["HR@2"].item() == pytest.approx(expected)
+    assert (metrics["Missing@2"].num_users, metrics["HR@2"].num_skipped) == (3, 1)
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("call", ["forward", "update"])
+def test_updates_stand_outside_a_compiled_function(several, call):
+    """torch.compile leaves the metric out of its graph, batch after batch."""
+    torch._dynamo.reset()
+    metric, plain = make(several), make(several)
+
+    def step(scores, target):
+        scores = scores * 2
+        metric(scores, target) if call == "forward" else metric.update(scores, target)
+        return scores.sum()
+
+    compiled = torch.compile(step, backend="eager")
+    for rows in (3, 2, 1, 3):
+        compiled(SCORES[:rows], TARGET[:rows])
+        plain.update(SCORES[:rows], TARGET[:rows])
+    for found, expected in zip(members(metric), members(plain), strict=True):
+        assert torch.equal(found.compute(), expected.compute())
+        assert found.num_users == 9
+
+
+def test_compute_beside_updates_of_another_thread():
+    """`compute` returns what it computed, whatever another thread does meanwhile."""
+    collection, done, errors = trm.RecMetricCollection(["HR", "NDCG"], k=[1, 2]), threading.Event(), []
+
+    def compute():
+        try:
+            while not done.is_set():
+                values = collection.compute()
+                assert all(0 <= value <= 1 for value in values.values())
+                assert 0 <= collection["HR@1"].compute() <= 1
+        except Exception as error:
+            errors.append(error)
+
+    collection.update(SCORES, TARGET)
+    reader = threading.Thread(target=compute)
+    reader.start()
+    for _ in range(200):
+        collection.update(SCORES, TARGET)
+    done.set()
+    reader.join()
+    assert not errors
+
+
+@pytest.mark.parametrize("scores", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("autocast", [torch.float16, torch.bfloat16])
+def test_half_precision_under_autocast(scores, autocast):
+    """Scores of one 16-bit type under autocast of the other are ranked as they are, with and without cut-offs."""
+    metrics = trm.RecMetricCollection(["AUROC", "MRR", "HR@2"])
+    with torch.autocast("cpu", dtype=autocast):
+        metrics.update(SCORES.to(scores), TARGET, exclude=torch.tensor([[3], [3], [3]]))
+    assert metrics.compute()["MRR"].item() == pytest.approx((1 / 2 + 1 + 1 / 3) / 3)
+
+
+@pytest.mark.parametrize("weights", [None, torch.ones(3)])
+def test_a_subclass_sees_every_batch(weights):
+    """`batch_sums` of a subclass and `add` set on an instance are called for every update."""
+    seen = []
+
+    class Own(trm.HitRate):
+        def batch_sums(self, ranking, weights=None):
+            seen.append("sums")
+            return super().batch_sums(ranking, weights)
+
+    Own(2).update(SCORES, TARGET, weights=weights)
+    collection = trm.RecMetricCollection(["HR"], k=2)
+    add = collection.add
+    collection.add = lambda *given: (seen.append("add"), add(*given))[1]
+    collection.update(SCORES, TARGET, weights=weights)
+    assert seen == ["sums", "add"]
+
+
+def test_reading_a_state_changes_no_bit():
+    """The sums of many batches are the same whether or not somebody looks between them."""
+    torch.manual_seed(0)
+    read, left = trm.NDCG(5), trm.NDCG(5)
+    for _ in range(40):
+        scores, target = torch.rand(3, 9), torch.randint(9, (3, 1))
+        for metric in (read, left):
+            metric.update(scores, target)
+        read.state()
+        read.compute()
+    assert torch.equal(read.state().sums, left.state().sums)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_states_of_inference_mode_may_be_written_to(several):
+    """Lightning validates in inference mode; what a metric holds afterwards is an ordinary tensor."""
+    metric = make(several)
+    with torch.inference_mode():
+        metric.update(SCORES, TARGET)
+        metric.compute()
+    for member in members(metric):
+        assert not any(part.is_inference() for part in member.state())
+    with torch.inference_mode():
+        metric.reset()
+    for member in members(metric):
+        for part in member.state():
+            assert not part.is_inference()
+            part.add_(0)
