@@ -20,8 +20,8 @@ from benchmarks.problem import BATCH, NAMES, Problem, Run, expected, expected_in
 from benchmarks.timing import free_cuda_memory
 from benchmarks.workloads import METRICS, Case, Contender, Goal, Row, Skip, contender
 from torchrecmetrics import Interactions, kernels
-from torchrecmetrics.held import Tally
-from torchrecmetrics.ranking.update_args import Form
+from torchrecmetrics.base.state import SumState
+from torchrecmetrics.ranking.update_args import UpdateArgs
 
 ALL = (*NAMES, "F1", "RPrecision", "AUROC")
 RATE, COPY = "product, card's rate", "copy, as many bytes"
@@ -159,7 +159,7 @@ def matmul_topk(problem: Problem, at_once: int = 2**18) -> Run:
     return run
 
 
-def recorded(step: Callable[[], Tally], where: torch.device) -> tuple[Callable[[], object], Tally]:
+def recorded(step: Callable[[], SumState], where: torch.device) -> tuple[Callable[[], object], SumState]:
     """Record a CUDA graph; return what replays it and what it writes to. On the CPU the step itself stands for it."""
     if where.type == "cpu":
         return step, step()
@@ -183,9 +183,9 @@ def graph_replay(problem: Problem, target: Tensor, history: Tensor, with_kernels
     metrics = trm.RecMetricCollection(problem.names, k=problem.cutoffs, kernels=with_kernels).to(problem.device)
 
     @torch.no_grad()
-    def step() -> Tally:
-        ranking = metrics.rank(Form(problem.scores, target, exclude=history))
-        return metrics.panel.rows(ranking).tally()
+    def step() -> SumState:
+        ranking = metrics.rank(UpdateArgs(problem.scores, target, exclude=history))
+        return metrics.row_values(ranking).sums()
 
     replay, tallies = recorded(step, problem.device)
     replay()

@@ -24,7 +24,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
 
 import torchrecmetrics as trm
-from torchrecmetrics.kernels import Question, eager
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 9.0  # inches
@@ -467,90 +466,6 @@ def cost(style: Style) -> Canvas:
     return sheet
 
 
-# --------------------------------------------------------------------------------------------------------------- blocks
-
-BLOCKS_ITEMS, BLOCKS_DEPTH = 256, 5
-
-
-def blocks_scores() -> torch.Tensor:
-    """Return one row of scores, a few blocks of which hold the best."""
-    generator = torch.Generator().manual_seed(4)
-    noise = torch.rand(BLOCKS_ITEMS, generator=generator, dtype=torch.float64)
-    level = torch.tensor([0.62, 0.94, 0.55, 0.70, 0.99, 0.60, 0.74, 0.66], dtype=torch.float64)
-    return (noise**2 * level.repeat_interleave(BLOCKS_ITEMS // len(level)))[None]
-
-
-def blocks_numbers() -> dict[str, Any]:
-    """Maxima of the blocks, and for a far and a near relevant item: maxima above, blocks looked into, its rank."""
-    scores = blocks_scores()
-    size = eager._block_size(BLOCKS_ITEMS, BLOCKS_DEPTH, 1)
-    maxima = eager._block_maxima(scores, (), size)[0][0].clone()  # its memory is used again
-    order = scores[0].argsort(descending=True)
-    found: dict[str, Any] = {"size": size, "maxima": maxima.tolist(), "items": {}}
-    for name, place in (("far", 21), ("near", 4)):
-        item = int(order[place - 1])
-        own = scores[:, item : item + 1]
-        counts = eager.by_blocks(scores, Question(own, BLOCKS_DEPTH))
-        above = int((maxima > own).sum())
-        is_open = above < BLOCKS_DEPTH
-        found["items"][name] = {
-            "item": item,
-            "score": float(own),
-            "above": above,
-            "looked_into": [block for block, best in enumerate(maxima) if is_open and best >= float(own)],
-            "better": int(counts.better),
-            "rank": int(trm.get_topk_ranks(scores, torch.tensor([item]), BLOCKS_DEPTH)),
-        }
-    return found
-
-
-def blocks(style: Style) -> Canvas:
-    """Scores of one row in blocks: what is settled by maxima, and what is looked into."""
-    sheet = Canvas(style, 6.3)
-    numbers, scores = blocks_numbers(), blocks_scores()[0].tolist()
-    size, maxima = numbers["size"], numbers["maxima"]
-    left, wide, tall = 0.3, 8.4, 1.75
-    step = wide / len(maxima)
-    for panel, (name, found) in enumerate(numbers["items"].items()):
-        base = 3.55 - 3.1 * panel
-        title = {"far": "A relevant item far down", "near": "A relevant item near the top"}[name]
-        sheet.text(0.1, base + tall + 0.75, title, size=TITLE, weight="bold")
-        says = f"{found['above']} maxima are higher: "
-        if found["looked_into"]:
-            says += f"look into {len(found['looked_into'])} blocks; its rank is {found['rank']}"
-        else:
-            says += f"not in the top {BLOCKS_DEPTH}, no block is looked into"
-        sheet.text(0.1, base + tall + 0.4, says)
-        for block, best in enumerate(maxima):
-            x, looked = left + step * block, block in found["looked_into"]
-            hue = style.blue if looked else style.muted
-            heights = [tall * score for score in scores[block * size : (block + 1) * size]]
-            xs = [x + step * (0.06 + 0.88 * (item + 0.5) / size) for item in range(size)]
-            tops = [base + high for high in heights]
-            sheet.sheet.vlines(xs, base, tops, color=hue, lw=1.5, alpha=0.9 if looked else 0.45)
-            if looked:
-                area = Rectangle((x + 0.02, base), step - 0.04, tall, fc=style.blue, ec="none", alpha=0.13)
-                sheet.sheet.add_patch(area)
-            above = best > found["score"]
-            sheet.line(
-                [x + 0.05, x + step - 0.05], [base + tall * best] * 2, "ink" if above else "muted", 3 if above else 2
-            )
-        sheet.line([left, left + wide], [base, base], "muted", 1)
-        y = base + tall * found["score"]
-        sheet.line([left - 0.2, left + wide + 0.2], [y, y], "orange", 1.8, ls=(0, (5, 2)))
-        block, item = divmod(found["item"], size)
-        sheet.dot(left + step * (block + 0.06 + 0.88 * (item + 0.5) / size), y, "orange", 0.09)
-    y = 0.2
-    sheet.line([0.3, 0.7], [y, y], "ink", 3)
-    sheet.text(0.8, y, f"maximum of {size} items", "muted")
-    sheet.line([3.45, 3.95], [y, y], "orange", 1.8, ls=(0, (5, 2)))
-    sheet.dot(3.7, y, "orange", 0.09)
-    sheet.text(4.05, y, "score of the relevant item", "muted")
-    sheet.sheet.add_patch(Rectangle((6.95, y - 0.12), 0.28, 0.24, fc=style.blue, ec="none", alpha=0.4))
-    sheet.text(7.33, y, "looked into", "muted")
-    return sheet
-
-
 # -------------------------------------------------------------------------------------------------------------- sampled
 
 SAMPLED_USERS, SAMPLED_ITEMS = 600, 10_000
@@ -739,41 +654,39 @@ def coverage(style: Style) -> Canvas:
 
 # --------------------------------------------------------------------------------------------------------------- floors
 
-FLOORS = [  # what stands on one floor; the names are those of CONTRIBUTING.md's table
+LAYERS = [  # the packages of one layer; the names are those of CONTRIBUTING.md's table
     ("frameworks, command line", ["pyg/", "lightning/", "arrow/", "cli.py"]),
     ("evaluation of models and lists", ["evaluation/"]),
-    ("collections", ["collection.py", "rows.py", "grouped.py"]),
-    ("metrics and their names", ["names.py", "metrics.py", "beyond/", "metric.py"]),
-    ("what a batch adds, options, state", ["panel.py", "pending.py", "options.py", "state.py", "held.py"]),
+    ("collections", ["collection.py", "registry.py"]),
+    ("metrics", ["metrics.py", "beyond/", "base/"]),
     ("formulas", ["functional.py"]),
-    ("where relevant items stand", ["ranking/"]),
+    ("ranks of the relevant items", ["ranking/"]),
     ("rows, intervals, comparisons", ["analysis/"]),
-    ("logs, interactions, ids, items", ["data/", "items.py"]),
+    ("logs, interactions, ids, items", ["data/"]),
     ("counting over scores", ["kernels/"]),
-    ("rows, tables and plots", ["kept.py", "tables.py", "plots.py"]),
-    ("the ground", ["checks.py", "arrays.py", "scratch.py", "processes.py"]),
+    ("helpers", ["checks.py", "arrays.py", "distributed.py"]),
 ]
 
 
-def floors_numbers() -> list[str]:
-    """Rooms of CONTRIBUTING.md's table, from its top."""
+def layers_numbers() -> list[str]:
+    """Return the modules of CONTRIBUTING.md's table, from its top."""
     rows = re.findall(r"^\| (`.*?`) \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M)
     return [name for row in rows for name in re.findall(r"`([^`]*)`", row)]
 
 
-def floors(style: Style) -> Canvas:
-    """Rooms of the package, a floor on the other."""
+def layers(style: Style) -> Canvas:
+    """Draw the packages, each layer above those that it imports."""
     tall = 0.5
-    sheet = Canvas(style, 0.45 + (tall + 0.1) * len(FLOORS))
-    colours = [*["muted"] * 2, *["green"] * 4, "orange", *["blue"] * 3, *["muted"] * 2]
-    for floor, (idea, rooms) in enumerate(FLOORS):
-        y = sheet.height - 0.1 - (tall + 0.1) * (floor + 1)
+    sheet = Canvas(style, 0.45 + (tall + 0.1) * len(LAYERS))
+    colours = [*["muted"] * 2, *["green"] * 3, "orange", *["blue"] * 3, "muted"]
+    for layer, (idea, modules) in enumerate(LAYERS):
+        y = sheet.height - 0.1 - (tall + 0.1) * (layer + 1)
         sheet.text(0.5, y + tall / 2, idea, "muted")
-        wide = (5.1 - 0.1 * (len(rooms) - 1)) / len(rooms)
-        for place, room in enumerate(rooms):
+        wide = (5.1 - 0.1 * (len(modules) - 1)) / len(modules)
+        for place, module in enumerate(modules):
             x = 3.8 + (wide + 0.1) * place
-            sheet.box(x, y, wide, tall, colours[floor], 0.12)
-            sheet.text(x + wide / 2, y + tall / 2 - 0.01, room, size=TEXT, ha="center")
+            sheet.box(x, y, wide, tall, colours[layer], 0.12)
+            sheet.text(x + wide / 2, y + tall / 2 - 0.01, module, size=TEXT, ha="center")
     sheet.arrow((0.22, sheet.height - 0.25), (0.22, 0.3))
     sheet.text(0.5, 0.15, "imports run downwards only", "muted", style="italic")
     return sheet
@@ -787,12 +700,11 @@ PICTURES: dict[str, Callable[[Style], Canvas]] = {
     "history": history,
     "splits": splits,
     "cost": cost,
-    "blocks": blocks,
     "sampled": sampled,
     "curve": curve,
     "forest": forest,
     "coverage": coverage,
-    "floors": floors,
+    "layers": layers,
 }
 
 

@@ -2,6 +2,8 @@
 
 import torch
 
+from torchrecmetrics.kernels import Counts, eager
+
 
 def same(found, expected, thresholds):
     """Both count the same for what is asked, and say the same of all else."""
@@ -15,3 +17,12 @@ def same(found, expected, thresholds):
     assert found.at_least is None or torch.equal(found.at_least, expected.at_least)
     assert found.highest.dtype == expected.highest.dtype
     torch.testing.assert_close(found.highest, expected.highest, rtol=0, atol=0, equal_nan=True)
+
+
+def compared(scores, question):
+    """The counts of plain comparisons, with masked items left out."""
+    if not question.masks:
+        return eager.compare(scores, question)
+    parts = [eager.compare(tile, part) for tile, part in eager._copies(scores, question)]
+    counts = Counts(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))
+    return counts._replace(highest=scores.amax(1).to(counts.highest.dtype))

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from counts import same
+from counts import compared, same
 from hypothesis import given, settings
 from test_kernels import check, problems, removed
 
 import torchrecmetrics as trm
-from torchrecmetrics.kernels import Question, eager
+from torchrecmetrics.kernels import Question
 from torchrecmetrics.kernels import triton as kernels
 from torchrecmetrics.ranking import Rules
 
@@ -53,10 +53,10 @@ def test_scores_of_several_tiles(dtype, width, generator):
     out = torch.randn(2, 9, generator=generator).round().to(dtype).sort(1).values
     for masked, taken in (([], None), (masks[:3], out), (masks, out)):
         found = kernels.count(scores, Question(thresholds, 5, (0.5, -1e4), masked, taken))
-        same(found, eager.by_comparing(scores, Question(thresholds, None, (0.5, -1e4), masked, taken)), thresholds)
+        same(found, compared(scores, Question(thresholds, None, (0.5, -1e4), masked, taken)), thresholds)
     constant = torch.zeros_like(scores)
     found = kernels.count(constant, Question(constant[:, :width], 5))
-    same(found, eager.by_comparing(constant, Question(constant[:, :width])), constant[:, :width])
+    same(found, compared(constant, Question(constant[:, :width])), constant[:, :width])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -79,7 +79,7 @@ def test_scores_that_are_skipped(dtype, width, generator, monkeypatch):
     monkeypatch.setattr(kernels, "_keys", lambda score, *args: counted.append(score.shape[0]) or keys(score, *args))
     for masked, taken in (([], None), (masks, None), ([], out)):
         counted.clear()
-        exact = eager.by_comparing(scores, Question(thresholds, None, (), masked, taken))
+        exact = compared(scores, Question(thresholds, None, (), masked, taken))
         found = kernels.count(scores, Question(thresholds, 20, (), masked, taken))
         near = ~thresholds.isnan() & (exact.better < 20)
         assert near.any()
@@ -113,9 +113,9 @@ def test_far_offsets(steps, generator, monkeypatch):
         monkeypatch.setattr(kernels, "_LONG", long)
         thresholds = values[:, torch.randint(4, (width,), generator=generator)].half()
         for question in (Question(thresholds, floors=(0.5,)), Question(thresholds, 9)):  # no depth that leaves any out
-            same(kernels.count(far, question), eager.by_comparing(values.half(), question), thresholds)
+            same(kernels.count(far, question), compared(values.half(), question), thresholds)
         question = Question(thresholds.float(), 9, masks=[mask])
-        same(kernels.count(values, question), eager.by_comparing(values, question), thresholds)
+        same(kernels.count(values, question), compared(values, question), thresholds)
     for users, items in ((far, values.half()), (values.half(), far)):
         check_products(kernels.Products(users, items), torch.tensor([[0], [1], [2]]), (), None)
 
@@ -139,7 +139,7 @@ def check_products(products, ids, floors, taken, kept=1.0):
     thresholds = own.where(keep, NAN)
     out = None if taken is None else kernels.pair_scores(products, taken).sort(1).values
     found = kernels.count_products(products, Question(thresholds, 5, floors, (), out))
-    expected = eager.by_comparing(scores, Question(thresholds, None, floors, [], out))
+    expected = compared(scores, Question(thresholds, None, floors, [], out))
     same(found, expected._replace(highest=torch.zeros(len(users))), thresholds)
     for depth, chunk in ((1, 64), (10, 100)):
         early = kernels.count_products_until(products, Question(thresholds, depth, (), (), out), chunk)

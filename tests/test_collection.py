@@ -12,8 +12,7 @@ from torchmetrics import MeanMetric, MetricCollection, MetricTracker
 from values import numbers
 
 import torchrecmetrics as trm
-from torchrecmetrics import kernels
-from torchrecmetrics.base import registry
+from torchrecmetrics import kernels, registry
 from torchrecmetrics.ranking.update_args import UpdateArgs
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "F1", "MAP", "RPrecision", "AUROC"]

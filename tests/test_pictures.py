@@ -104,25 +104,6 @@ class TestNumbers:
         assert min(day for _, day in found["test"]) >= pictures.TEST_FROM
         assert found["older"] == (0, len(found["test"]))
 
-    def test_blocks(self, pictures):
-        numbers, scores = pictures.blocks_numbers(), pictures.blocks_scores()[0].tolist()
-        size = numbers["size"]
-        assert size == 32
-        maxima = [max(scores[start : start + size]) for start in range(0, len(scores), size)]
-        assert numbers["maxima"] == maxima
-        for found in numbers["items"].values():
-            own = scores[found["item"]]
-            better = sum(score > own for score in scores)
-            assert found["above"] == sum(best > own for best in maxima)
-            assert (found["above"] < 5) == bool(found["looked_into"])
-            if found["looked_into"]:
-                assert [best >= own for best in maxima] == [block in found["looked_into"] for block in range(8)]
-                assert found["better"] == better == found["rank"] - 1
-            else:
-                assert better >= 5
-                assert found["better"] >= 5
-                assert found["rank"] == 6
-
     def test_sampled(self, pictures):
         """With few negatives everybody is found, and the model that is better over all items looks worse at 100."""
         numbers = pictures.sampled_numbers()
@@ -172,35 +153,35 @@ class TestNumbers:
         assert all(panel["us_per_row"].keys() == pictures.COST_LINES.keys() for panel in pictures.cost_numbers())
 
 
-class TestFloors:
-    def test_all_rooms(self, pictures):
-        """Those of CONTRIBUTING.md, in its order, and those there are."""
-        drawn = [room for _, rooms in pictures.FLOORS for room in rooms]
-        told = [room for room in pictures.floors_numbers() if room != "__main__.py"]
+class TestLayers:
+    def test_all_modules(self, pictures):
+        """The modules of CONTRIBUTING.md and those of the package."""
+        drawn = [module for _, modules in pictures.LAYERS for module in modules]
+        told = [module for module in pictures.layers_numbers() if module != "__main__.py"]
         assert sorted(drawn) == sorted(told)
         package = ROOT / "torchrecmetrics"
         there = {path.name + "/" * path.is_dir() for path in package.glob("[a-z]*") if path.suffix in (".py", "")}
         assert there == set(drawn)
 
     def test_imports_run_downwards(self, pictures):
-        floor = {
-            room.removesuffix("/").removesuffix(".py"): at
-            for at, (_, rooms) in enumerate(pictures.FLOORS)
-            for room in rooms
+        layer = {
+            module.removesuffix("/").removesuffix(".py"): at
+            for at, (_, modules) in enumerate(pictures.LAYERS)
+            for module in modules
         }
         package = ROOT / "torchrecmetrics"
         upwards = []
         for path in package.rglob("*.py"):
-            room = Path(path.relative_to(package).parts[0]).stem
-            if room in floor:
+            module = Path(path.relative_to(package).parts[0]).stem
+            if module in layer:
                 for name in imported(path):
-                    if floor.get(name, len(floor)) < floor[room]:
+                    if layer.get(name, len(layer)) < layer[module]:
                         upwards.append(f"{path.relative_to(package)} imports {name}")
         assert not upwards
 
 
 def imported(path):
-    """Rooms that a file imports, wherever in it."""
+    """Modules that a file imports, wherever in it."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torchrecmetrics"):
             inner = node.module.split(".")[1:]

@@ -17,8 +17,8 @@ from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.jagged import Jagged, prefix_history
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.evaluate import evaluate, recommend
 from torchrecmetrics.evaluation.lists import evaluate_lists
+from torchrecmetrics.evaluation.models import evaluate, recommend
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.metrics import *  # noqa: F403

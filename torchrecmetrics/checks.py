@@ -96,7 +96,7 @@ class Checks:
         """Return a mask of rows, bool [B] or [B, n], that leaves out those rejected so far."""
         if self.rejected is None:
             return mask
-        return mask & ~(self.rejected if mask.dim() == 1 else self.rejected[:, None])
+        return mask > (self.rejected if mask.dim() == 1 else self.rejected[:, None])  # mask and not rejected
 
 
 def any_of_row(mask: Tensor) -> Tensor:

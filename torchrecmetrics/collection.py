@@ -20,7 +20,6 @@ from torchrecmetrics.base.group_value import GroupValue
 from torchrecmetrics.base.kept_rows import Columns, RowKeeper
 from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.base.options import MetricOptions, check_spelling
-from torchrecmetrics.base.registry import KeyFormat, Metrics, key_of, members_of, ours
 from torchrecmetrics.base.row_buffer import RowKeys
 from torchrecmetrics.base.row_values import RowEvaluator, RowGroups, RowValues
 from torchrecmetrics.base.state import SparseUpdate, Summary, SumState, add_to_states, batch_states, outside_graphs
@@ -31,6 +30,7 @@ from torchrecmetrics.data.jagged import Spans
 from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Target
 from torchrecmetrics.ranking.rules import RULES
 from torchrecmetrics.ranking.update_args import UpdateArgs, to_ranking
+from torchrecmetrics.registry import KeyFormat, Metrics, key_of, members_of, ours
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -286,7 +286,7 @@ def _over_hits(ranking: Ranking, sums: Tensor, k: Cutoffs | None) -> Tensor:
     """Sum of the values of the hits in the first `k` places, [B] or [K, B]; `sums` from `_sums`."""
     k = None if k is None else check_cutoffs(k)
     if sums.shape[1] == 1:
-        return torch.where(ranking.any_hit(k), sums[:, 0], 0)
+        return ranking.any_hit(k) * sums[:, 0]
     return _first(sums, ranking.num_hits(k))
 
 

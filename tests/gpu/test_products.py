@@ -5,11 +5,12 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from counts import compared
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from torchrecmetrics.arrays import count_above, count_at_least
-from torchrecmetrics.kernels import Question, eager
+from torchrecmetrics.kernels import Question
 from torchrecmetrics.kernels import triton as kernels
 
 INF, NAN = math.inf, math.nan
@@ -136,7 +137,7 @@ def test_whole_numbers_have_no_rounding(targets, kind, place):
     asked = ~thresholds.isnan()
     removed = kernels.pair_scores(products, history).sort(1).values
     found = kernels.count_products(products, Question(thresholds, None, (0.5,), (), removed))
-    wanted = eager.by_comparing(scores, Question(thresholds, None, (0.5,), [], removed))
+    wanted = compared(scores, Question(thresholds, None, (0.5,), [], removed))
     for name in ("better", "equal"):
         assert torch.equal(getattr(found, name)[asked], getattr(wanted, name)[asked])
     assert torch.equal(found.at_least, wanted.at_least)

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from counts import same
+from counts import compared, same
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from torchrecmetrics.kernels import Question, eager
+from torchrecmetrics.kernels import Question
 from torchrecmetrics.kernels import triton as kernels
 
 INF, NAN = math.inf, math.nan
@@ -34,7 +34,7 @@ def problem(width, dtype, place):
 def test_counts_are_those_of_eager(width, dtype, place):
     """For every dtype and each way of counting; three runs have the same bits."""
     scores, thresholds, *rest = problem(width, dtype, place)
-    wanted = eager.by_comparing(scores, Question(thresholds, *rest))
+    wanted = compared(scores, Question(thresholds, *rest))
     for _ in range(3):
         same(kernels.count(scores, Question(thresholds, *rest)), wanted, thresholds)
 
@@ -49,7 +49,7 @@ def test_more_scores_than_32_bits_can_number(width, place):
     thresholds = scores[:, -width:].clone()
     whole = kernels.count(scores, Question(thresholds))
     last = slice(rows - 3, rows)
-    alone = eager.by_comparing(scores[last].clone(), Question(thresholds[last]))
+    alone = compared(scores[last].clone(), Question(thresholds[last]))
     assert torch.equal(whole.better[last], alone.better)
     assert torch.equal(whole.equal[last], alone.equal)
 
@@ -63,7 +63,7 @@ def test_what_is_settled_is_left_out(width, dtype, place, monkeypatch):
             monkeypatch.setattr(kernels, name, size)
     scores, thresholds, _, _, masks, removed = problem(width, dtype, place)
     thresholds[:, 0] = scores[:, 100:].nan_to_num(-INF).topk(9, dim=1).values[:, -1]
-    wanted = eager.by_comparing(scores, Question(thresholds, None, (), masks, removed))
+    wanted = compared(scores, Question(thresholds, None, (), masks, removed))
     near = ~thresholds.isnan() & (wanted.better < 20)
     assert near.any()
     runs = [kernels.count(scores, Question(thresholds, 20, (), masks, removed)) for _ in range(place.pick(3, 1))]

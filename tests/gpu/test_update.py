@@ -5,11 +5,10 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from torchrecmetrics.held import Tallies, Tally
 from values import numbers
 
 import torchrecmetrics as trm
-from torchrecmetrics.ranking.update_args import Form
+from torchrecmetrics.ranking.update_args import UpdateArgs
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP", "F1"]
 KERNELS = ["eager", "triton"]
@@ -185,7 +184,7 @@ def record(step, device):
 
 @pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("targets", [5, 90])
-def test_tallies_can_be_recorded(targets, kernels, place):
+def test_sums_can_be_recorded(targets, kernels, place):
     """All of an update but the last line: its tallies, replayed on new inputs and added outside, give equal states."""
     inputs = batch(place, targets=targets)
     metrics, wanted = (collection(kernels, place.device) for _ in range(2))
@@ -194,18 +193,20 @@ def test_tallies_can_be_recorded(targets, kernels, place):
     @torch.no_grad()
     def step():
         scores, target, history = inputs
-        return [metrics.panel.rows(metrics.rank(Form(scores, target, exclude=history))).tally()]
+        return metrics.evaluator.batch_sums(
+            metrics.row_values(metrics.rank(UpdateArgs(scores, target, exclude=history)))
+        )
 
-    replay, tallies = record(step, place.device)
+    replay, sums = record(step, place.device)
     for _ in range(3):
         fresh = batch(place, targets=targets)
         for old, new in zip(inputs, fresh, strict=True):
             old.copy_(new)
         replay()
-        metrics.panel.add(Tallies(Tally(*tallies[0])))
+        metrics.add_sums(sums)
         wanted.update(fresh[0], fresh[1], exclude=fresh[2])
     for mine, theirs in zip(members, wanted.members, strict=True):
-        torch.testing.assert_close(mine.state(), theirs.state(), rtol=1e-14, atol=0)  # batches may have waited
+        torch.testing.assert_close(mine.state(), theirs.state(), rtol=1e-14, atol=0)
     assert numbers(metrics.compute()) == pytest.approx(numbers(wanted.compute()), rel=1e-14)
 
 

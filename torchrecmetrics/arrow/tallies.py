@@ -13,12 +13,12 @@ from torch import Tensor
 from torchrecmetrics.arrow.counting import Counting, Roles
 from torchrecmetrics.arrow.states import Layout, read
 from torchrecmetrics.base.options import OPTIONS, MetricOptions
-from torchrecmetrics.base.registry import Metrics, check_options
 from torchrecmetrics.checks import check_choice, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.ranking.topk import Duplicates
+from torchrecmetrics.registry import Metrics, check_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

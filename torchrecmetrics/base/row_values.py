@@ -88,12 +88,12 @@ class RowValues(NamedTuple):
             parts += [self.weights, self.weights.square(), self.weights * weighted]
         wv, w2v2, used, *rest = self._totals(parts)
         flags, (w, w2, w2v) = rest[:3], rest[3:] or (used, used, wv)
-        sums = torch.stack([w, wv, w2, w2v, w2v2], -1)  # [1 + groups, metrics, 5]
-        counts = torch.stack([used, *flags], -1).to(torch.int64)
+        totals = torch.stack([w, wv, w2, w2v, w2v2, used, *flags], -1)  # [1 + groups, metrics, 9]
+        sums, counts = totals[..., :5], totals[..., 5:].to(torch.int64)
         violations = no_violations(sums.device) if self.violations is None else self.violations[:metrics]
         first = torch.cat([counts[0], violations.expand(metrics, kinds)], 1)
         if self.groups is None:
-            return SumState(sums[0], first)
+            return SumState(sums[0].contiguous(), first)
         return SumState(sums.transpose(0, 1).flatten(1), torch.cat([first, counts[1:].transpose(0, 1).flatten(1)], 1))
 
     def _totals(self, parts: Sequence[Tensor]) -> list[Tensor]:
@@ -224,7 +224,8 @@ class RowEvaluator:
         return short > ranking.violations.rows
 
     def _violations(self, ranking: Ranking, checks: Checks, short: Tensor | None) -> Tensor | None:
-        found = [counts for counts in (ranking.violations.counts, checks.violations.counts) if counts is not None]
+        ours = None if checks.rejected is None else checks.violations.counts
+        found = [counts for counts in (ranking.violations.counts, ours) if counts is not None]
         if not found:
             return None
         violations = sum(found[1:], found[0])[None]
@@ -241,7 +242,7 @@ class RowEvaluator:
         else:
             listed = torch.ones_like(empty) if asked is None else asked
             wanted = self._per_metric(judged[None], listed[None])
-        mask = ~values.isnan() & wanted
+        mask = (values == values) & wanted  # not NaN
         return mask if counted is None else mask & counted
 
     def _per_metric(self, of_accuracy: Tensor, of_lists: Tensor) -> Tensor:

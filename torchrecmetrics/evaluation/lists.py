@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.base.options import OPTIONS, MetricOptions
-from torchrecmetrics.base.registry import Metrics, check_options
 from torchrecmetrics.checks import check_choice, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.catalogue import Catalogue
@@ -21,17 +20,18 @@ from torchrecmetrics.data.frames import Roles, Table, check_names, columns_of, d
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
-from torchrecmetrics.evaluation.evaluate import (
+from torchrecmetrics.evaluation.listed import Listed, Names, Side
+from torchrecmetrics.evaluation.models import (
     Progress,
     ProgressBar,
     check_target,
     codes_of,
     past_of,
 )
-from torchrecmetrics.evaluation.listed import Listed, Names, Side
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import History, Place, histories
 from torchrecmetrics.ranking import Needs, Overlap, Ranking
+from torchrecmetrics.registry import Metrics, check_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -57,8 +57,8 @@ def compare(scores: Tensor, question: Question) -> Counts:
     above = torch.zeros_like(thresholds, dtype=torch.int64)
     at_least = torch.zeros_like(edges, dtype=torch.int64)
     for (rows, _), tile in tiles(scores, edges.shape[1]):
-        above[rows] += _number(torch.gt, tile, edges[rows, :width])
-        at_least[rows] += _number(torch.ge, tile, edges[rows])
+        above[rows].add_(_number(torch.gt, tile, edges[rows, :width]))
+        at_least[rows].add_(_number(torch.ge, tile, edges[rows]))
     return to_counts(edges, width, above, at_least, scores.amax(1), question.removed)
 
 

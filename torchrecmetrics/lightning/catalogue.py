@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.base.options import MetricOptions
-from torchrecmetrics.base.registry import KeyFormat, Metrics
 from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.distributed import together
-from torchrecmetrics.evaluation.evaluate import check_target, evaluate
+from torchrecmetrics.evaluation.models import check_target, evaluate
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import Budget, Histories, ScoreFunction, Terms, evaluating
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
+from torchrecmetrics.registry import KeyFormat, Metrics
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

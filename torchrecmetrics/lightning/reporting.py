@@ -19,10 +19,10 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from torchrecmetrics.base.options import OPTIONS, MetricOptions
-from torchrecmetrics.base.registry import KeyFormat, Metrics, is_name
 from torchrecmetrics.checks import check_choice
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups, check_names
+from torchrecmetrics.registry import KeyFormat, Metrics, is_name
 
 Stage: TypeAlias = Literal["validate", "test"]
 """When a callback evaluates; "validate" in `fit`, too."""

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.base.options import MetricOptions
-from torchrecmetrics.base.registry import KeyFormat, Metrics
 from torchrecmetrics.checks import VIOLATIONS, Violations, describe, in_words
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.data.jagged import Jagged, Spans
-from torchrecmetrics.evaluation.evaluate import check_item_ids
+from torchrecmetrics.evaluation.models import check_item_ids
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.lightning.samples import MAY_REPEAT, SampleRows, Share, left_out, share_of
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.update_args import UpdateArgs
+from torchrecmetrics.registry import KeyFormat, Metrics
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from torchrecmetrics.base.registry import Metrics
 from torchrecmetrics.checks import describe, nearest
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.evaluation.evaluate import EvaluateOptions, check_target
-from torchrecmetrics.evaluation.evaluate import evaluate as evaluate_embeddings
+from torchrecmetrics.evaluation.models import EvaluateOptions, check_target
+from torchrecmetrics.evaluation.models import evaluate as evaluate_embeddings
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import Histories, evaluating
+from torchrecmetrics.registry import Metrics
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

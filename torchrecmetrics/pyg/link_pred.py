@@ -12,7 +12,6 @@ from torchmetrics import Metric
 
 from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.base.options import MetricOptions
-from torchrecmetrics.base.registry import KeyFormat, Metrics
 from torchrecmetrics.checks import (
     Checks,
     Violations,
@@ -26,6 +25,7 @@ from torchrecmetrics.checks import (
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.ranking import Duplicates, Ranking
+from torchrecmetrics.registry import KeyFormat, Metrics
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

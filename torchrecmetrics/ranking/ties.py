@@ -117,7 +117,7 @@ class FromCounts(RankingData):
             found=ranked(counts.relevant, found),
             num_relevant=num_relevant,
             tied=any_of_row(tied),
-            unreachable=any_of_row(counts.relevant & ~counts.candidate),
+            unreachable=any_of_row(counts.relevant > counts.candidate),
             penalties=penalties,
             num_ranked=counts.num_ranked,
             num_recommended=counts.num_recommended,

@@ -15,7 +15,6 @@ from torch import Tensor
 from torchrecmetrics import kernels
 from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.base.options import MetricOptions
-from torchrecmetrics.base.registry import Metrics, check_options
 from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.catalogue import Catalogue
@@ -41,6 +40,7 @@ from torchrecmetrics.evaluation.scoring import (
     scorer_of,
 )
 from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.registry import Metrics, check_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
