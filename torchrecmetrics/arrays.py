@@ -1,4 +1,4 @@
-"""Arithmetic that PyTorch lacks: matrices in tiles, searches and sums along rows, what a device supports."""
+"""Tensor helpers that PyTorch lacks: tiles of a matrix, row-wise sorts, searches and sums; devices that can be read."""
 
 from __future__ import annotations
 

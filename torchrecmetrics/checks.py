@@ -1,4 +1,4 @@
-"""What arguments may be, and what is said when they are not; values are checked without waiting for a device."""
+"""Argument checks and their messages: dtypes, shapes, devices, k; and `Checks`, which rejects rows with bad values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`RecMetricCollection`: many metrics at many cut-offs from one kernel call a batch and one synchronisation."""
+"""`RecMetricCollection`: many metrics at many cut-offs with one ranking per batch and one synchronisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one of several processes learns, all of them learn: errors, too, so that none is left waiting for another."""
+"""Process helpers: gather objects, and raise an error of one process on all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formulas: each function maps a `Ranking` to one value per row, NaN where the row has no relevant item.
+"""Formulas of accuracy: hit rate, precision, recall, NDCG, MRR, MAP, AUROC per row of a `Ranking`.
 
 One cut-off gives [B], several (a list or tuple of K) give [K, B] for little more than the price of one.
 

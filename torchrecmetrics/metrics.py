@@ -1,4 +1,4 @@
-"""The metrics: each a formula of `functional`, and what is said about it."""
+"""Metric classes of accuracy: HitRate, Precision, Recall, F1, RPrecision, MAP, NDCG, MRR, AUROC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What metrics are called: names and instances become members, members get keys."""
+"""Names of metrics and their aliases, and the keys of a collection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`compare`: is the difference between runs real? Paired tests, intervals and effect sizes of all labels together."""
+"""`compare` and `Comparison`: paired significance tests of two or more runs, with intervals and effect sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values against the cut-off: what a collection found, line by line, and bands that hold at all cut-offs together."""
+"""`Curve`: values of a metric against the cut-off k, with a confidence band, and plots of several metrics against k."""
 
 from __future__ import annotations
 

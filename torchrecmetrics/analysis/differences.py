@@ -1,4 +1,4 @@
-"""`differences`: two runs row by row, and their histogram."""
+"""`differences`: per-row differences of two runs, with counts of wins and losses and a histogram."""
 
 from __future__ import annotations
 

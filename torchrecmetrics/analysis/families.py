@@ -1,4 +1,4 @@
-"""Tests of many columns at once: p values, corrected ones, and the critical values that agree with both."""
+"""Multiple testing: p values of many columns at once, corrected ones, and the critical values of their intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results as Markdown, LaTeX and what JSON holds."""
+"""Format results as Markdown and LaTeX tables and as JSON records."""
 
 from __future__ import annotations
 

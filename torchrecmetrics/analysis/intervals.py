@@ -1,4 +1,4 @@
-"""Confidence intervals of a mean from sums alone: its value, its standard error, and how many rows it is of."""
+"""Confidence intervals of a mean from its value, standard error and effective number of rows (Wilson's, Student's)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs over the same rows, put side by side: differences row by row, and what they add up to, piece by piece."""
+"""Pair the rows of several runs by id, and sum their differences in chunks; clusters of rows are summed first."""
 
 from __future__ import annotations
 

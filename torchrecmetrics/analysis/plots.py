@@ -1,4 +1,4 @@
-"""Pictures of values, intervals and differences: plain numbers and labels as matplotlib draws them (extra `plot`)."""
+"""Matplotlib plots of values, intervals, groups and differences (extra `plot`)."""
 
 from __future__ import annotations
 

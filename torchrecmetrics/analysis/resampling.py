@@ -1,4 +1,4 @@
-"""Random signs and weights of resamples: hash(seed, id, r), whatever the order, the chunks and the processes.
+"""Bootstrap weights and sign flips from a hash of row ids, so that order, chunks and processes do not matter.
 
 A resample is a vector of signs (flips) or of Poisson(1) weights (bootstrap), one a unit; what it makes of columns is a
 product, [resamples, units] x [units, columns], made of bounded chunks and summed in float64.

@@ -1,4 +1,4 @@
-"""`Rows`: the value of every row for every metric, kept by id: what intervals and comparisons are made of."""
+"""`Rows`: the value of every row for every metric, by row id, with bootstrap intervals, frames and parquet files."""
 
 from __future__ import annotations
 

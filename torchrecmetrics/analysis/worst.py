@@ -1,4 +1,4 @@
-"""The worst group and the gap between groups, with intervals that hold although they were looked for.
+"""The worst group of users and the gap between groups, with intervals corrected for the search.
 
 The group that looks worst is not drawn at random: of many equal groups it is the unluckiest, and its own interval lies
 too low. What is said here is of the true values, whichever groups they belong to. With L_g and U_g the ends of group g,

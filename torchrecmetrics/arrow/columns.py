@@ -1,4 +1,4 @@
-"""Columns of lists, as Arrow holds them, brought to padded tensors: ids, places and gains."""
+"""Read list columns of Arrow record batches as padded tensors of ids, ranks and gains."""
 
 from __future__ import annotations
 

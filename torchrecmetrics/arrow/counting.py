@@ -1,4 +1,4 @@
-"""`Counting`: metrics that read columns of Arrow, row by row a list."""
+"""`Counting`: update a collection with the rows of Arrow record batches, and count unserved users and unknown items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tally is: states of metrics as rows of Arrow, and how they are written and read."""
+"""Write metric states as rows of an Arrow table, read them, and add them up."""
 
 from __future__ import annotations
 

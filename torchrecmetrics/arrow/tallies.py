@@ -1,4 +1,4 @@
-"""`tally` and `merge`: the state of metrics, written down as rows of Arrow that any engine carries."""
+"""`tally` and `merge`: partial sums of a chunk of rows as an Arrow table, and the evaluation of all chunks."""
 
 from __future__ import annotations
 

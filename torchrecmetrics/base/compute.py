@@ -1,4 +1,4 @@
-"""Results of several metrics from their states, summed over the processes by two all-reduces in all."""
+"""Compute several metrics together: sum their states over the processes by two all-reduces, and store the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`GroupValue`: what a metric is worth to one group of rows, as an item of its collection."""
+"""`GroupValue`: the value of a metric for one group of rows, as a member of its collection."""
 
 from __future__ import annotations
 

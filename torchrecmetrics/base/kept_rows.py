@@ -1,4 +1,4 @@
-"""`RowKeeper`: what every row was worth to the metrics of a collection, kept until `compute` makes `Rows` of all."""
+"""`RowKeeper`: keep per-row values of a collection (`keep_rows=True`) and gather them as `Rows`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`RankingMetric`: the mean of a formula over rows."""
+"""`RankingMetric`: base class of all metrics: options, label, `update`, `forward`, `compute`, standard errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of metrics: those that all have, those that a formula's signature adds, and how a label spells them."""
+"""`MetricOptions` and `Signature`: keyword options of metrics, read from a formula, and their labels."""
 
 from __future__ import annotations
 

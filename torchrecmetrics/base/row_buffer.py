@@ -1,4 +1,4 @@
-"""What the rows of batches hold, kept until somebody wants those of all processes at once."""
+"""`KeptRows`: a buffer of per-row columns, batch by batch, that is gathered over the processes."""
 
 from __future__ import annotations
 

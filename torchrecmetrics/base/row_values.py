@@ -1,4 +1,4 @@
-"""`RowEvaluator`: the value of every row for several metrics, each formula called once, and the sums of a batch."""
+"""`RowEvaluator`: call each formula once per batch, mask and weigh the rows, and sum them (`RowValues`)."""
 
 from __future__ import annotations
 

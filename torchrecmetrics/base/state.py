@@ -1,4 +1,4 @@
-"""`SummedMetric`: a torchmetrics Metric whose state is sums and counts, which batches, processes and merges add up."""
+"""`SummedMetric`: a torchmetrics Metric with summed states: add, reset, merge, move, load, synchronise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formulas beyond accuracy: of the list of each row, and of how many lists each item stands in.
+"""Formulas of recommended lists (popularity, novelty, diversity, calibration, ...) and of item counts (coverage, Gini).
 
 Those of rows map a `Ranking` to one value a row: [B] for one cut-off, [K, B] for several. A row's list is the items in
 its first `k` places, l <= k of them; where nothing can be said, of an empty list most often, the value is NaN. Those of

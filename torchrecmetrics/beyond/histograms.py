@@ -1,4 +1,4 @@
-"""`HistogramMetric`: a function of how many lists each item stands in."""
+"""`HistogramMetric`: base class of metrics of item counts over all lists, such as coverage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ItemGroupMetric`: whether groups of items are treated alike, from counts of all rows together."""
+"""`ItemGroupMetric`: base class of fairness metrics that compare groups of items."""
 
 from __future__ import annotations
 

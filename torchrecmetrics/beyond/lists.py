@@ -1,4 +1,4 @@
-"""`ListMetric`: the mean over rows of a function of the list, whatever is relevant."""
+"""`ListMetric`: base class of means over rows of a function of the recommended list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics beyond accuracy: each a formula of `beyond.functional`, and what is said about it."""
+"""Metric classes of recommended lists: popularity, novelty, diversity, coverage, fairness and others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether groups of items are treated alike: how far their rates are apart, from counts that add up.
+"""Formulas of item-group fairness: statistical parity and equal opportunity.
 
 A rate is a count over what it could be, both summed over all users; groups that could not be counted are left out. No
 value is taken to the host.

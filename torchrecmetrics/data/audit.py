@@ -1,4 +1,4 @@
-"""`audit`: what is wrong with a log or a split, counted, with an example each."""
+"""`audit`: find faults in a log or a split (leaks, repeats, unknown users), counted, each with an example."""
 
 from __future__ import annotations
 

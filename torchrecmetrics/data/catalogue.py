@@ -1,4 +1,4 @@
-"""`Catalogue`: what is known of the items, whoever they are recommended to."""
+"""`Catalogue`: popularity, categories and embeddings of the items."""
 
 from __future__ import annotations
 

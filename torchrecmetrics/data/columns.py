@@ -1,4 +1,4 @@
-"""Columns of ids and values from any library, lists, numpy, pandas, polars or tensors, brought to tensors."""
+"""Convert columns of lists, numpy, pandas, polars or tensors to tensors of ids and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Events`: columns of users, items, times and values brought to numbers, and the part of a split each falls into."""
+"""`Events`: users, items, times and values of interactions as row numbers, and the order of events in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of events: columns with a header, and the formats that data sets come in; told apart, never guessed."""
+"""Read interaction files: csv, parquet, json lines, qrels, LightGCN lines and other formats of data sets."""
 
 from __future__ import annotations
 

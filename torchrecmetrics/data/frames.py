@@ -1,4 +1,4 @@
-"""The one door to pandas, polars, pyarrow and other frames, entered when one comes: named columns, as arrays."""
+"""Read named columns of pandas, polars and pyarrow frames; the only module that imports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of users and slices of items: for whom a model is good, and for what."""
+"""`Groups`: named groups of users, and slices of a target by item popularity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Ids`: a column of ids of one kind, in what holds that kind best: tensors, pyarrow's arrays, or lists."""
+"""`Ids`: columns of integer, text or object ids, compared exactly, and looked up in each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Interactions`: which items each user has, as sorted CSR on one device; ground truth and history alike."""
+"""`Interactions`: the items of each user as sorted CSR, for targets and histories; from frames, edges, matrices."""
 
 from __future__ import annotations
 

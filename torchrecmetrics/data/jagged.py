@@ -1,4 +1,4 @@
-"""Rows of uneven length without padding: one array of values, and where each row begins and ends in it."""
+"""`Jagged` and `Spans`: rows of uneven length as values and offsets; `prefix_history`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Log`: events in the order in which they happened or were written down, repeats and all; and how it is divided."""
+"""`Log`: a sequence of events, and its splits: leave-last-out, by time, by ratio, by users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that `torch.load` reads by its default, `weights_only=True`: tensors, numbers and text, with their type."""
+"""Save and load objects as files that `torch.load` reads with `weights_only=True`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points in time from any library, brought to numbers in the same order."""
+"""Convert times of any library to integers that sort in the same order."""
 
 from __future__ import annotations
 

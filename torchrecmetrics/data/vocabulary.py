@@ -1,4 +1,4 @@
-"""`Vocabulary`: ids of any type <-> row numbers, in one order."""
+"""`Vocabulary`: a mapping between ids of any type and row numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an evaluation found for groups of users: a table of them, the worst, and how far they are apart."""
+"""`Evaluation.groups`: the results of an evaluation by group of users, the worst group and the gap."""
 
 from __future__ import annotations
 

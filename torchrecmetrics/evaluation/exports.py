@@ -1,4 +1,4 @@
-"""`Exported`: results of metrics as columns, frames, JSON, Markdown and LaTeX, always under the same names."""
+"""Export results as dicts, frames, JSON, Markdown and LaTeX."""
 
 from __future__ import annotations
 

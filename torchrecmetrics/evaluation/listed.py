@@ -1,4 +1,4 @@
-"""`Listed`: lists that a recommender made, in any form, as rows of the ground truth's users and items, best first."""
+"""`Listed`: recommended lists of frames, files, dicts or arrays, by user, best first, as row numbers."""
 
 from __future__ import annotations
 

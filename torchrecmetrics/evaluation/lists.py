@@ -1,4 +1,4 @@
-"""`evaluate_lists`: what some recommender listed, against the ground truth."""
+"""`evaluate_lists`: evaluate recommended lists of another program against the ground truth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`evaluate` and `recommend`: the whole catalogue, from embeddings or a score function."""
+"""`evaluate` and `recommend`: rank the whole catalogue by embeddings or a score function."""
 
 from __future__ import annotations
 

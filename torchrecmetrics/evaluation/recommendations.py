@@ -1,4 +1,4 @@
-"""`Recommendations`: what `recommend` found, and whose it is."""
+"""`Recommendations`: the lists that `recommend` returns, as frames and dicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Evaluation`: what was found, as values by label, a table, rows, groups, curves and plots."""
+"""`Evaluation`: the result of an evaluation: a dict of values that prints as a table, with intervals and plots."""
 
 from __future__ import annotations
 

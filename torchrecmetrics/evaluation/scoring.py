@@ -1,4 +1,4 @@
-"""Scores of users, from embeddings or a function; their history; as many users at once as memory allows."""
+"""Score batches of users by embeddings or a function, select their history, and size batches to the memory budget."""
 
 from __future__ import annotations
 

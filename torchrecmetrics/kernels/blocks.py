@@ -1,4 +1,4 @@
-"""Blocks of neighbouring items: the k best items of a row lie in the k blocks with the largest maxima.
+"""Blocks of 64 neighbouring items and their maxima: the k best items lie in the k blocks with the largest maxima.
 
 Proof: an item of another block has k maxima before it, each an item that is at least as good.
 """

@@ -1,4 +1,4 @@
-"""What every kernel is given and answers, whatever the device and the strategy: exact integers, the same from all.
+"""`Question`, `Counts` and `Products`: the input and the output of every counting kernel.
 
 Nothing here knows of metrics, targets' ids, ties or padding.
 

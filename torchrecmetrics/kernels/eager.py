@@ -1,4 +1,4 @@
-"""Counting in plain PyTorch, on any device.
+"""Count better and equal scores in plain PyTorch: compare, bucket or select.
 
 `compare` is the definition: rank = 1 + (scores > own).sum(-1). `bucket` and `select` give the same counts sooner, the
 first for many thresholds over the whole list, the second where only the first `depth` places matter. Off the CPU none

@@ -1,4 +1,4 @@
-"""Thresholds and floors side by side, and the counts at them: what all kernels share."""
+"""Helpers of all kernels: targets' scores beside score thresholds, masks over scores, and counts from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The items with the best scores of each row, ties by lower id: where ids are wanted, and not only counts."""
+"""`topk_ids`: the ids of the k best items of each row, ties by lower id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting in Triton, on CUDA: each score is read once, or never written at all; the answers are those of `eager`.
+"""Count better and equal scores by Triton kernels on CUDA, from scores or from embeddings.
 
 Nothing in here waits for the device but `count_products_until`. Counts are sums of integers, or of floats that hold
 whole numbers below 2^24, so the order in which programs finish changes nothing.

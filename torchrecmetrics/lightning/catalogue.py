@@ -1,4 +1,4 @@
-"""Whole-catalogue evaluation at the end of an epoch."""
+"""`CatalogueEvaluationCallback`: evaluate the whole catalogue at the end of an epoch, from embeddings or a function."""
 
 from __future__ import annotations
 

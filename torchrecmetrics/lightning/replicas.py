@@ -1,4 +1,4 @@
-"""Every process evaluates the module that the first one would save."""
+"""Make all processes evaluate the same model: buffers of the first process, equal embeddings."""
 
 from __future__ import annotations
 

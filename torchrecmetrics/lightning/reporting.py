@@ -1,4 +1,4 @@
-"""What both callbacks share: stages, keys, logging, and checks of keys before the first epoch."""
+"""Shared code of both callbacks: stages, keys, logging, and checks of monitored keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample that several processes meet counts once: by its place in the sampler's order, or by its id."""
+"""Count samples once that a distributed sampler repeats on several processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of what the steps return."""
+"""`RecMetricsCallback`: update metrics with the outputs of validation and test steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluate a LightGCN-style model on its graph."""
+"""`pyg.evaluate`: evaluate a LightGCN-style model by its `edge_index`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`LinkPredMetric`'s arguments for our collection."""
+"""`LinkPredCollection`: a collection with the arguments of PyG's link-prediction metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the relevant items of a batch stand: the fields of a `Ranking`, and what metrics read from them."""
+"""`RankingData`: the fields of a `Ranking` (ranks, gains, depth, lists), hits and cut-offs, saving and loading."""
 
 from __future__ import annotations
 

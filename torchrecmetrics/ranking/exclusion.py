@@ -1,4 +1,4 @@
-"""`Exclusion`: the items that leave each row's candidates, given as ids, as masks, or as both."""
+"""`Exclusion`: the items excluded from each row (history, padding, masks), looked up and overwritten."""
 
 from __future__ import annotations
 

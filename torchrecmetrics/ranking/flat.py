@@ -1,4 +1,4 @@
-"""From torchmetrics' flat triples to a ranking."""
+"""`Ranking.from_flat`: from torchmetrics' flat scores, targets and indexes."""
 
 from __future__ import annotations
 

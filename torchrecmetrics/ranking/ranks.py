@@ -1,4 +1,4 @@
-"""From ranks made elsewhere to a ranking."""
+"""`Ranking.from_ranks`: from integer or float ranks that were computed elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Rules`, the user's options for making rankings, and `Needs`, what metrics read of a batch."""
+"""`Rules`: how the user wants items to be ranked; `Needs`: what the metrics read of a batch (depth, counts, lists)."""
 
 from __future__ import annotations
 

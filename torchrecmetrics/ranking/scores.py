@@ -1,4 +1,4 @@
-"""From scores to ranks: every item is compared with the relevant ones, none is sorted."""
+"""`Ranking.from_scores` and `get_topk_ranks`: count, for every target, the items that score higher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Targets`: the relevant items of a batch, and its excluded ones, before anything is ranked."""
+"""`Targets`: check the target ids, dense targets and gains of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks of items among equal scores: the one module that knows the three tie policies."""
+"""Ranks from counts, with the three tie policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a recommender's lists to ranks."""
+"""`Ranking.from_topk`: from lists of recommended item ids, best first."""
 
 from __future__ import annotations
 

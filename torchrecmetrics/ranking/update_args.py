@@ -1,4 +1,4 @@
-"""`UpdateArgs`, the arguments of `update`: scores with a target, ranks, or a ranking; and `to_ranking`."""
+"""`UpdateArgs`: the arguments of `update` (scores and target, ranks, or a ranking), and `to_ranking`."""
 
 from __future__ import annotations
 
