@@ -106,8 +106,8 @@ def check(counts, scores, thresholds, depth, floors, masks, out):
 
 def counted(strategy, scores, question, patch):
     """Count by one strategy, whether or not the rule would pick it."""
-    if strategy is eager.select and (question.depth is None or question.depth >= scores.shape[1]):
-        strategy = eager.compare  # it needs a depth
+    if strategy is eager.select and (question.depth is None or question.depth >= scores.shape[1] or not len(scores)):
+        strategy = eager.compare  # it needs a depth and rows
     patch.setattr(eager, "choose_strategy", lambda *_: strategy)
     return eager.count(scores, question)
 
