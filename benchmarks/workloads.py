@@ -211,14 +211,14 @@ def c4(tiny: bool, data: Path) -> Iterator[Case]:
 
 
 def c5(tiny: bool, data: Path) -> Iterator[Case]:
-    """One batch of dense scores of a small catalogue, against the loop that a project writes itself."""
-    rows = 8 if tiny else 256
+    """Loop over batches of scores of a small catalogue, against the loop that a project writes itself."""
+    times, rows = (2, 8) if tiny else (16, 256)
     for size, num_excluded in ((1_000, 50), (3_706, 100), (10_000, 100)):
         torch.manual_seed(0)
         scores = torch.randn(rows, size)
         for relevant, limit in ((1, 0.75), (20, 0.9)):
             target = distinct(rows, relevant, size)
-            problem = Problem(Interactions.from_padded(target, size), scores=scores)
+            problem = Problem(Interactions.from_padded(target, size), scores=scores, times=times)
             entrants = [
                 contender("ours", partial(peers.ours_from_scores, problem, target)),
                 contender("hand-written loop", partial(peers.hand_written, problem, target)),
@@ -226,27 +226,30 @@ def c5(tiny: bool, data: Path) -> Iterator[Case]:
                 contender("PyG", partial(peers.pyg, problem)),
                 contender("RecBole-style", partial(peers.recbole_style, problem)),
             ]
-            text = f"scores float32 [{rows}, {size}], {relevant} relevant, at random; {METRICS}"
+            text = f"{times} batches of scores float32 [{rows}, {size}], {relevant} relevant, at random; {METRICS}"
             name, goals = f"I = {size:,}, T = {relevant}", [Goal("ours", limit, "hand-written loop")]
-            yield Case("C5", name, text, rows, entrants, partial(expected, problem), goals)
-        problem, target, exclude = with_excluded(scores, 20, num_excluded, pool=size)
+            yield Case("C5", name, text, times * rows, entrants, partial(expected, problem), goals)
+        problem, target, exclude = with_excluded(scores, 20, num_excluded, pool=size, times=times)
         entrants = [
             contender("ours", partial(peers.ours_from_scores, problem, target, exclude)),
             contender("hand-written loop", partial(peers.hand_written, problem, target, exclude)),
             contender("PyG", partial(peers.pyg, problem)),
             contender("RecBole-style", partial(peers.recbole_style, problem)),
         ]
-        text = f"scores float32 [{rows}, {size}], 20 relevant, {num_excluded} excluded, both at random; {METRICS}"
+        text = f"{times} batches of scores float32 [{rows}, {size}], 20 relevant, {num_excluded} excluded, at random; "
+        text += METRICS
         name, goals = f"I = {size:,}, T = 20, {num_excluded} excluded", [Goal("ours", 1.3, "hand-written loop")]
-        yield Case("C5", name, text, rows, entrants, partial(expected, problem), goals)
+        yield Case("C5", name, text, times * rows, entrants, partial(expected, problem), goals)
 
 
-def with_excluded(scores: Tensor, relevant: int, excluded: int, pool: int) -> tuple[Problem, Tensor, Tensor]:
+def with_excluded(
+    scores: Tensor, relevant: int, excluded: int, pool: int, times: int = 1
+) -> tuple[Problem, Tensor, Tensor]:
     """Draw relevant and excluded items from each row's `pool` best; return the problem and the ids of both."""
     ids = scores.topk(pool).indices.gather(1, distinct(len(scores), relevant + excluded, pool))
     target, exclude = ids[:, :relevant].contiguous(), ids[:, relevant:].contiguous()
     test, history = (Interactions.from_padded(part, scores.shape[1]) for part in (target, exclude))
-    return Problem(test, history, scores=scores), target, exclude
+    return Problem(test, history, scores=scores, times=times), target, exclude
 
 
 def c6(tiny: bool, data: Path) -> Iterator[Case]:

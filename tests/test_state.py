@@ -193,3 +193,51 @@ def test_states_of_inference_mode_may_be_written_to(several):
         for part in member.state():
             assert not part.is_inference()
             part.add_(0)
+
+
+@pytest.mark.parametrize("weights", [None, torch.tensor([1.0, 0.0, 1.0])])
+def test_own_row_weights_of_rows_that_do_not_count(weights):
+    """A row without a relevant item, or of weight 0, weighs nothing, whatever `row_weights` returns."""
+
+    class Own(trm.RankingMetric):
+        formula = staticmethod(lambda ranking, k: ranking.any_hit(k).double())
+
+        def row_weights(self, ranking, weights):
+            return ranking.num_relevant + 1
+
+    metric = Own(2)
+    metric.update(SCORES, torch.tensor([2, 1, -1]), weights=weights)
+    assert metric.compute() == 1
+    assert metric.num_users == (2 if weights is None else 1)
+    Own.row_weights = lambda self, ranking, weights: weights[:1]
+    with pytest.raises(TypeError, match="row_weights of Own@2 must return one weight per row"):
+        metric.update(SCORES, TARGET)
+
+
+def test_a_collection_that_cannot_be_made_changes_no_metric():
+    """Metrics that disagree are refused before the first one is split into groups."""
+    metric = trm.HR(2)
+    with pytest.raises(ValueError, match="ties"):
+        trm.RecMetricCollection([metric, trm.NDCG(2, ties="optimistic")], groups=["a"])
+    with pytest.raises(ValueError, match="ties"):
+        trm.RecMetricCollection([metric], ties="optimistic", groups=["a"])
+    metric.update(SCORES, TARGET)
+    assert metric.groups == ()
+
+
+def test_compute_groups_of_torchmetrics_keep_checks_apart():
+    """Metrics that differ in `validate_args` have states of different names, so that none is merged with another."""
+    assert (
+        trm.HR(2).state_name
+        != trm.HR(2, validate_args=False).state_name
+        != trm.HR(2, validate_args="deferred").state_name
+    )
+
+
+def test_standard_errors_are_copies():
+    """Writing to a returned standard error changes no result."""
+    collection = make(True)
+    collection.update(SCORES, TARGET)
+    collection.compute()
+    collection.standard_errors()["HR@1"].fill_(9)
+    assert collection["HR@1"].standard_error() < 1

@@ -122,9 +122,12 @@ class RecMetricCollection(MetricCollection):
         else:
             made = members_of(metrics, k, options)
             keyed = [(key_of(metric, key_format), metric) for metric in made]
+        for key, metric in keyed:  # all of them before the first one is split into groups
+            first = ours(keyed[0][0], keyed[0][1])
+            _check_agreement(key, ours(key, metric), options)
+            _check_agreement(key, metric, {name: getattr(first, name) for name in _AGREED if name != "catalogue"})
         for key, metric in keyed:
             self[key] = metric
-            _check_agreement(key, metric, options)
         if not keyed:
             raise ValueError("a collection needs at least one metric")
 
@@ -466,7 +469,7 @@ class RecMetricCollection(MetricCollection):
 
     def standard_errors(self) -> dict[str, Tensor]:
         """Return the standard error of what the last `compute` gave for every member, under its key."""
-        return {each.key: each.summary.standard_error for each in self.found()}
+        return {each.key: each.summary.standard_error.clone() for each in self.found()}
 
     @property
     def points(self) -> list[Point]:

@@ -83,7 +83,7 @@ class RowKeeper:
                 raise ValueError("rows of several processes are told apart by row_ids: pass them to update")
         else:
             columns = kept.here(device)
-        columns.setdefault("ids", torch.arange(columns["values"].shape[1])[None])
+        columns.setdefault("ids", torch.arange(columns["values"].shape[1], device="cpu")[None])
         columns = {name: column.cpu() for name, column in columns.items()}
         weighs = columns["weights"][0] > 0  # what weighs nothing is in no mean: repeats of a sampler, say
         columns = {name: column[:, weighs] for name, column in columns.items()}

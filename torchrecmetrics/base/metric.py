@@ -170,6 +170,7 @@ class RankingMetric(SummedMetric):
 
         shaped_by = [self.label, self.rules.place_ties, self.rules.take_overlap, self.empty_target_action]
         shaped_by += [] if self.padding_idx is None else [f"padding{self.padding_idx}"]
+        shaped_by += [] if self.validate_args is True else [f"validate_{self.validate_args}"]
         if not _is_builtin(type(self)):  # others may bear the same name, and spell their options alike
             shaped_by.append(fingerprint(type(self), self.options))
         if signature.reads_catalogue and self.catalogue is not None:

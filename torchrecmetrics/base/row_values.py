@@ -255,7 +255,16 @@ class RowEvaluator:
         given = mask.to(float_dtype(mask.device)) if weights is None else weights.where(mask, 0)
         if not self._weighing:
             return given
-        return torch.stack([m.row_weights(ranking, row) for m, row in zip(self.metrics, given, strict=True)])
+        own = []
+        for metric, row in zip(self.metrics, given, strict=True):
+            weighed = metric.row_weights(ranking, row)
+            if not isinstance(weighed, Tensor) or weighed.shape != row.shape:
+                raise TypeError(
+                    f"row_weights of {metric.label} must return one weight per row, a tensor {list(row.shape)}, got "
+                    f"{describe(weighed)}"
+                )
+            own.append(weighed.to(row.dtype))
+        return torch.stack(own).where(mask, 0)
 
 
 class _Formula:
