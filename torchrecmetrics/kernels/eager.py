@@ -7,6 +7,7 @@ of them waits for the device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -56,9 +57,12 @@ def compare(scores: Tensor, question: Question) -> Counts:
     width = thresholds.shape[1]
     above = torch.zeros_like(thresholds, dtype=torch.int64)
     at_least = torch.zeros_like(edges, dtype=torch.int64)
+    buffer = None  # the CPU sums floats several times faster than bools, exactly up to 2^24
+    if can_sync(scores):
+        buffer = torch.empty(min(scores.numel() * edges.shape[1], 2**21), dtype=torch.float32, device=scores.device)
     for (rows, _), tile in tiles(scores, edges.shape[1]):
-        above[rows].add_(_number(torch.gt, tile, edges[rows, :width]))
-        at_least[rows].add_(_number(torch.ge, tile, edges[rows]))
+        above[rows].add_(_number(torch.gt, tile, edges[rows, :width], buffer))
+        at_least[rows].add_(_number(torch.ge, tile, edges[rows], buffer))
     return to_counts(edges, width, above, at_least, scores.amax(1), question.removed)
 
 
@@ -138,14 +142,13 @@ def _count_last(scores: Tensor, thresholds: Tensor, last: Tensor, above: Tensor,
     return at_least.index_copy(0, rows, torch.where(equal[rows], counted, at_least[rows]))
 
 
-def _number(compare: Callable[..., Tensor], scores: Tensor, thresholds: Tensor) -> Tensor:
+def _number(compare: Callable[..., Tensor], scores: Tensor, thresholds: Tensor, buffer: Tensor | None) -> Tensor:
     """Return how many scores of a row compare true with each of its thresholds, [B, T]."""
     values, wanted = scores[:, None], thresholds[:, :, None]
-    if not can_sync(scores):
+    if buffer is None:
         return compare(values, wanted).sum(2)
-    # the CPU sums floats several times faster than bools, exactly up to 2^24
-    out = torch.empty((len(scores), thresholds.shape[1], scores.shape[1]), dtype=torch.float32, device=scores.device)
-    return compare(values, wanted, out=out).sum(2).long()
+    shape = scores.shape[0], thresholds.shape[1], scores.shape[1]
+    return compare(values, wanted, out=buffer[: math.prod(shape)].view(shape)).sum(2).long()
 
 
 def _is_readable(scores: Tensor) -> bool:
