@@ -646,3 +646,11 @@ def test_nothing_fake_is_kept(generator):
     torch.export.export(Model(), (torch.zeros(2),), strict=False)
     assert functional.hit_rate(ranking, 1).tolist() == [1, 0]
     assert not any(isinstance(kept, FakeTensor) for kept in ranking._derived.values())
+
+
+def test_nothing_is_asked():
+    """No thresholds and no floors: empty counts, and the highest scores."""
+    scores = torch.rand(3, 50)
+    counts = eager.compare(scores, Question(scores[:, :0]))
+    assert counts.better.shape == (3, 0)
+    assert torch.equal(counts.highest, scores.amax(1))

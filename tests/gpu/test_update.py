@@ -8,6 +8,7 @@ import torch
 from values import numbers
 
 import torchrecmetrics as trm
+from torchrecmetrics.base.state import SumState
 from torchrecmetrics.ranking.update_args import UpdateArgs
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP", "F1"]
@@ -203,7 +204,7 @@ def test_sums_can_be_recorded(targets, kernels, place):
         for old, new in zip(inputs, fresh, strict=True):
             old.copy_(new)
         replay()
-        metrics.add_sums(sums)
+        metrics.add_sums([SumState(*added) for added in sums])
         wanted.update(fresh[0], fresh[1], exclude=fresh[2])
     for mine, theirs in zip(members, wanted.members, strict=True):
         torch.testing.assert_close(mine.state(), theirs.state(), rtol=1e-14, atol=0)

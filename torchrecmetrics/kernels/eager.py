@@ -60,10 +60,10 @@ def compare(scores: Tensor, question: Question) -> Counts:
     buffer = None  # the CPU sums floats several times faster than bools, exactly up to 2^24
     if can_sync(scores):
         buffer = torch.empty(min(scores.numel() * edges.shape[1], 2**21), dtype=torch.float32, device=scores.device)
-    for (rows, _), tile in tiles(scores, edges.shape[1]):
+    for (rows, _), tile in tiles(scores, max(1, edges.shape[1])):
         above[rows].add_(_number(torch.gt, tile, edges[rows, :width], buffer))
         at_least[rows].add_(_number(torch.ge, tile, edges[rows], buffer))
-    return to_counts(edges, width, above, at_least, scores.amax(1), question.removed)
+    return to_counts(edges, width, above, at_least, working(scores.amax(1)), question.removed)
 
 
 def bucket(scores: Tensor, question: Question) -> Counts:
@@ -81,7 +81,7 @@ def bucket(scores: Tensor, question: Question) -> Counts:
         reaching[rows] += none.scatter_add(1, place, torch.ones_like(place, dtype=torch.int32))
         same[rows] += none.scatter_add(1, place, met.to(torch.int32))
     above, at_least = from_buckets(edge, order, reaching, same)
-    return to_counts(edges, width, above[:, :width], at_least, scores.amax(1), question.removed)
+    return to_counts(edges, width, above[:, :width], at_least, working(scores.amax(1)), question.removed)
 
 
 def select(scores: Tensor, question: Question) -> Counts:
