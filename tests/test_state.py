@@ -241,3 +241,12 @@ def test_standard_errors_are_copies():
     collection.compute()
     collection.standard_errors()["HR@1"].fill_(9)
     assert collection["HR@1"].standard_error() < 1
+
+
+def test_rows_of_weight_0_have_no_flags():
+    """A row that does not count is neither skipped, unreachable nor tied."""
+    metric = trm.HR(2)
+    scores = torch.tensor([[0.5, 0.5, 0.1], [0.5, 0.5, 0.1], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3]])
+    metric.update(scores, torch.tensor([0, 0, -1, -1]), weights=torch.tensor([1.0, 0.0, 1.0, 0.0]))
+    metric.compute()
+    assert (metric.num_users, metric.num_skipped, metric.num_tied) == (1, 1, 1)
