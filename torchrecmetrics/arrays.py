@@ -32,9 +32,13 @@ def without(values: Tensor, index: int | None) -> Tensor:
     return values if index is None else torch.cat([values[:index], values[index + 1 :]])
 
 
+TILE_NUMBERS_CPU, TILE_NUMBERS = 2**21, 2**24
+"""Numbers in a tile of `tiles`, on the CPU and elsewhere."""
+
+
 def tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tensor]]:
     """Cut [B, I] into pieces of at most 2^21 / wide elements (2^24 / wide off the CPU): some rows, or a part of one."""
-    budget = max(1, 2 ** (21 if matrix.device.type == "cpu" else 24) // wide)
+    budget = max(1, (TILE_NUMBERS_CPU if matrix.device.type == "cpu" else TILE_NUMBERS) // wide)
     rows, items = matrix.shape
     wide_piece = min(items, budget)
     tall_piece = max(1, budget // wide_piece)

@@ -1,1 +1,1 @@
-"""What all metrics share: formula, options, summed state, values per row."""
+"""The base of all metrics: formula, options, summed state, values per row."""

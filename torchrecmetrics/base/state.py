@@ -31,7 +31,7 @@ class SumState(NamedTuple):
 
 
 class SparseUpdate(NamedTuple):
-    """What one batch adds to a long state, at the indices that it touches."""
+    """Sums and counts that one batch adds to some entries of a long state."""
 
     sums: tuple[Tensor, Tensor] | None  # int64 [n] indices, float [n] values; None = nothing
     counts: tuple[Tensor, Tensor]  # int64 [n] indices, int64 [n] values

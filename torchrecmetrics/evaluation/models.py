@@ -251,7 +251,7 @@ class _Inputs(NamedTuple):
     target: Interactions
     history: History
     past: Interactions | None
-    """What users had before; None where no metric reads it."""
+    """Earlier items of the users; None where no metric reads them."""
     ids: Tensor
     """Users to evaluate, int64 [n] on the host."""
     codes: Callable[[Tensor], Tensor | None]

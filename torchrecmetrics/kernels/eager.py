@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import can_sync, count_above, count_at_least, search, take_top, tiles
+from torchrecmetrics.arrays import TILE_NUMBERS_CPU, can_sync, count_above, count_at_least, search, take_top, tiles
 from torchrecmetrics.kernels import blocks
 from torchrecmetrics.kernels.contract import Counts, Question
 from torchrecmetrics.kernels.thresholds import (
@@ -59,7 +59,9 @@ def compare(scores: Tensor, question: Question) -> Counts:
     at_least = torch.zeros_like(edges, dtype=torch.int64)
     buffer = None  # the CPU sums floats several times faster than bools, exactly up to 2^24
     if can_sync(scores):
-        buffer = torch.empty(min(scores.numel() * edges.shape[1], 2**21), dtype=torch.float32, device=scores.device)
+        buffer = torch.empty(
+            min(scores.numel() * edges.shape[1], TILE_NUMBERS_CPU), dtype=torch.float32, device=scores.device
+        )
     for (rows, _), tile in tiles(scores, max(1, edges.shape[1])):
         above[rows].add_(_number(torch.gt, tile, edges[rows, :width], buffer))
         at_least[rows].add_(_number(torch.ge, tile, edges[rows], buffer))

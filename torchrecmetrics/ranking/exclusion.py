@@ -18,7 +18,7 @@ from torchrecmetrics.kernels.thresholds import mask_
 from torchrecmetrics.ranking.rules import Rules
 
 Exclude: TypeAlias = Tensor | Batch | Jagged | Spans | tuple[Tensor | Batch | Jagged | Spans | Pair, ...]
-"""What `exclude=` takes for a batch: ids, what `Interactions.select` gives, ids that are jagged, what `prefix_history`
+"""The forms of `exclude=` for a batch: ids, what `Interactions.select` gives, ids that are jagged, what `prefix_history`
 gives, masks, or a tuple of these. A tuple of two columns of integers is `(values, offsets)` where the second has one
 entry more than there are rows."""
 
@@ -36,7 +36,7 @@ def _parts(exclude: Any, checks: Checks) -> list[Any]:
 
 
 def _is_pair(parts: tuple[Any, ...], rows: int) -> bool:
-    """Whether two columns are values and offsets: two columns of ids would have an entry a row each."""
+    """Return whether two columns are values and offsets; two columns of ids would have one entry per row each."""
     if len(parts) != 2 or not all(isinstance(part, Tensor) and not part.is_nested for part in parts):
         return False
     offsets = parts[1]

@@ -265,7 +265,7 @@ def count_targets(
 
 
 class _Asked(NamedTuple):
-    """What is counted of every part of the rows."""
+    """Settings that are the same for every part of the rows."""
 
     needs: Needs
     floors: list[float]

@@ -135,7 +135,7 @@ def _ids_and_gains(
         check_ids("target", target)
     check_strided("target", target)
     check_device("target", target, checks.device)
-    if target.dtype == torch.bool or target.is_floating_point():
+    if _is_dense(target):
         return _dense_ids_and_gains(target, gains, shape, rules, checks)
     if target.shape == (rows, items) and target.dtype not in ID_DTYPES:
         raise TypeError(f"target is {describe(target)}: pass target.bool(), target.float() for grades, or int64 ids")
