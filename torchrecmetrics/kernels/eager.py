@@ -59,9 +59,8 @@ def compare(scores: Tensor, question: Question) -> Counts:
     at_least = torch.zeros_like(edges, dtype=torch.int64)
     buffer = None  # the CPU sums floats several times faster than bools, exactly up to 2^24
     if can_sync(scores):
-        buffer = torch.empty(
-            min(scores.numel() * edges.shape[1], TILE_NUMBERS_CPU), dtype=torch.float32, device=scores.device
-        )
+        size = min(scores.numel() * edges.shape[1], TILE_NUMBERS_CPU)
+        buffer = torch.empty(size, dtype=torch.float32, device=scores.device)
     for (rows, _), tile in tiles(scores, max(1, edges.shape[1])):
         above[rows].add_(_number(torch.gt, tile, edges[rows, :width], buffer))
         at_least[rows].add_(_number(torch.ge, tile, edges[rows], buffer))
