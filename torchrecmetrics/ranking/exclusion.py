@@ -18,8 +18,8 @@ from torchrecmetrics.kernels.thresholds import mask_
 from torchrecmetrics.ranking.rules import Rules
 
 Exclude: TypeAlias = Tensor | Batch | Jagged | Spans | tuple[Tensor | Batch | Jagged | Spans | Pair, ...]
-"""The forms of `exclude=` for a batch: ids, results of `Interactions.select` and `prefix_history`, jagged ids, masks, or
-a tuple of these. A tuple of two columns of integers is `(values, offsets)` where the second has one
+"""The forms of `exclude=` for a batch: ids, results of `Interactions.select` and `prefix_history`, jagged ids, masks,
+or a tuple of these. A tuple of two columns of integers is `(values, offsets)` where the second has one
 entry more than there are rows."""
 
 
