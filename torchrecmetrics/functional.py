@@ -208,12 +208,13 @@ def _check(ranking: object, name: str) -> None:
 
 def _defined(ranking: Ranking, values: Tensor) -> Tensor:
     """Return float values, NaN in rows without a relevant item."""
-    return values.to(ranking.ranks.dtype).masked_fill(_is_empty(ranking), torch.nan)
+    return values * _one(ranking)
 
 
 @derived
-def _is_empty(ranking: Ranking) -> Tensor:
-    return ranking.num_relevant == 0
+def _one(ranking: Ranking) -> Tensor:
+    """1 for a row with a relevant item, else NaN: float [B]."""
+    return (ranking.num_relevant / ranking.num_relevant).to(ranking.ranks.dtype)
 
 
 @derived

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor
@@ -54,7 +53,6 @@ class HitRate(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.hit_rate)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined: bool = True
     many_cutoffs = True
     _name = "HR"
 
@@ -92,7 +90,6 @@ class Precision(_OfRecommended):
 
     formula: ClassVar[Formula] = staticmethod(functional.precision)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined: bool = True
     many_cutoffs = True
 
     def __init__(
@@ -107,8 +104,6 @@ class Precision(_OfRecommended):
         super().__init__(
             k, denominator=denominator, score_threshold=score_threshold, zero_division=zero_division, **options
         )
-        if math.isnan(zero_division):
-            self.always_defined = False
 
 
 class Recall(RankingMetric):
@@ -137,7 +132,6 @@ class Recall(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.recall)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined: bool = True
     many_cutoffs = True
 
     def __init__(
@@ -177,7 +171,6 @@ class F1(_OfRecommended):
 
     formula: ClassVar[Formula] = staticmethod(functional.f1)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined: bool = True
     many_cutoffs = True
 
     def __init__(
@@ -213,7 +206,6 @@ class RPrecision(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.r_precision)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined: bool = True
 
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
         super().__init__(**options)
@@ -249,7 +241,6 @@ class MAP(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.average_precision)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined: bool = True
     many_cutoffs = True
 
     def __init__(
@@ -285,7 +276,6 @@ class NDCG(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.ndcg)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined: bool = True
     many_cutoffs = True
 
     def __init__(self, k: int | None = None, *, gain: Gain = "linear", **options: Unpack[MetricOptions]) -> None:
@@ -315,7 +305,6 @@ class MRR(RankingMetric):
 
     formula: ClassVar[Formula] = staticmethod(functional.reciprocal_rank)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    always_defined: bool = True
     many_cutoffs = True
 
     def __init__(self, k: int | None = None, **options: Unpack[MetricOptions]) -> None:

@@ -19,7 +19,6 @@ from torchrecmetrics.checks import (
     check_strided,
     check_tensor,
     describe,
-    no_violations,
     shown,
 )
 from torchrecmetrics.functional import log2_discounts
@@ -90,10 +89,12 @@ class RowValues(NamedTuple):
         flags, (w, w2, w2v) = rest[:3], rest[3:] or (used, used, wv)
         totals = torch.stack([w, wv, w2, w2v, w2v2, used, *flags], -1)  # [1 + groups, metrics, 9]
         sums, counts = totals[..., :5], totals[..., 5:].to(torch.int64)
-        violations = no_violations(sums.device) if self.violations is None else self.violations[:metrics]
-        first = torch.cat([counts[0], violations.expand(metrics, kinds)], 1)
+        if self.violations is None:
+            first = torch.nn.functional.pad(counts[0], (0, kinds))
+        else:
+            first = torch.cat([counts[0], self.violations[:metrics].expand(metrics, kinds)], 1)
         if self.groups is None:
-            return SumState(sums[0].contiguous(), first)
+            return SumState(sums[0], first)
         return SumState(sums.transpose(0, 1).flatten(1), torch.cat([first, counts[1:].transpose(0, 1).flatten(1)], 1))
 
     def _totals(self, parts: Sequence[Tensor]) -> list[Tensor]:
@@ -106,7 +107,8 @@ class RowValues(NamedTuple):
             by_group.index_add_(0, codes.where(codes >= 0, number), rows.T.contiguous())
             totals = torch.cat([totals, by_group[:number]])
         sizes = [len(part) for part in parts]
-        return [total.expand(-1, len(self.values)) for total in torch.split(totals, sizes, 1)]
+        parts_of = torch.split(totals, sizes, 1)
+        return [part if part.shape[1] == len(self.values) else part.expand(-1, len(self.values)) for part in parts_of]
 
 
 class RowEvaluator:

@@ -399,7 +399,6 @@ class Missing(_ListAtK):
     formula: ClassVar[Formula] = staticmethod(functional.missing)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     many_cutoffs = True
-    always_defined: bool = True
     higher_is_better: bool | None = False
 
 
