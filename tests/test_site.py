@@ -54,7 +54,7 @@ def test_links_to_other_sites():
     links = {
         link for page in pages for link in re.findall(r"\]\((https://[^\s)]+)\)", page.read_text(encoding="utf-8"))
     }
-    outside = sorted(link for link in links if "OWNER" not in link)
+    outside = sorted(links)
     if not os.environ.get("LINKS"):
         pytest.skip(f"{len(outside)} LINKS TO OTHER SITES WERE NOT FOLLOWED: LINKS=1 follows them, given a network")
     dead = []
