@@ -28,13 +28,13 @@ FP32, FP16, MIXED = (torch.float32,) * 2, (torch.float16,) * 2, (torch.float16, 
 @given(problem=problems())
 def test_scores(way, problem):
     """Each way is exact for every input, and writes to nothing."""
-    scores, thresholds, depth, floors, masks, out = problem
+    scores, thresholds, depth, min_scores, masks, out = problem
     before = scores.clone()
     patch = pytest.MonkeyPatch()
     patch.setattr(kernels, "_DIRECT", 32 if way == "comparing" else 0)
     patch.setattr(kernels, "_KEYS", 1024 if way == "histograms" else 0)
     patch.setattr(kernels, "_LONG", 1 if way == "skipping" else 2**15)
-    counts = kernels.count(scores, Question(thresholds, depth, floors, masks, removed(scores, out, 1)))
+    counts = kernels.count(scores, Question(thresholds, depth, min_scores, masks, removed(scores, out, 1)))
     patch.undo()
     check(counts, *problem)
     assert torch.equal(before.nan_to_num(7.5), scores.nan_to_num(7.5))
@@ -112,7 +112,7 @@ def test_far_offsets(steps, generator, monkeypatch):
     for width, long in ((1, 2**15), (40, 2**15), (40, 1)):
         monkeypatch.setattr(kernels, "_LONG", long)
         thresholds = values[:, torch.randint(4, (width,), generator=generator)].half()
-        for question in (Question(thresholds, floors=(0.5,)), Question(thresholds, 9)):  # no depth that leaves any out
+        for question in (Question(thresholds, min_scores=(0.5,)), Question(thresholds, 9)):  # none is left out
             same(kernels.count(far, question), compared(values.half(), question), thresholds)
         question = Question(thresholds.float(), 9, masks=[mask])
         same(kernels.count(values, question), compared(values, question), thresholds)
@@ -129,7 +129,7 @@ def whole_numbers(rows, items, width, operands, generator):
     return users, torch.randint(-2, 3, (items, width), generator=generator).to(operands[1])
 
 
-def check_products(products, ids, floors, taken, kept=1.0):
+def check_products(products, ids, min_scores, taken, kept=1.0):
     """Pairs and counts are those of the product in memory; early exit counts what matters."""
     users, items, bias = products
     scores = users.float() @ items.float().T + (0 if bias is None else bias)
@@ -138,8 +138,8 @@ def check_products(products, ids, floors, taken, kept=1.0):
     keep = (own > -INF) & (torch.rand(own.shape, generator=torch.Generator().manual_seed(1)) < kept)
     thresholds = own.where(keep, NAN)
     out = None if taken is None else kernels.pair_scores(products, taken).sort(1).values
-    found = kernels.count_products(products, Question(thresholds, 5, floors, (), out))
-    expected = compared(scores, Question(thresholds, None, floors, [], out))
+    found = kernels.count_products(products, Question(thresholds, 5, min_scores, (), out))
+    expected = compared(scores, Question(thresholds, None, min_scores, [], out))
     same(found, expected._replace(highest=torch.zeros(len(users))), thresholds)
     for depth, chunk in ((1, 64), (10, 100)):
         early = kernels.count_products_until(products, Question(thresholds, depth, (), (), out), chunk)
@@ -172,7 +172,7 @@ def above(out):
     ],
 )
 def test_products(rows, items, width, targets, operands, generator):
-    """Odd shapes, ties, items that are no candidates, rows that ask for nothing, floors and removed items."""
+    """Odd shapes, ties, items that are no candidates, rows that ask for nothing, minimum scores and removed items."""
     users, others = whole_numbers(rows, items, width, operands, generator)
     bias = torch.randint(-3, 3, (items,), generator=generator).float()
     bias[1::7] = -INF
@@ -266,7 +266,7 @@ def test_operators(generator):
     torch.library.opcheck(kernels._pair_scores, (users, items, bias, ids))
     torch.library.opcheck(kernels._count_products, (users, items, None, edges))
     compiled = torch.compile(kernels.count_products, fullgraph=True, backend="eager")
-    args = kernels.Products(users, items, bias), Question(edges, floors=(0.5,))
+    args = kernels.Products(users, items, bias), Question(edges, min_scores=(0.5,))
     same(compiled(*args), kernels.count_products(*args), edges)
 
 

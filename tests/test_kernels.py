@@ -64,9 +64,9 @@ def problems(draw):
     out = (torch.rand(rows, items, generator=choose) < draw(st.sampled_from([0.0, 0.2, 0.9]))) & (scores > -INF)
     for mask in masks:
         out &= ~mask
-    floors = draw(st.sampled_from([(), (-1e4,), (1.0, -1e4)]))
+    min_scores = draw(st.sampled_from([(), (-1e4,), (1.0, -1e4)]))
     depth = draw(st.sampled_from([None, 1, 2, 3, 7, 50]))
-    return scores, thresholds, depth, floors, masks, out
+    return scores, thresholds, depth, min_scores, masks, out
 
 
 def removed(scores, out, width):
@@ -77,7 +77,7 @@ def removed(scores, out, width):
     return values[:, max(0, values.shape[1] - int(out.sum(1).max()) - width) :] if len(values) else values
 
 
-def check(counts, scores, thresholds, depth, floors, masks, out):
+def check(counts, scores, thresholds, depth, min_scores, masks, out):
     """One score at a time."""
     for row in range(len(scores)):
         gone = [
@@ -95,12 +95,12 @@ def check(counts, scores, thresholds, depth, floors, masks, out):
             else:
                 assert counts.better[row, slot] >= depth
         found = [] if counts.at_least is None else counts.at_least[row].tolist()
-        assert found == [sum(s >= floor for s in values) for floor in floors]
+        assert found == [sum(s >= floor for s in values) for floor in min_scores]
         highest = max((INF if math.isnan(s) else s) for s in scores[row].tolist())
         found = counts.highest[row].item()
         assert math.isnan(found) if scores[row].isnan().any() else found == highest
     assert {part.dtype for part in counts[:3] if part is not None} == {torch.int64}
-    assert (counts.at_least is None) is (not floors)
+    assert (counts.at_least is None) is (not min_scores)
     assert counts.better.shape == counts.equal.shape == thresholds.shape
 
 
@@ -120,7 +120,7 @@ def counted(strategy, scores, question, patch):
 @given(problem=problems(), width=st.integers(0, 2))
 def test_every_strategy_counts(strategy, block, tile, device_may_wait, problem, width):
     """Each strategy alone is exact for every input, with and without a look at values, and writes to nothing."""
-    scores, thresholds, depth, floors, masks, out = problem
+    scores, thresholds, depth, min_scores, masks, out = problem
     before = scores.clone()
     patch = pytest.MonkeyPatch()
     patch.setattr(blocks, "BLOCK_ITEMS", block)
@@ -128,7 +128,7 @@ def test_every_strategy_counts(strategy, block, tile, device_may_wait, problem, 
     if not device_may_wait:  # as on other devices
         patch.setattr(eager, "can_sync", lambda _: False)
         patch.setattr(arrays, "can_sync", lambda _: False)
-    question = Question(thresholds, depth, floors, masks, removed(scores, out, width))
+    question = Question(thresholds, depth, min_scores, masks, removed(scores, out, width))
     try:
         counts = counted(strategy, scores, question, patch)
     finally:
@@ -332,11 +332,11 @@ def test_an_owned_score_is_checked_before_it_is_overwritten(bad):
 
 def test_candidates_are_counted_only_for_who_reads_them(monkeypatch):
     """`num_ranked` costs a read of its own: Ranking.from_scores has it, a collection only if a member needs it."""
-    floors = []
+    min_scores = []
     count = kernels.count
 
     def counting(scores, question, *args):
-        floors.append(len(question.floors))
+        min_scores.append(len(question.min_scores))
         return count(scores, question, *args)
 
     monkeypatch.setattr(kernels, "count", counting)
@@ -347,7 +347,7 @@ def test_candidates_are_counted_only_for_who_reads_them(monkeypatch):
     trm.F1(5, denominator="recommended", score_threshold=0.5).update(scores, target)
     trm.RecMetricCollection(["HR", "AUROC"], k=5).update(scores, target)
     trm.get_topk_ranks(scores, target, 5)
-    assert floors == [1, 0, 0, 1, 1, 1, 1, 1, 0]
+    assert min_scores == [1, 0, 0, 1, 1, 1, 1, 1, 0]
 
 
 def test_five_cutoffs_sum_once(monkeypatch, generator):
@@ -649,7 +649,7 @@ def test_nothing_fake_is_kept(generator):
 
 
 def test_nothing_is_asked():
-    """No thresholds and no floors: empty counts, and the highest scores."""
+    """No thresholds and no minimum scores: empty counts, and the highest scores."""
     scores = torch.rand(3, 50)
     counts = eager.compare(scores, Question(scores[:, :0]))
     assert counts.better.shape == (3, 0)

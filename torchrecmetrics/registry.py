@@ -22,7 +22,7 @@ Metrics: TypeAlias = Sequence[str | RankingMetric] | Mapping[str, RankingMetric]
 """Names such as "NDCG" or "MAP@100" and instances, alone or in a list; or a dict of instances by key."""
 
 _CLASSES: dict[str, type[RankingMetric]] = {
-    cls._name: cls for room in (_metrics, _beyond) for cls in (getattr(room, name) for name in room.__all__)
+    cls._name: cls for module in (_metrics, _beyond) for cls in (getattr(module, name) for name in module.__all__)
 }
 _BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | {
     **dict.fromkeys(("hit", "hits", "hitratio", "hitrate"), _metrics.HitRate),

@@ -25,7 +25,7 @@ def main():
                 users, others = (torch.randn(n, d, device=device) for n in (rows, items))
                 products = kernels.Products(users.to(dtype), others.to(dtype), torch.zeros(items, device=device))
                 own = kernels.pair_scores(products, torch.randint(items, (rows, width), device=device))
-                found = kernels.count_products(products, Question(own, floors=(0.0,)))
+                found = kernels.count_products(products, Question(own, min_scores=(0.0,)))
                 early = kernels.count_products_until(products, Question(own, 10), 64)
                 print("products", d, dtype, width, int(found.equal.sum()), int((early.better < 10).sum()))
     print("done")

@@ -124,7 +124,7 @@ class Counting:
         self.facts = Facts(*map(sum, zip(self.facts, facts, strict=True)))
 
     def _meet(self, groups: list[str]) -> None:
-        """Make room for groups that are new."""
+        """Extend the state for new groups."""
         new = [name for name in groups if name not in self.groups]
         self.groups += new
         self.group_sums = torch.nn.functional.pad(self.group_sums, (0, 0, 0, len(new)))

@@ -83,15 +83,15 @@ def count(scores: Tensor | Products, question: Question, kernels: Kernels = "eag
 def _count_products(scores: Products, question: Question) -> Counts:
     from torchrecmetrics.kernels import triton
 
-    thresholds, _, floors, masks, removed, _ = question
+    thresholds, _, min_scores, masks, removed, _ = question
     for mask in masks:
         bias = scores.bias if scores.bias is not None else thresholds.new_zeros(scores.shape[1])
         scores = scores._replace(bias=bias.masked_fill(mask, -torch.inf))
-    # every finite score reaches the lowest floor: that is a matter of who is a candidate, not of products
+    # every finite score reaches the lowest minimum: that is a matter of who is a candidate, not of products
     lowest = torch.finfo(scores.dtype).min
-    higher = [floor for floor in floors if floor > lowest]
-    counts = triton.count_products_until(scores, question._replace(floors=higher, masks=()))
-    if lowest not in floors:
+    higher = [min_score for min_score in min_scores if min_score > lowest]
+    counts = triton.count_products_until(scores, question._replace(min_scores=higher, masks=()))
+    if lowest not in min_scores:
         return counts
     candidates = thresholds.new_full((len(thresholds),), scores.shape[1], dtype=torch.int64)
     if scores.bias is not None:
@@ -99,7 +99,7 @@ def _count_products(scores: Products, question: Question) -> Counts:
     if removed is not None:
         candidates -= (removed > -torch.inf).sum(1)
     columns = iter(() if counts.at_least is None else counts.at_least.unbind(1))
-    reached = [next(columns) if floor > lowest else candidates for floor in floors]
+    reached = [next(columns) if min_score > lowest else candidates for min_score in min_scores]
     return counts._replace(at_least=torch.stack(reached, 1))
 
 

@@ -24,7 +24,7 @@ class Question(NamedTuple):
     depth: int | None = None
     """Places that matter: `better` and `equal` are exact where `better < depth`, elsewhere `better >= depth` is all
     that holds. None = exact everywhere. Counts add up over parts of the items, those of a `depth` too."""
-    floors: Sequence[float] = ()
+    min_scores: Sequence[float] = ()
     """Finite numbers, the same for every row: how many candidates are >= each."""
     masks: Sequence[Tensor] = ()
     """Bool [I] or [B, I], True = no candidate; for products [I]."""
@@ -47,7 +47,7 @@ class Counts(NamedTuple):
 
     better: Tensor  # int64 [B, T], candidates > the threshold
     equal: Tensor  # int64 [B, T], candidates == the threshold
-    at_least: Tensor | None  # int64 [B, len(floors)], candidates >= the floor; None without floors
+    at_least: Tensor | None  # int64 [B, len(min_scores)], candidates >= each minimum; None without
     highest: Tensor  # [B], the row's maximum, masked items included; NaN if it holds one; 0 for products
 
 

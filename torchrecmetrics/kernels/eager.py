@@ -21,7 +21,7 @@ from torchrecmetrics.kernels.thresholds import (
     mask_,
     subtract_removed,
     to_counts,
-    with_floors,
+    with_min_scores,
     without_nan,
     working,
     working_dtype,
@@ -46,14 +46,15 @@ def count(scores: Tensor, question: Question) -> Counts:
         return strategy(scores, question)
     found = [strategy(tile, part) for tile, part in _copies(scores, question)]
     better, equal = torch.cat([part.better for part in found]), torch.cat([part.equal for part in found])
-    at_least = torch.cat([part.at_least for part in found if part.at_least is not None]) if question.floors else None
+    reached = [part.at_least for part in found if part.at_least is not None]
+    at_least = torch.cat(reached) if reached else None
     return Counts(better, equal, at_least, working(scores.amax(1)))  # the highest counts masked items, too
 
 
 def compare(scores: Tensor, question: Question) -> Counts:
-    """Compare every score with every threshold and floor."""
+    """Compare every score with every threshold and minimum score."""
     thresholds = working(question.thresholds)
-    edges = with_floors(thresholds, question.floors)
+    edges = with_min_scores(thresholds, question.min_scores)
     width = thresholds.shape[1]
     above = torch.zeros_like(thresholds, dtype=torch.int64)
     at_least = torch.zeros_like(edges, dtype=torch.int64)
@@ -70,7 +71,7 @@ def compare(scores: Tensor, question: Question) -> Counts:
 def bucket(scores: Tensor, question: Question) -> Counts:
     """Sort the thresholds, search where each score falls between them, and count a histogram."""
     width = question.thresholds.shape[1]
-    edges = with_floors(working(question.thresholds), question.floors)
+    edges = with_min_scores(working(question.thresholds), question.min_scores)
     edge, order = without_nan(edges, torch.inf).sort(dim=1)  # a binary search cannot pass NaN
     reaching = edge.new_zeros((len(edge), edge.shape[1] + 1), dtype=torch.int64)
     same = torch.zeros_like(reaching)
@@ -103,10 +104,10 @@ def select(scores: Tensor, question: Question) -> Counts:
     if number < items:
         at_least = _count_last(candidates, thresholds, best[:, :1], above, at_least)
     above, at_least = subtract_removed(removed, thresholds, above, at_least)
-    floors = None
-    if question.floors:
-        floors = compare(scores, question._replace(thresholds=thresholds[:, :0])).at_least
-    return Counts(above, at_least - above, floors, highest)
+    min_scores = None
+    if question.min_scores:
+        min_scores = compare(scores, question._replace(thresholds=thresholds[:, :0])).at_least
+    return Counts(above, at_least - above, min_scores, highest)
 
 
 STRATEGIES = (compare, bucket, select)

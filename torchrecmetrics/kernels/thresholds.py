@@ -11,11 +11,11 @@ from torchrecmetrics.arrays import count_above, count_at_least, search
 from torchrecmetrics.kernels.contract import Counts
 
 
-def with_floors(thresholds: Tensor, floors: Sequence[float]) -> Tensor:
-    """Return the thresholds and floors that scores are compared with, [B, T + len(floors)]."""
-    if not floors:
+def with_min_scores(thresholds: Tensor, min_scores: Sequence[float]) -> Tensor:
+    """Return the thresholds and minimum scores that scores are compared with, [B, T + len(min_scores)]."""
+    if not min_scores:
         return thresholds
-    columns = [thresholds.new_full((len(thresholds), 1), floor) for floor in floors]
+    columns = [thresholds.new_full((len(thresholds), 1), min_score) for min_score in min_scores]
     return torch.cat([thresholds, *columns], 1)
 
 

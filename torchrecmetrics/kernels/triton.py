@@ -19,7 +19,7 @@ from torch import Tensor
 
 from torchrecmetrics.arrays import count_above
 from torchrecmetrics.kernels.contract import Counts, Products, Question
-from torchrecmetrics.kernels.thresholds import from_buckets, to_counts, with_floors, without_nan, working
+from torchrecmetrics.kernels.thresholds import from_buckets, to_counts, with_min_scores, without_nan, working
 
 # Edges a row up to which every score is compared with all of them, where all scores count; beyond, it is searched for.
 _DIRECT = 8
@@ -344,7 +344,7 @@ _INTERPRETED = not isinstance(_by_comparing, triton.runtime.JITFunction)
 
 def count(scores: Tensor, question: Question) -> Counts:
     """Count over scores in memory, whatever their strides: one read, exact to the question's depth."""
-    edges = with_floors(question.thresholds, question.floors)
+    edges = with_min_scores(question.thresholds, question.min_scores)
     enough = _enough(question) if scores.shape[1] >= _LONG else None
     above, at_least, highest = _count_scores(scores, working(edges), list(question.masks), enough)
     asked = question.thresholds.shape[1]
@@ -356,8 +356,8 @@ def _enough(question: Question) -> Tensor | None:
 
     A removed item may be among those counted so far, or still to come.
     """
-    thresholds, depth, floors, _, removed, _ = question
-    if depth is None or floors:
+    thresholds, depth, min_scores, _, removed, _ = question
+    if depth is None or min_scores:
         return None
     enough = torch.full((), depth, dtype=torch.int64, device=thresholds.device)
     return enough if removed is None else enough + count_above(removed, thresholds)
@@ -814,7 +814,7 @@ def count_products(products: Products, question: Question) -> Counts:
     A threshold that is NaN costs little, wherever it stands. `highest` is 0: that embeddings and their products are
     finite is for the caller to know.
     """
-    edges = with_floors(question.thresholds, question.floors)
+    edges = with_min_scores(question.thresholds, question.min_scores)
     above, at_least = _count_products(*products, edges)
     return _product_counts(edges, question.thresholds.shape[1], above, at_least, question.removed)
 
@@ -823,7 +823,7 @@ def count_products_until(products: Products, question: Question, chunk: int | No
     """`count_products`, `chunk` items at a time, without what has `depth` better candidates already.
 
     Waits for the device after each chunk (None: a sixteenth of the items, or more): which rows are left is data.
-    Floors, and depth None, need the whole list: with them nothing is left out.
+    Minimum scores, and depth None, need the whole list: with them nothing is left out.
     """
     enough = _enough(question)
     if enough is None:

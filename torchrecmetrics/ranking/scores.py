@@ -215,9 +215,9 @@ def count_targets(
     if kept is not None:
         may_rank = may_rank | kept
     counts_ranked = needs.num_ranked or needs.depth is None  # free where the whole list is counted
-    floors = [] if needs.score_threshold is None else [_round_up(needs.score_threshold, scores.dtype)]
+    min_scores = [] if needs.score_threshold is None else [_round_up(needs.score_threshold, scores.dtype)]
     if counts_ranked:
-        floors.append(torch.finfo(scores.dtype).min)
+        min_scores.append(torch.finfo(scores.dtype).min)
     if (
         chosen == "eager"
         and isinstance(scores, Tensor)
@@ -229,7 +229,7 @@ def count_targets(
         scores = ScoreRows(
             shape, working_dtype(scores), scores.device, partial(_copies, scores, targets.excluded.rows_at_once)
         )
-    asked = _Asked(needs, floors, checks.enabled, chosen, isinstance(scores, ScoreRows))
+    asked = _Asked(needs, min_scores, checks.enabled, chosen, isinstance(scores, ScoreRows))
     found, start = [], 0
     for part in _parts(scores, targets.excluded.rows_at_once):
         rows = slice(start, start + part.shape[0])
@@ -245,7 +245,7 @@ def count_targets(
         theirs = sort_rows(torch.where(kept, own, -torch.inf))
         above = count_above(theirs, own)
         better, equal = better + above, equal + count_at_least(theirs, own) - above
-        at_least = [number + (theirs >= floor).sum(1) for number, floor in zip(at_least, floors, strict=True)]
+        at_least = [n + (theirs >= min_score).sum(1) for n, min_score in zip(at_least, min_scores, strict=True)]
     relevant = checks.without_rejected(targets.relevant)
     lists = None
     if counted.topk_ids is not None:
@@ -268,7 +268,7 @@ class _Asked(NamedTuple):
     """Settings that are the same for every part of the rows."""
 
     needs: Needs
-    floors: list[float]
+    min_scores: list[float]
     checks_scores: bool
     kernels: kernels.Kernels
     owns_memory: bool  # excluded items may be overwritten
@@ -302,7 +302,7 @@ def _count_part(
     else:
         removed = excluded.scores_of(partial(kernels.look_up, part), rows)
     thresholds = torch.where(candidate, own, torch.nan)
-    question = Question(thresholds, needs.depth, asked.floors, masks, removed, asked.checks_scores)
+    question = Question(thresholds, needs.depth, asked.min_scores, masks, removed, asked.checks_scores)
     counts = kernels.count(part, question, asked.kernels)
     highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
     first = None
