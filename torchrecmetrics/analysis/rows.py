@@ -225,16 +225,18 @@ class Rows:
             elif differing >= MIN_DIFFERING:
                 intervals[label] = bootstrap_interval(means[:, i], centre[i].item(), skewness[i].item(), level, method)
             else:
-                values = self.values[label]
-                bounded = math.isfinite(greatest - least) and not ((values < least) | (values > greatest)).any()
-                error = (squares[i] * used / (used - 1)).sqrt() / totals[1, i] if differing else totals.new_zeros(())
+                error = (squares[i] * used / (used - 1)).sqrt() / totals[1, i]
                 size = totals[1, i] ** 2 / squared_weights[i]
-                intervals[label] = (
-                    interval(centre[i].item(), error.item(), size.item(), bounds if bounded else None, level)
-                    if bounded or differing
-                    else (math.nan, math.nan)
-                )
+                limits = bounds if self._within(label, least, greatest) else None
+                known = limits is not None or differing > 0
+                ends = interval(centre[i].item(), error.item(), size.item(), limits, level)
+                intervals[label] = ends if known else (math.nan, math.nan)
         return intervals
+
+    def _within(self, label: str, least: float, greatest: float) -> bool:
+        """Return whether the bounds are finite and no value of a label is beyond them."""
+        values = self.values[label]
+        return math.isfinite(greatest - least) and not bool(((values < least) | (values > greatest)).any())
 
     def units(self, labels: Sequence[str], layout: Layout) -> Units:
         """Yield keys of units, and sums of w x and of w of some labels, piece by piece: [units, 2 * labels]."""
