@@ -127,7 +127,7 @@ FAULTS = {  # the fault, how many there are, of which this is one; others that c
     in_train: (1, "user 'u9', item 'i23'", ()),
     in_valid: (1, "user 'u4', item 'i12'", ()),
     before_train_ends: (58, "user 'u0', item 'i30' at 3000, train ends at 3060", ()),
-    before_own_train: (1, "user 'u5', item 'i25' at 1", ("before_train_ends", "time_units")),
+    before_own_train: (1, "user 'u5', item 'i25' at 1", ("before_train_ends",)),
     equal_times: (1, "user 'u29', item 'i33' at 1239", ()),
     unseen_users: (1, "user 'nobody', item 'i1'", ()),
     unseen_items: (1, "user 'u1', item 'new'", ()),
@@ -288,6 +288,54 @@ def test_times_in_any_unit_are_no_fault(unit):
     times = np.array(["2020-01-01", "2021-01-01", "2020-06-01", "2022-01-01"], f"M8[{unit}]")
     log = Log.from_frame({"user": list("aabb"), "item": list("xyxy"), "time": times}, time="time")
     assert trm.audit(log).faults == ()
+
+
+@pytest.mark.parametrize(
+    "times",
+    [range(1, 366), range(1, 10**6, 97), [1, 150, 300, 364], [3, 400, *range(5000, 2_600_000, 9000)]],
+    ids=["days", "steps", "few days", "seconds from the start"],
+)
+def test_times_that_count_from_one_are_in_one_unit(times):
+    """The first of them are less than a hundredth of most, and no fault."""
+    times = list(times)
+    log = Log.from_frame({"user": [n % 30 for n in range(len(times))], "item": list(times), "time": times}, time="time")
+    assert "time_units" not in trm.audit(log).faults
+
+
+def test_times_in_two_units_are_a_fault():
+    """However wide each of the two ranges is, up to a hundred times, and whichever unit has more."""
+    for few, most in ((1000, 1), (1, 1000), (1, 10**9), (86_400_000, 1)):
+        times = [(1_500_000 + 10 * n) * (few if n % 9 == 4 else most) for n in range(90)]
+        log = Log.from_frame({"user": [n % 30 for n in range(90)], "item": list(range(90)), "time": times}, time="time")
+        assert trm.audit(log)["time_units"][:2] == (10, 90)
+        assert "time_units" in trm.audit(log).faults
+
+
+def test_a_user_of_few_is_heavy_beside_the_others():
+    """One of ten has more than a tenth of the events unless all have equally many."""
+    for heaviest, fault in ((12, False), (80, False), (100, True)):
+        users = [user for user in range(10) for _ in range(heaviest if user == 4 else 10)]
+        log = Log.from_frame({"user": users, "item": list(range(len(users)))})
+        report = trm.audit(log)
+        assert ("heaviest_user" in report.faults) == fault
+        assert report["heaviest_user"].number == heaviest
+
+
+def test_a_leaked_pair_is_one_fault():
+    """It is in train, or in validation, and no repeated event; a pair that train or test has twice is one."""
+    users, items = [0, 0, 1, 1, 2, 2], [0, 1, 2, 3, 4, 5]
+    train, valid = Log.from_frame({"user": users, "item": items}), Log.from_frame({"user": [0, 1], "item": [4, 0]})
+    for pairs, faults in (
+        ([(0, 1), (1, 5)], {"in_train"}),
+        ([(0, 4), (1, 5)], {"in_valid"}),
+        ([(0, 2), (0, 2)], {"repeated_events"}),
+    ):
+        test = Log.from_frame({"user": [user for user, _ in pairs], "item": [item for _, item in pairs]})
+        report = trm.audit(LogSplit(train, valid, test))
+        assert set(report.faults) - {"head_share", "unused_items", "unused_users", "popular_item"} == faults
+        assert sum(report[fault].number for fault in faults) == 1
+    again = Log.from_frame({"user": [0, 1], "item": [0, 5]})
+    assert trm.audit(LogSplit(train, again, test))["repeated_events"].number == 2  # train's pair in validation, test's
 
 
 def test_parts_without_times_are_told():

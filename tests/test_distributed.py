@@ -9,6 +9,8 @@ import distributed
 import pytest
 import torch
 
+import torchrecmetrics as trm
+
 
 def found(rank, world_size):
     """Return what a call finds, and change it."""
@@ -61,3 +63,57 @@ def test_a_call_that_fails_ends_the_processes():
     assert before[1:] == after[1:]
     with pytest.raises(RuntimeError, match=r"dying on 1 processes failed in process 0\nit has died"):
         own.run(dying, 1)
+
+
+def saved_by_torch(rank, world_size, folder, groups):
+    """Return HR and its number of rows: before saving, loaded as the page on processes says, and loaded naively."""
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+
+    def new():
+        metrics = trm.RecMetricCollection(["HR", "MRR"], k=2, groups=groups)
+        metrics.persistent(True)
+        return metrics
+
+    def load(name):
+        metrics = new()
+        state = metrics.state_dict()
+        dcp.load(state, checkpoint_id=f"{folder}/{name}")
+        metrics.load_state_dict(state)
+        return metrics
+
+    def found(metrics):
+        values = {key: value.nan_to_num(-1).item() for key, value in metrics.compute().items()}
+        return values, metrics["HR@2"].num_users
+
+    ranks = torch.tensor([1, 1, 1] if rank == 0 else [9, 9])
+    codes = {"groups": torch.full((len(ranks),), rank)} if groups else {}
+    metrics = new()
+    metrics.update(ranks, depth=10, **codes)
+    before = found(metrics)
+    for metric in metrics.values():
+        metric.sync()
+    dcp.save(metrics.state_dict(), checkpoint_id=f"{folder}/synced")
+    for metric in metrics.values():
+        metric.unsync()
+    assert found(metrics) == before
+    loaded = load("synced")
+    if rank:
+        loaded.reset()
+    told = [before, found(loaded)]
+    loaded.update(ranks, depth=10, **codes)
+    told.append(found(loaded))
+    dcp.save(metrics.state_dict(), checkpoint_id=f"{folder}/naive")
+    return [*told, found(load("naive"))]
+
+
+@pytest.mark.parametrize("groups", [None, ["first", "second"]], ids=["whole", "groups"])
+def test_checkpoints_of_several_processes(groups, processes, tmp_path):
+    """Sums of all, kept by one process after loading, go on as before; else one process's state counts twice."""
+    first, second = processes.run(saved_by_torch, 2, str(tmp_path), groups, timeout=60)
+    assert first == second
+    before, loaded, resumed, naive = first
+    assert (before[0]["HR@2"], before[1]) == (pytest.approx(0.6), 5)
+    assert loaded == before
+    assert (resumed[0], resumed[1]) == (pytest.approx(before[0]), 10)
+    assert naive[0]["HR@2"] in (0.0, 1.0)
+    assert naive[1] in (4, 6)

@@ -79,8 +79,11 @@ def test_other_bounds_are_scaled():
 
 
 def test_all_rows_alike():
-    """Nothing varies, and the mean is no edge: a point."""
-    assert interval(0.5, 0, 10) == (0.5, 0.5)
+    """Nothing tells their spread: that of as many rows that are 0 or 1, no point; Student's has no bounds."""
+    n, t = 10, stats.t.ppf(0.975, 9)
+    half = t * math.sqrt(0.25 / n + t**2 / (4 * n**2)) / (1 + t**2 / n)
+    assert interval(0.5, 0, 10) == pytest.approx((0.5 - half, 0.5 + half))
+    assert interval(0.5, 0, 10, method="student") == (0.5, 0.5)
 
 
 def test_weights_are_a_smaller_number_of_rows():

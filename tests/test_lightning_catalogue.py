@@ -307,7 +307,8 @@ def test_catalogue_over_processes(processes):
     expected = {key: pytest.approx(value, abs=1e-12) for key, value in one.items()}
     shares = processes.run(shared_catalogue, 2)
     assert [values for values, _ in shares] == [expected, expected]
-    assert sum(share for _, share in shares) == scored > max(share for _, share in shares)
+    evaluated = [share - 8 for _, share in shares]  # scores of 8 users are compared first
+    assert sum(evaluated) == scored > max(evaluated)
 
 
 def make_normalising_module(pl, embed):
@@ -386,9 +387,25 @@ def failures_of_one_process(rank, world_size):
     def grows(module):
         return module.users, module.items
 
+    def scores_of(shift, far=0.0):
+        def scores(module):
+            def score(ids):
+                found = module.users[ids] @ module.items.T
+                found[:, ::3] = -torch.inf
+                found[:, 1::7] = -1e9  # masks must not hide how far the others are apart
+                return found + shift * rank + (found < -1e8) * far * rank
+
+            return score, None
+
+        return scores
+
+    def scores_narrow(module):
+        return (lambda ids: module.users[ids] @ module.items[: ITEMS - rank].T), None
+
     valid, _, _ = catalogue()
     told = []
-    for embed in (fails, scores_fail, differs, shares, grows, rounds):
+    functions = scores_of(0.01), scores_narrow, scores_of(1e-6, far=1.0)
+    for embed in (fails, scores_fail, differs, shares, grows, rounds, *functions):
         callback = CatalogueEvaluationCallback("HR", k=1, embed=embed, target=valid)
         pl, run = distributed_trainer(world_size, callback)
         module = make_normalising_module(pl, embed)
@@ -418,3 +435,6 @@ def test_catalogue_errors_of_one_process_raise_in_all(processes):
     assert "users is a torch.float32 tensor of shape [30, 8] on process 0 and" in first[3][1]
     assert "memory is a torch.float32 tensor of shape [3] on process 0 and" in first[4][1]
     assert first[5] is None
+    assert "target 'val': the score function returned other scores on process 1 than on process 0" in first[6][1]
+    assert f"scores is a torch.float32 tensor of shape [8, {ITEMS}] on process 0 and" in first[7][1]
+    assert first[8] is None

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import torchrecmetrics as trm
 from torchrecmetrics.analysis import resampling
+from torchrecmetrics.analysis.intervals import interval
 from torchrecmetrics.analysis.rows import bootstrap_interval
 
 np = pytest.importorskip("numpy")
@@ -349,20 +350,77 @@ def test_weights_count_as_rows():
 
 
 def test_edges():
-    """Equal rows: a point. Fewer than two rows, or clusters: nan."""
-    equal = trm.Rows({"a": torch.full((9,), 0.1), "b": torch.tensor([0.3] + [NAN] * 8)}, torch.arange(9))
-    found = equal.confidence_interval()
-    assert found["a"] == pytest.approx((0.1, 0.1))
-    assert all(map(math.isnan, found["b"]))
+    """Fewer than two rows, or clusters: nan."""
+    single = trm.Rows({"a": torch.tensor([0.3] + [NAN] * 8)}, torch.arange(9))
+    assert all(map(math.isnan, single.confidence_interval()["a"]))
     one = trm.Rows({"a": torch.arange(4.0)}, torch.arange(4), clusters=["x"] * 4).confidence_interval()
     assert all(map(math.isnan, one["a"]))
     for ids in (torch.arange(0), []):
         assert all(map(math.isnan, trm.Rows({"a": torch.zeros(0)}, ids).confidence_interval()["a"]))
 
 
+@pytest.mark.parametrize("value", [0.0, 0.1, 1.0])
+def test_equal_rows_get_the_score_interval(value):
+    """All resamples of equal rows are equal, whatever other rows would be; beyond the bounds nothing is known."""
+    rows = trm.Rows({"a": torch.full((200,), value)}, torch.arange(200))
+    low, high = rows.confidence_interval()["a"]
+    assert (low, high) == pytest.approx(interval(value, 0.0, 200))
+    assert high - low > 0.018
+    for bounds in (None, (2.0, 3.0), (0.0, math.inf)):
+        assert all(map(math.isnan, rows.confidence_interval(bounds=bounds)["a"]))
+    assert rows.confidence_interval(bounds=(0, 4))["a"] == pytest.approx(interval(value, 0.0, 200, (0, 4)))
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_few_hits_get_the_score_interval(weighted, clustered):
+    """Of 9 rows that differ from most it is that of the metric itself, of 10 the bootstrap's; clusters count once."""
+    for hits in (9, 10, 55, 56):  # of 65
+        value = (torch.arange(65) < hits).double()
+        weights = 1 + (torch.arange(65) % 4).double() if weighted else torch.ones(65).double()
+        metrics = trm.RecMetricCollection("HR@1")
+        metrics.update((2 - value).long(), depth=2, weights=weights)
+        metrics.compute()
+        times, ids = (2 if clustered else 1), {"clusters": torch.arange(65).repeat_interleave(2)} if clustered else {}
+        rows = trm.Rows(
+            {"a": value.repeat_interleave(times)},
+            torch.arange(65 * times),
+            weights.repeat_interleave(times) if weighted else None,
+            **ids,
+        )
+        same = rows.confidence_interval()["a"] == pytest.approx(metrics["HR@1"].confidence_interval(), abs=1e-12)
+        assert same == (min(hits, 65 - hits) < 10)
+    beyond = trm.Rows({"a": 5 * value}, torch.arange(130)[::2] if clustered else torch.arange(65))
+    assert beyond.confidence_interval(bounds=(0, 5)) != beyond.confidence_interval()["a"]
+    few = trm.Rows({"a": torch.tensor([0.0, 0, 0, 5, 2])}, torch.arange(5))
+    error = few.values["a"].std().item() / 5**0.5
+    assert few.confidence_interval()["a"] == pytest.approx(interval(1.4, error, 5, method="student"))
+    assert few.confidence_interval(bounds=(0, 5))["a"] == pytest.approx(interval(1.4, error, 5, (0, 5)))
+
+
+@pytest.mark.parametrize(("n", "share"), [(5, 0.05), (5, 0.2), (20, 0.02), (20, 0.05), (200, 0.01)])
+def test_intervals_of_rare_hits_cover(n, share, monkeypatch):
+    """As often as the score interval, of 1000 samples; the bootstrap without it seldom covers where hits are rare."""
+    from torchrecmetrics.analysis import rows as room
+
+    values = (torch.rand(1000, n, generator=torch.Generator().manual_seed(n)) < share).double()
+    rows = trm.Rows({str(i): sample for i, sample in enumerate(values)}, torch.arange(n))
+
+    def covered(intervals):
+        return sum(low <= share <= high for low, high in intervals) / 1000
+
+    plain = covered(interval(v.mean().item(), v.std().item() / n**0.5, n) for v in values)
+    got = covered(rows.confidence_interval(resamples=400).values())
+    assert got == pytest.approx(plain, abs=0.01)
+    assert got > 0.93
+    monkeypatch.setattr(room, "MIN_DIFFERING", 0)
+    assert covered(rows.confidence_interval(resamples=400).values()) < 0.9
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        ({"bounds": (1, 0)}, "bounds must be (least, greatest) of a row's value, or None, got (1, 0)"),
         ({"level": 2}, "level must be between 0 and 1"),
         ({"method": "normal"}, "method must be one of 'bca', 'percentile', got 'normal'"),
         ({"resamples": 0}, "resamples must be at least 1, got 0"),

@@ -34,9 +34,9 @@ def interval(
 
     `student` is m ± t s / sqrt(n), t of n - 1 degrees of freedom. `score` is Wilson's interval, with the same t, of
     n_e = m (1 - m) / standard_error^2 = n m (1 - m) / s^2 rows that are 0 or 1: it stays within the bounds, and covers
-    what it should where few rows hit. At m = 0 and m = 1 all rows are equal and n_e = n; the upper end jumps there,
-    since one hit of a metric of ten places says that rows may be a tenth (precision at 10 of 200 rows: to 0.019
-    without a hit, to 0.003 with one).
+    what it should where few rows hit. Where all rows are equal nothing tells their spread, and n_e = n, as of rows that
+    are 0 or 1. So the upper end jumps at m = 0, since one hit of a metric of ten places says that rows may be a tenth
+    (precision at 10 of 200 rows: to 0.019 without a hit, to 0.003 with one).
 
     Args:
         value: the mean m.
@@ -74,8 +74,8 @@ def interval(
         mean, error = (value - low) / width, standard_error / width
         spread = mean * (1 - mean)
         if spread >= 0 and error * error <= spread / (size - 1) * (1 + 1e-9) + _NEAR**2:
-            at_edge = min(mean, 1 - mean) < _NEAR
-            inverse = 1 / size if at_edge else error * error / spread  # 1 / n_e
+            all_equal = error < _NEAR or min(mean, 1 - mean) < _NEAR
+            inverse = 1 / size if all_equal else error * error / spread  # 1 / n_e
             ends = _wilson(min(1.0, max(0.0, mean)), inverse, t)
             return low + width * ends[0], high - width * (1 - ends[1])
     return value - t * standard_error, value + t * standard_error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.analysis.intervals import check_level
+from torchrecmetrics.analysis.intervals import check_bounds, check_level, interval
 from torchrecmetrics.analysis.resampling import Units, chunked, hashes, one_thread, resampled_sums
 from torchrecmetrics.checks import check_choice, check_k, describe, nearest
 from torchrecmetrics.data.frames import frame_of, needed
@@ -26,6 +27,8 @@ _FORMAT = b"torchrecmetrics"
 _VERSION = 1
 _TAKEN = ("id", "cluster", "weight")
 _OWN = "weight of "
+MIN_DIFFERING = 10
+"""Rows (clusters) that must differ from the most common value for the bootstrap to hold."""
 EQUAL = 1e-12
 """Numbers that differ by less than this share of them are equal: what was added up may be rounded."""
 
@@ -151,6 +154,7 @@ class Rows:
         method: Literal["bca", "percentile"] = "bca",
         resamples: int = 2000,
         seed: int = 0,
+        bounds: tuple[float, float] | None = (0.0, 1.0),
     ) -> dict[str, tuple[float, float]]:
         """Return each label's confidence interval by the bootstrap, {label: (low, high)}.
 
@@ -158,17 +162,24 @@ class Rows:
         `seed`, its id and the resample: the same in any order and however many processes made the rows. The same
         resamples serve all labels.
 
+        Resamples of a few hits do not show what other samples would hold: those of 200 rows without a hit are all 0.
+        So labels of which fewer than 10 rows (clusters) differ from the most common value get the score interval
+        instead, as `RankingMetric.confidence_interval` gives it. That covers all labels of 10 rows or fewer.
+
         Args:
             level: of confidence, between 0 and 1.
             method: "percentile": quantiles of the resampled means; "bca": corrected for bias and skewness.
             resamples: how many.
             seed: of the hash.
+            bounds: least and greatest value that a row can have, which the score interval needs; None = there are none.
+                Labels with values beyond them have none, and get Student's interval in place of the score interval.
 
         Returns:
-            nan where a label is defined for less than 2 rows or clusters.
+            nan where a label is defined for less than 2 rows or clusters, and where all of them are equal and have no
+            bounds: then nothing tells how far other rows may be from them.
 
         Raises:
-            ValueError: for another level, method or number of resamples.
+            ValueError: for another level, method, number of resamples, or bounds that are not two numbers in order.
 
         Source: Efron, Better bootstrap confidence intervals, JASA 82, 1987; Poisson weights: Chamandy et al.,
         Estimating uncertainty for massive data streams, Google, 2012.
@@ -180,8 +191,11 @@ class Rows:
             >>> low, high = rows.confidence_interval()["HR@10"]
             >>> 0.20 < low < 0.22, 0.28 < high < 0.30
             (True, True)
+            >>> low, high = trm.Rows({"HR@10": torch.zeros(200)}, torch.arange(200)).confidence_interval()["HR@10"]
+            >>> low, round(high, 3)
+            (0.0, 0.019)
         """
-        level = check_level(level)
+        level, (least, greatest) = check_level(level), check_bounds(bounds)
         check_choice("method", method, ("bca", "percentile"))
         resamples, seed = check_k(resamples, "resamples"), check_seed(seed)
         layout = Layout.of(self)
@@ -191,19 +205,38 @@ class Rows:
         means = found[:, : len(labels)] / found[:, len(labels) :]
         totals = torch.stack([values.sum(0) for _, values in self.units(labels, layout)]).sum(0).view(2, -1)
         centre = totals[0] / totals[1]
-        squares = cubes = torch.zeros(len(labels), dtype=torch.float64, device="cpu")
-        used = torch.zeros(len(labels), dtype=torch.int64, device="cpu")
+        squares = cubes = squared_weights = torch.zeros(len(labels), dtype=torch.float64, device="cpu")
+        shares = []
         for _, values in self.units(labels, layout):
             wx, w = values.view(len(values), 2, len(labels)).unbind(1)
             d = wx - w * centre
-            squares, cubes, used = squares + d.square().sum(0), cubes + d.pow(3).sum(0), used + (w > 0).sum(0)
+            squares, cubes = squares + d.square().sum(0), cubes + d.pow(3).sum(0)
+            squared_weights = squared_weights + w.square().sum(0)
+            shares.append((wx / w).float())  # float32: equal clusters whose sums are rounded stay equal
+        unit_values = torch.cat(shares)
         skewness = cubes / (6 * squares**1.5)
-        return {
-            label: bootstrap_interval(means[:, i], centre[i].item(), skewness[i].item(), level, method)
-            if used[i] >= 2
-            else (float("nan"), float("nan"))
-            for i, label in enumerate(labels)
-        }
+        intervals = {}
+        for i, label in enumerate(labels):
+            counts = torch.unique(unit_values[:, i][~unit_values[:, i].isnan()], return_counts=True)[1]
+            used = int(counts.sum())
+            differing = used - int(counts.max()) if used else 0
+            if used < 2:
+                intervals[label] = (math.nan, math.nan)
+            elif differing >= MIN_DIFFERING:
+                intervals[label] = bootstrap_interval(means[:, i], centre[i].item(), skewness[i].item(), level, method)
+            else:
+                error = (squares[i] * used / (used - 1)).sqrt() / totals[1, i]
+                size = totals[1, i] ** 2 / squared_weights[i]
+                limits = bounds if self._within(label, least, greatest) else None
+                known = limits is not None or differing > 0
+                ends = interval(centre[i].item(), error.item(), size.item(), limits, level)
+                intervals[label] = ends if known else (math.nan, math.nan)
+        return intervals
+
+    def _within(self, label: str, least: float, greatest: float) -> bool:
+        """Return whether the bounds are finite and no value of a label is beyond them."""
+        values = self.values[label]
+        return math.isfinite(greatest - least) and not bool(((values < least) | (values > greatest)).any())
 
     def units(self, labels: Sequence[str], layout: Layout) -> Units:
         """Yield keys of units, and sums of w x and of w of some labels, piece by piece: [units, 2 * labels]."""
@@ -415,8 +448,8 @@ def bootstrap_interval(
     means = means[~means.isnan()]
     near = 1e-12 * max(abs(value), 1e-300)
     ends = [(1 - level) / 2, (1 + level) / 2]
-    if not len(means) or bool(((means - value).abs() <= near).all()):
-        return value, value
+    if not len(means):
+        return math.nan, math.nan
     if method == "bca":
         normal = NormalDist()
         below = int((means < value - near).sum()) + int(((means - value).abs() <= near).sum()) / 2

@@ -94,7 +94,9 @@ class SummedMetric(Metric):
     """A scalar metric whose state is two vectors, `<name>-sums` and `<name>-counts`.
 
     Updates replace the tensors and never write to them: torchmetrics shares them between members of a compute group,
-    copies and state dicts. A subclass sets their lengths (`_add_sum_states`) and turns them into results (`summaries`).
+    copies and state dicts. With `persistent(True)` a state dict has this process's sums: for a checkpoint of several
+    processes call `sync()` before saving, and `reset()` on all but one of them after loading. A subclass sets their
+    lengths (`_add_sum_states`) and turns them into results (`summaries`).
     """
 
     is_differentiable: bool = False

@@ -18,7 +18,10 @@ from torchrecmetrics.data.vocabulary import Vocabulary
 _POPULAR = 0.5
 _HEAD = 0.5
 _HEAVY = 0.1
+_HEAVY_TIMES_MEAN = 5
 _APART = 100
+_CLOCK = 1e6
+"""Times below are counts of days, steps and the like, and those start where they start."""
 _NOTHING: dict[str, list[Any]] = {
     "whole numbers": [-1],
     "text": ["", "-1", "nan", "NaN", "NA", "N/A", "<NA>", "null", "NULL", "none", "None"],
@@ -85,12 +88,12 @@ def audit(what: Log | LogSplit | UserSplit | Interactions | Split) -> Audit:
 
     | of a log, or of all parts of a split | a fault |
     |---|---|
-    | `repeated_events` | the same user, item and time (without times: user and item) once more |
+    | `repeated_events` | user, item and time (without times: user and item) once more, within test or within the rest |
     | `empty_ids` | events of a user or item called "", "nan", "None", "null", -1 |
     | `one_time` | all events have one time |
-    | `time_units` | times are more than 100 times as large as others: seconds among milliseconds |
+    | `time_units` | times fall into ranges more than 100 times apart, each narrow: seconds among milliseconds |
     | `head_share` | the most popular hundredth of the items has more than half of the events |
-    | `heaviest_user` | one user of ten or more has more than a tenth of the events |
+    | `heaviest_user` | one user has more than a tenth of the events, and more than 5 times the mean of all users |
     | `popular_item` | one item, recommended to all, reaches more than half of the users of test; no fault in a log |
     | `unused_users`, `unused_items` | ids of the vocabulary without an event; no fault in a log, which may be a part |
     | of a split | |
@@ -128,7 +131,8 @@ def audit(what: Log | LogSplit | UserSplit | Interactions | Split) -> Audit:
         raise ValueError(f"there are no events to audit: {what}")
     times = _times(parts)
     several = len(parts) > 1
-    findings = _of_all(whole, None if times is None else torch.cat(list(times.values())), several)
+    in_test = torch.cat([torch.full((len(part),), int(several and name == "test")) for name, part in parts.items()])
+    findings = _of_all(whole, None if times is None else torch.cat(list(times.values())), in_test, several)
     if several:
         findings |= _of_split(parts, times)
     title = ", ".join(f"{name} {len(part)}" for name, part in parts.items())
@@ -199,13 +203,13 @@ def _times(parts: dict[str, Events]) -> dict[str, Tensor] | None:
     return dict(zip(parts, in_one_unit(times), strict=True))
 
 
-def _of_all(whole: Events, times: Tensor | None, split: bool) -> dict[str, Finding]:
+def _of_all(whole: Events, times: Tensor | None, in_test: Tensor, split: bool) -> dict[str, Finding]:
     """Look at events, whatever part they are in."""
     per_user = torch.bincount(whole.users, minlength=whole.shape[0])
     per_item = torch.bincount(whole.items, minlength=whole.shape[1])
     of_all = " of all parts" if split else ""
     found = _sizes(whole, per_user, per_item, times, split)
-    found |= _of_events(whole, times, of_all)
+    found |= _of_events(whole, times, in_test, of_all)
     if times is not None:
         found |= _of_times(times, of_all)
     found |= _most_frequent(whole, per_user, per_item, of_all)
@@ -228,11 +232,11 @@ def _sizes(whole: Events, per_user: Tensor, per_item: Tensor, times: Tensor | No
     return found
 
 
-def _of_events(whole: Events, times: Tensor | None, of_all: str) -> dict[str, Finding]:
+def _of_events(whole: Events, times: Tensor | None, in_test: Tensor, of_all: str) -> dict[str, Finding]:
     """Look for repeated events, and for ids that stand for nothing."""
     when = "" if times is None else " and time"
     says = f"events{of_all} repeat the user, item{when} of another"
-    found = {"repeated_events": _finding(_repeats(whole, times), says, _namer(whole), True)}
+    found = {"repeated_events": _finding(_repeats(_keys(whole) * 2 + in_test, times), says, _namer(whole), True)}
     empty = torch.zeros(len(whole), dtype=torch.bool, device="cpu")
     for rows, ids in ((whole.users, whole.user_ids), (whole.items, whole.item_ids)):
         if ids is not None and ids.kind in _NOTHING:
@@ -249,10 +253,14 @@ def _of_times(times: Tensor, of_all: str) -> dict[str, Finding]:
     same = number > 1 and bool((times == times[0]).all())
     says = f"events{of_all} have one and the same time"
     found = {"one_time": Finding(number if same else 0, number, says, str(times[0].item()), same)}
-    sizes = times.double().abs()  # nanoseconds, a hundred times as large, are no int64
-    large = sizes > sizes.median() * _APART
-    small = (sizes * _APART < sizes.median()) & (times != 0)
-    apart = large | small if times.min() > 0 else torch.zeros_like(large)
+    sizes = times.double()  # nanoseconds, a hundred times as large, are no int64
+    levels = torch.unique(sizes)
+    jumps = levels[1:] > levels[:-1] * _APART
+    ends = jumps.new_ones(1)
+    first, last = levels[torch.cat([ends, jumps])], levels[torch.cat([jumps, ends])]
+    mixed = bool(levels[0] > 0) and bool(levels[-1] >= _CLOCK) and bool((last <= first * _APART).all())
+    unit = torch.bucketize(sizes, first, right=True)
+    apart = (unit != unit.median()) & mixed
     found["time_units"] = _finding(
         apart,
         f"times{of_all} are more than {_APART} times as large, or as small, as most",
@@ -277,7 +285,7 @@ def _most_frequent(whole: Events, per_user: Tensor, per_item: Tensor, of_all: st
             number,
             f"events{of_all} are of one user",
             f"user {_called(whole.user_ids, int(per_user.argmax()))}",
-            heaviest > _HEAVY * number and num_users >= 1 / _HEAVY,
+            heaviest > max(_HEAVY, _HEAVY_TIMES_MEAN / num_users) * number,
         ),
     }
 
@@ -357,9 +365,8 @@ def _reach(known: Events, asked: Events, says: str) -> Finding:
     return Finding(reached, number, says, _item(known, popularity), reached > _POPULAR * number)
 
 
-def _repeats(whole: Events, times: Tensor | None) -> Tensor:
-    """Which events another one before them is equal to, bool [E]."""
-    keys = _keys(whole)
+def _repeats(keys: Tensor, times: Tensor | None) -> Tensor:
+    """Which events have the key, and the time, of another one before them, bool [E]."""
     order = torch.arange(len(keys), device="cpu") if times is None else times.argsort(stable=True)
     order = order[keys[order].argsort(stable=True)]
     same = keys[order][1:] == keys[order][:-1]

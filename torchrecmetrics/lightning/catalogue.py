@@ -19,7 +19,7 @@ from torchrecmetrics.distributed import together
 from torchrecmetrics.evaluation.models import check_target, evaluate
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import Budget, Histories, ScoreFunction, Terms, evaluating
-from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike
+from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike, check_scores_alike
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.registry import KeyFormat, Metrics
 
@@ -41,7 +41,8 @@ class CatalogueEvaluationCallback(Reporting):
         metrics: what `RecMetricCollection` takes, or such a collection.
         k: cut-offs, where `metrics` are names.
         embed: a function of the module that returns (users [U, d], items [I, d]), or (a function of user ids that
-            returns scores, None). It is called without gradients, with the module in eval mode.
+            returns scores, None). It is called without gradients, with the module in eval mode. Several processes must
+            return the same: embeddings, and scores of a few users, are compared, and those that differ are refused.
         target: ground truth, `Interactions` [U, I], logged as `val/...` in validation and `test/...` in
             `trainer.test`; or a dict of them by name, all evaluated in each of `stages`. For one ground truth in `fit`
             and another in `trainer.test`, take two callbacks with `stages="validate"` and `stages="test"`.
@@ -199,7 +200,10 @@ class CatalogueEvaluationCallback(Reporting):
             if name not in exclude:
                 raise ValueError(f"exclude holds {', '.join(exclude)}, not {name!r} (None: exclude nothing)")
             exclude = exclude[name]
-        few = target.degree.nonzero()[:_SANITY_USERS, 0] if trainer.sanity_checking else None
+        with_truth = target.degree.nonzero()[:, 0]
+        few = with_truth[:_SANITY_USERS] if trainer.sanity_checking else None
+        if not isinstance(users, Tensor) and callable(users):
+            check_scores_alike(users, (with_truth if few is None else few).cpu(), device)
         with _progress(trainer, stage, f"Catalogue, {name}") as progress:
             return evaluate(
                 self._empty(trainer),

@@ -1,8 +1,8 @@
-"""Make all processes evaluate the same model: buffers of the first process, equal embeddings."""
+"""Make all processes evaluate the same model: buffers of the first process, equal embeddings, equal scores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, distributed, nn
 
 from torchrecmetrics.checks import describe
-from torchrecmetrics.distributed import gathered, several
+from torchrecmetrics.distributed import gathered, several, together
 
 _SKETCHES = 8
+_PROBES = 8
 
 
 @contextmanager
@@ -50,6 +51,28 @@ def check_alike(embeddings: Mapping[str, Any]) -> None:
                         f"embed returned other {name} on process {process} than on process 0: every process embeds "
                         "all users and items, from the same parameters and without chance (dropout, sampling)"
                     )
+
+
+def check_scores_alike(function: Callable[[Tensor], Tensor], users: Tensor, device: torch.device) -> None:
+    """Refuse a score function whose scores of a few users differ between processes by more than rounding does."""
+    if not several():
+        return
+    probes = users[torch.linspace(0, max(len(users) - 1, 0), min(_PROBES, len(users)), device="cpu").long()]
+    with together(device):
+        scores = function(probes.to(device, copy=True)) if len(probes) else None
+    _check_equal("the score function's results are", {"scores": describe(scores)})
+    if type(scores) is not Tensor or scores.layout != torch.strided or not scores.is_floating_point():
+        return
+    (first,) = _sent_by_the_first([scores], device)
+    tolerance = torch.finfo(scores.dtype).eps ** 0.5
+    size = first.abs().double().masked_fill(~first.isfinite(), torch.nan).nanmedian().nan_to_num()
+    near = torch.isclose(scores.double(), first.double(), tolerance, tolerance * size.item(), equal_nan=True)
+    for process, equal in enumerate(gathered(bool(near.all()))):
+        if not equal:
+            raise ValueError(
+                f"the score function returned other scores on process {process} than on process 0: every process "
+                "scores its share of the users, from the same parameters and without chance (dropout, sampling)"
+            )
 
 
 def _check_equal(what: str, mine: dict[str, str]) -> None:
