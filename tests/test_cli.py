@@ -93,6 +93,18 @@ def test_fail_under(least, status, said, folder, capsys):
     assert said in capsys.readouterr().err
 
 
+def test_fail_over(folder, capsys):
+    """Where lower is better a limit is the highest value; each option refuses metrics of the other kind."""
+    command = [*EVALUATE[:5], "--train", "truth.csv", "-m", "Gini@1", "-m", "HR@2"]
+    assert main([*command, "--fail-over", "Gini@1=0.9"]) == 0
+    assert main([*command, "--fail-over", "Gini@1=0.1"]) == 1
+    assert "Gini@1 is 0.5, above 0.1" in capsys.readouterr().err
+    assert main([*command, "--fail-under", "Gini@1=0.1"]) == 2
+    assert "lower values of Gini@1 are better, use --fail-over Gini@1=0.1" in capsys.readouterr().err
+    assert main([*command, "--fail-over", "HR@2=0.1"]) == 2
+    assert "higher values of HR@2 are better, use --fail-under HR@2=0.1" in capsys.readouterr().err
+
+
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_a_value_that_is_not_there_is_below(folder, capsys):
     """NaN, where nobody has a relevant item."""

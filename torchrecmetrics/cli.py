@@ -48,7 +48,7 @@ metrics.yaml holds names, cut-offs and options (needs PyYAML, pip install 'torch
   MAP: {k: [1, 5, 10], normalize: min}
   RPrecision:
 
-exit status: 0; 1 if a metric is below --fail-under; 2 for bad input, which is named by file, row and column
+exit status: 0; 1 if a metric is below --fail-under or above --fail-over; 2 for bad input, named by file, row and column
 """
 _COMPARE_EXAMPLES = """examples:
   torchrecmetrics evaluate lists_a.csv test.csv --rank rank -m NDCG@10 -m HR@10 --rows a.parquet
@@ -67,10 +67,10 @@ exit status: 0; 1 with --strict if there are faults; 2 for bad input
 
 
 class Threshold(NamedTuple):
-    """What a metric must reach."""
+    """The lowest, or highest, value that a metric may have."""
 
     label: str
-    least: float
+    limit: float
 
     @classmethod
     def read(cls, text: str) -> Threshold:
@@ -81,12 +81,12 @@ class Threshold(NamedTuple):
         """
         label, _, number = text.rpartition("=")
         try:
-            least = float(number)
+            limit = float(number)
         except ValueError:
-            least = math.nan
-        if not label or not math.isfinite(least):
+            limit = math.nan
+        if not label or not math.isfinite(limit):
             raise argparse.ArgumentTypeError(f"expected a label and a number, such as NDCG@10=0.07, got {text!r}")
-        return cls(label.strip(), least)
+        return cls(label.strip(), limit)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -213,7 +213,15 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME@K=VALUE",
-        help="exit with 1 if a metric is below a value; repeatable",
+        help="exit with 1 if a metric is below a value, where higher is better; repeatable",
+    )
+    parser.add_argument(
+        "--fail-over",
+        type=Threshold.read,
+        action="append",
+        default=[],
+        metavar="NAME@K=VALUE",
+        help="exit with 1 if a metric is above a value, where lower is better, such as Gini@10; repeatable",
     )
 
 
@@ -290,10 +298,8 @@ def _evaluate(given: argparse.Namespace) -> int:
     if not metrics:
         raise ValueError("no metric is named: pass -m NDCG@10, or a file of metrics with -c")
     collection = RecMetricCollection(metrics, **common)
-    labels = {label.lower(): label for label in collection}
-    for label, _ in given.fail_under:
-        if label.lower() not in labels:
-            raise ValueError(f"--fail-under names {label!r}, which is not computed: {', '.join(collection)}")
+    lowest = _thresholds("--fail-under", given.fail_under, collection)
+    highest = _thresholds("--fail-over", given.fail_over, collection)
     trained_on = [] if given.train is None else [given.train]
     read = {path.resolve() for path in (given.lists, given.truth, *given.history, *trained_on)}
     for option, path in (("--rows", given.rows), ("--json", given.json)):
@@ -335,7 +341,24 @@ def _evaluate(given: argparse.Namespace) -> int:
     if given.rows is not None:
         found.rows.to_parquet(given.rows)
     print(f"{found.to_markdown()}\n\n{found.counted()}" if given.markdown else found)
-    return _compared(found, [Threshold(labels[label.lower()], least) for label, least in given.fail_under])
+    return _compared(found, lowest, highest)
+
+
+def _thresholds(option: str, given: Sequence[Threshold], collection: RecMetricCollection) -> list[Threshold]:
+    """Return the thresholds under the collection's own labels; refuse metrics of the other kind."""
+    metrics = {label.lower(): (label, metric) for label, metric in collection.items()}
+    found = []
+    for name, limit in given:
+        if name.lower() not in metrics:
+            raise ValueError(f"{option} names {name!r}, which is not computed: {', '.join(collection)}")
+        label, metric = metrics[name.lower()]
+        if metric.higher_is_better is (option == "--fail-over"):
+            better, other = ("higher", "--fail-under") if metric.higher_is_better else ("lower", "--fail-over")
+            raise ValueError(
+                f"{option} {name}={limit:g}: {better} values of {label} are better, use {other} {name}={limit:g}"
+            )
+        found.append(Threshold(label, limit))
+    return found
 
 
 def _catalogue(files: Mapping[Path, tuple[str, str]]) -> Catalogue:
@@ -364,15 +387,17 @@ def _look_at_times(logs: Sequence[Log]) -> None:
         )
 
 
-def _compared(found: Evaluation, thresholds: Sequence[Threshold]) -> int:
-    """Say which metrics are below their thresholds."""
-    status = FINE
-    for label, least in thresholds:
-        value = found[label].item()
-        if not value >= least:  # NaN is below
-            print(f"{label} is {value:.6g}, below {least:.6g}", file=sys.stderr)
-            status = BELOW
-    return status
+def _compared(found: Evaluation, lowest: Sequence[Threshold], highest: Sequence[Threshold]) -> int:
+    """Print which metrics miss their thresholds, and return the exit status; NaN misses all."""
+    missed = [
+        f"{label} is {found[label]:.6g}, below {limit:.6g}" for label, limit in lowest if not found[label] >= limit
+    ]
+    missed += [
+        f"{label} is {found[label]:.6g}, above {limit:.6g}" for label, limit in highest if not found[label] <= limit
+    ]
+    for line in missed:
+        print(line, file=sys.stderr)
+    return BELOW if missed else FINE
 
 
 def _show(done: int, total: int) -> None:
