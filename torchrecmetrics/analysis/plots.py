@@ -280,7 +280,8 @@ def _panels(units: Sequence[str], heights: Sequence[float | None], ax: Axes | Se
     """
     if ax is None:
         return _new_axes(heights)
-    given: list[Axes] = [*getattr(ax, "flat", ax)] if hasattr(ax, "__len__") else [ax]
+    many: Any = getattr(ax, "flat", ax)  # what plt.subplots returns is an array
+    given = [*many] if hasattr(many, "__len__") else [many]
     if len(given) != len(units):
         raise ValueError(
             f"the metrics have {len(units)} scales, {', '.join(units)}, and some would look flat on another's: pass "
