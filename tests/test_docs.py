@@ -33,7 +33,6 @@ def test_docstrings():
         "beyond.histograms",
         "beyond.lists",
         "beyond.metrics",
-        "beyond.parity",
         "arrow.tallies",
         "data.groups",
         "collection",
