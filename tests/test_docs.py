@@ -29,7 +29,6 @@ def test_docstrings():
         "analysis.differences",
         "analysis.intervals",
         "analysis.rows",
-        "analysis.worst",
         "beyond.histograms",
         "beyond.lists",
         "beyond.metrics",
