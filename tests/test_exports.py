@@ -100,6 +100,8 @@ def test_a_library_that_is_not_there(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(ImportError, match="a frame of pandas needs it: pip install pandas"):
         made().to_pandas()
+    with pytest.raises(ImportError, match="a frame of pandas needs it: pip install pandas"):
+        made().to_latex()
 
 
 def test_results_can_be_pickled():

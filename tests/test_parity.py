@@ -10,7 +10,12 @@ import torch
 from distributed import counted_collectives
 
 import torchrecmetrics as trm
-from torchrecmetrics.beyond.parity import equal_opportunity, statistical_parity
+from torchrecmetrics.beyond.item_groups import GroupCounts, spread
+
+
+def spread_of(hits, possible):
+    """The formula of both metrics, of counts."""
+    return spread(GroupCounts(hits, possible), 10, catalogue=None)
 
 
 def elliots(lists, train, relevant, groups, k):
@@ -43,29 +48,29 @@ def test_elliots():
             lists[user] = sorted(rng.sample(left, 20), key=lambda i: i + rng.random() * 30)
             relevant[user] = set(rng.sample(left, rng.randrange(20)))
         (rsp, reo), (recommended, candidates, found, able) = elliots(lists, train, relevant, groups, 10)
-        assert statistical_parity(recommended, candidates).item() == pytest.approx(rsp, rel=1e-14)
-        assert equal_opportunity(found, able).item() == pytest.approx(reo, rel=1e-14)
+        assert spread_of(recommended, candidates).item() == pytest.approx(rsp, rel=1e-14)
+        assert spread_of(found, able).item() == pytest.approx(reo, rel=1e-14)
 
 
 def test_by_hand():
     """Equal rates are 0, whatever the counts; where one of G groups has all it is sqrt(G - 1)."""
-    assert statistical_parity(torch.tensor([10, 40]), torch.tensor([100, 400])) == 0
-    one = statistical_parity(torch.tensor([0, 7, 0, 0, 0]), torch.tensor([9, 9, 9, 9, 9]))
+    assert spread_of(torch.tensor([10, 40]), torch.tensor([100, 400])) == 0
+    one = spread_of(torch.tensor([0, 7, 0, 0, 0]), torch.tensor([9, 9, 9, 9, 9]))
     assert one.item() == pytest.approx(math.sqrt(4))
 
 
 def test_groups_left_out():
     """A group that nobody could be recommended an item of is none; of one group and of no hit nothing can be said."""
-    full = equal_opportunity(torch.tensor([3, 1]), torch.tensor([10, 10]))
-    assert equal_opportunity(torch.tensor([3, 0, 1]), torch.tensor([10, 0, 10])) == full
-    assert equal_opportunity(torch.tensor([3, 0]), torch.tensor([10, 0])).isnan()
-    assert equal_opportunity(torch.tensor([0, 0]), torch.tensor([10, 10])).isnan()
-    assert equal_opportunity(torch.tensor([]), torch.tensor([])).isnan()
+    full = spread_of(torch.tensor([3, 1]), torch.tensor([10, 10]))
+    assert spread_of(torch.tensor([3, 0, 1]), torch.tensor([10, 0, 10])) == full
+    assert spread_of(torch.tensor([3, 0]), torch.tensor([10, 0])).isnan()
+    assert spread_of(torch.tensor([0, 0]), torch.tensor([10, 10])).isnan()
+    assert spread_of(torch.tensor([]), torch.tensor([])).isnan()
 
 
 def test_nothing_is_waited_for():
     counts = torch.empty(4, dtype=torch.int64, device="meta")
-    assert statistical_parity(counts, counts).shape == ()
+    assert spread_of(counts, counts).shape == ()
 
 
 # ----------------------------------------------------------------------------------------------------------- metrics

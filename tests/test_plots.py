@@ -293,6 +293,132 @@ class TestCurve:
         assert filled().curve("HR").plot()[1].get_legend() is None
 
 
+def grouped(names, n=240):
+    """An evaluation of users in groups of these names."""
+    generator = torch.Generator().manual_seed(0)
+    users, items = torch.randn(n, 4, generator=generator), torch.randn(30, 4, generator=generator)
+    target = trm.Interactions.from_padded(torch.randint(30, (n, 1), generator=generator), num_items=30)
+    groups = trm.Groups(torch.arange(n) % len(names), names)
+    return trm.evaluate("NDCG", users, items, target=target, k=5, groups=groups)
+
+
+def beyond(k=(2, 5, 10), **options):
+    """Accuracy beside popularity, whose unit is interactions."""
+    generator = torch.Generator().manual_seed(0)
+    users, items = torch.randn(60, 4, generator=generator), torch.randn(30, 4, generator=generator)
+    target = trm.Interactions.from_padded(torch.randint(30, (60, 1), generator=generator), num_items=30)
+    catalogue = trm.Catalogue(30, popularity=torch.arange(1, 31) * 100, embeddings=items)
+    metrics = ["HR", "AveragePopularity", "NDCG", "IntraListDiversity"]
+    return trm.evaluate(metrics, users, items, target=target, k=k, catalogue=catalogue, **options)
+
+
+def boxes(figure, texts):
+    """Where texts stand, once drawn."""
+    figure.canvas.draw()
+    return [text.get_window_extent() for text in texts if text.get_text()]
+
+
+LONG = [f"a name of forty characters or so, {number:06d}" for number in range(12)]
+
+
+class TestRoom:
+    """What stands beside the axes neither overlaps nor takes their room."""
+
+    @pytest.mark.parametrize("names", [LONG, LONG[:3], ["0", "1-4", "5+"]], ids=["12 long", "3 long", "3 short"])
+    def test_groups(self, names):
+        """Names do not overlap, lie within the figure and leave the axes wide; a second and third model too."""
+        found = grouped(names)
+        figure, axes = found.groups.plot("NDCG@5", name="popularity")
+        for model in ("matrix factorisation of forty characters", "LightGCN"):
+            found.groups.plot("NDCG@5", axes, model)
+        ticks = boxes(figure, axes.get_yticklabels())
+        assert len(ticks) == len(names)
+        assert not any(one.overlaps(other) for one, other in pairwise(ticks))
+        assert all(figure.bbox.x0 <= box.x0 and box.y0 >= figure.bbox.y0 for box in ticks)
+        assert axes.get_window_extent().width > 4 * figure.dpi
+        assert axes.get_legend().get_window_extent().x1 <= figure.bbox.x1
+
+    def test_groups_are_rows(self):
+        """A group a row, from top to bottom, with its interval along the value."""
+        found = grouped(["north", "south"])
+        _, axes = found.groups.plot("NDCG@5")
+        assert [text.get_text() for text in axes.get_yticklabels()] == ["north", "south"]
+        assert axes.get_ylim() == (1.8, -0.5)
+        values = [found[f"NDCG@5/{name}"].item() for name in ("north", "south")]
+        assert list(axes.containers[0].lines[0].get_xdata()) == values
+        ends = [found.confidence_intervals[f"NDCG@5/{name}"] for name in ("north", "south")]
+        assert bars(axes.containers[0], vertical=False) == [pytest.approx(each) for each in ends]
+        assert axes.get_xlabel() == "NDCG@5"
+
+    def test_curve_in_a_figure_of_ours(self):
+        """A long label of a second curve makes the figure wider, not the axes narrower."""
+        figure, axes = filled().curve("NDCG").plot(label="pop")
+        before = boxes(figure, [axes.yaxis.label]) and axes.get_window_extent().width
+        filled(shift=0.3).curve("NDCG").plot(axes, LONG[0])
+        figure.canvas.draw()
+        assert axes.get_window_extent().width > 0.95 * before
+        assert axes.get_legend().get_window_extent().x1 <= figure.bbox.x1
+
+    def test_curve_in_axes_of_yours(self):
+        """A figure that was given keeps its size: long labels get several lines."""
+        figure, axes = plt.subplots(layout="constrained")
+        size = tuple(figure.get_size_inches())
+        for name in LONG[:2]:
+            filled().curve("NDCG").plot(axes, name)
+        figure.canvas.draw()
+        assert tuple(figure.get_size_inches()) == size
+        assert axes.get_window_extent().width > figure.bbox.width / 2
+        assert [text.replace("\n", " ") for text in legend(axes)] == LONG[:2]
+
+    def test_many_metrics(self):
+        """Eighteen of them with long keys: axes of full width, a legend within the figure."""
+        metrics = {f"{LONG[0]}, {number}": trm.HR(5 + number % 2) for number in range(18)}
+        figure, axes = filled(metrics, k=None).plot()
+        figure.canvas.draw()
+        assert len(legend(axes)) == 18
+        assert axes.get_window_extent().width > 4 * figure.dpi
+        assert axes.get_legend().get_window_extent().x1 <= figure.bbox.x1
+
+
+class TestUnits:
+    @pytest.mark.parametrize("k", [(2, 5, 10), (5,)])
+    def test_axes(self, k):
+        """Shares are not flat beside counts of interactions: axes for each unit, the shares' are returned."""
+        found = beyond(k)
+        figure, axes = found.plot()
+        assert len(figure.axes) == 3
+        assert axes is figure.axes[0]
+        assert [len(each.containers) for each in figure.axes] == [2, 1, 1]
+        low, high = axes.get_ylim() if len(k) > 1 else axes.get_xlim()
+        assert -1 < low < high < 2
+        popular = figure.axes[1].get_ylim() if len(k) > 1 else figure.axes[1].get_xlim()
+        assert max(popular) > 100
+        figure.canvas.draw()
+        for above, below in pairwise(figure.axes):
+            assert not above.get_window_extent().overlaps(below.get_window_extent())
+            assert above.get_window_extent().width > 4 * figure.dpi
+
+    def test_given(self):
+        """As many axes as there are scales; one is refused with the cure."""
+        found = beyond()
+        figure, given = plt.subplots(3)
+        assert found.plot(given) == (figure, given[0])
+        assert found.plot(given.tolist()) == (figure, given[0])
+        with pytest.raises(
+            ValueError, match=r"3 scales, 0 to 1, AveragePopularity, 0 to 2, .* pass ax=\[...\] .*got 1"
+        ):
+            found.plot(given[0])
+
+    def test_steps(self):
+        """Values over steps are apart, too."""
+        catalogue = trm.Catalogue(30, popularity=torch.arange(1, 31) * 100)
+        collection = trm.RecMetricCollection(["HR", "AveragePopularity"], k=[1, 5], catalogue=catalogue)
+        values = {"HR@1": 0.1, "HR@5": 0.3, "AveragePopularity@1": 900.0, "AveragePopularity@5": 800.0}
+        figure, axes = collection.plot([values, values])
+        assert [len(each.lines) for each in figure.axes] == [2, 2]
+        assert axes.get_ylim()[1] < 1
+
+
 class TestComparison:
     def test_forest(self):
         """A row a label; thick the interval, thin the corrected one, and a line at 0."""

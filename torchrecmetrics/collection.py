@@ -13,7 +13,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from torchrecmetrics.analysis.curves import Curve, Point, curve_of, plot_points
-from torchrecmetrics.analysis.plots import draw_steps
+from torchrecmetrics.analysis.plots import draw_steps, unit_of
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.base.compute import compute_all, summarize
 from torchrecmetrics.base.group_value import GroupValue
@@ -479,20 +479,21 @@ class RecMetricCollection(MetricCollection):
     def plot(self, val: Any = None, ax: Any = None, together: bool = True) -> Any:
         """Plot all values in one figure: against k with 95 % intervals, a line a metric.
 
-        Metrics without a cut-off lie across. Where there is one cut-off, every key has a row and a dot.
+        Metrics without a cut-off lie across. Where there is one cut-off, every key has a row and a dot. Metrics of
+        other bounds than 0 to 1, or of none, have axes of their own, one below the other: `figure.axes`.
 
         Args:
             val: values as `compute` or `forward` returns them, of which no interval is known; or a list of them, one a
                 step; None = what `compute` gives.
-            ax: matplotlib axes; None = a new figure.
+            ax: matplotlib axes, or a list of them, one for each scale; None = a new figure.
             together: False: a figure a metric, as torchmetrics' collections have them; `ax` is then a list of axes.
 
         Returns:
-            Figure and axes; with `together=False` a list of both.
+            Figure and the first axes; with `together=False` a list of both.
 
         Raises:
             ImportError: without matplotlib.
-            ValueError: for values that lack a key.
+            ValueError: for values that lack a key, and metrics of other than as many scales as there are axes.
         """
         if not together:
             if val is not None:
@@ -509,7 +510,10 @@ class RecMetricCollection(MetricCollection):
             if missing := [key for key in keys if key not in one]:
                 raise ValueError(f"val has no value of {missing[0]!r}; it holds {', '.join(map(str, one))}")
         if several is val:
-            return draw_steps({key: [float(one[key]) for one in several] for key in keys}, ax)
+            units: dict[str, dict[str, list[float]]] = {}
+            for key, m in self.keyed().items():
+                units.setdefault(unit_of(m.name, m.bounds), {})[key] = [float(one[key]) for one in several]
+            return draw_steps(units, ax)
         labels = zip(self.keyed().items(), self.keyed(keep_base=True), strict=True)
         points = [
             Point(key, label, m.name, m.k, float(val[key]), math.nan, math.nan, m.bounds, 0)

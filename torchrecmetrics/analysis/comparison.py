@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from torchrecmetrics.analysis.families import (
     decide,
     studentised,
 )
-from torchrecmetrics.analysis.formatting import filled, latex, markdown, records, texts
+from torchrecmetrics.analysis.formatting import Table, records
 from torchrecmetrics.analysis.intervals import check_level
 from torchrecmetrics.analysis.pairing import Paired, Runs, Totals
 from torchrecmetrics.analysis.plots import Difference, Drawn, draw_forest
@@ -29,15 +29,12 @@ from torchrecmetrics.analysis.resampling import one_thread
 from torchrecmetrics.analysis.rows import check_seed
 from torchrecmetrics.analysis.student import quantile
 from torchrecmetrics.checks import check_choice, check_k, nearest
-from torchrecmetrics.data.frames import frame_of
 from torchrecmetrics.data.groups import Groups, check_groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _POWER = 0.8
-_LEFT = ("label", "run", "against", "group")
-_GAPS = {"group": "text", **dict.fromkeys(("noninferior_p", "seeds_low", "seeds_high"), "floats")}
 
 
 class PairResult(NamedTuple):
@@ -75,9 +72,6 @@ class PairResult(NamedTuple):
     """True difference that such a comparison finds with probability 0.8, after its correction."""
     noninferior_p: float | None
     """Corrected p of "`run` is worse by `margin` or more"; None = no margin."""
-    seeds_low: float | None
-    """Interval that includes the spread between runs of one name; None = fewer than three runs a side."""
-    seeds_high: float | None
 
     @property
     def key(self) -> str:
@@ -86,12 +80,15 @@ class PairResult(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Table):
     """What `compare` found: `str()` is a table of it, and a sentence on what was tested.
 
     `comparison["NDCG@10"]` is the `PairResult` of a label where there is one pair, and
     `comparison["NDCG@10", "gcn", "pop"]` that of gcn less pop; `comparison["NDCG@10/cold"]` is that of a group.
     """
+
+    _gaps: ClassVar[dict[str, str]] = {"group": "text", "noninferior_p": "floats"}
+    _words: ClassVar[tuple[str, ...]] = ("label", "run", "against", "group")
 
     results: tuple[PairResult, ...]
     """A result for each pair and label, and behind it those of the groups."""
@@ -155,24 +152,6 @@ class Comparison:
         }
         return json.dumps({"results": records(self.results), **how}, indent=indent, allow_nan=False)
 
-    def to_pandas(self) -> Any:
-        """Return a pandas.DataFrame of `to_dict`.
-
-        Raises:
-            ImportError: without pandas.
-        """
-        return frame_of("pandas", self.to_dict(), _GAPS)
-
-    def to_markdown(self) -> str:
-        """Return a table in Markdown, without columns that hold nothing."""
-        columns = filled(self.to_dict())
-        return markdown([*columns], texts(columns), _LEFT)
-
-    def to_latex(self) -> str:
-        """Return a LaTeX tabular with the rules of booktabs, without columns that hold nothing."""
-        columns = filled(self.to_dict())
-        return latex([*columns], texts(columns), _LEFT)
-
     def plot(self, ax: Axes | None = None) -> Drawn:
         """Draw a forest plot: each difference with its interval (thick) and the corrected one (thin), a colour a pair.
 
@@ -222,8 +201,6 @@ class Comparison:
         lines = [["", "", "difference", f"{100 * self.level:g} % interval", "p"]]
         lines[0] += [*["adjusted p"][:adjusted], "d_z", "won/tied/lost", "rows", *["left out"][:counts], "detectable"]
         lines[0] += ["non-inferior p"] * (self.margin is not None)
-        seeds = any(r.seeds_low is not None for r in self.results)
-        lines[0] += ["interval over seeds"] * seeds
         for r in self.results:
             line = [r.key, f"{r.run} - {r.against}", f"{r.difference:+.{digits}f}"]
             line += [f"[{r.adjusted_low:+.{digits}f}, {r.adjusted_high:+.{digits}f}]", _p(r.p)]
@@ -231,9 +208,6 @@ class Comparison:
             line += [f"{r.effect_size:+.2f}", f"{r.wins}/{r.ties}/{r.losses}", str(r.num_rows)]
             line += [str(r.num_left_out)] * counts + [f"{r.detectable:.{digits}f}"]
             line += [_p(r.noninferior_p)] * (r.noninferior_p is not None)
-            if seeds:
-                both = r.seeds_low is not None and r.seeds_high is not None
-                line.append(f"[{r.seeds_low:+.{digits}f}, {r.seeds_high:+.{digits}f}]" if both else "")
             lines.append(line)
         return lines
 
@@ -271,8 +245,6 @@ class Comparison:
             said.append(f"Non-inferior: worse by less than {self.margin:g}, where higher values are better.")
         if several := [f"{name} is the mean of {number}" for name, number in self.runs.items() if number > 1]:
             said.append(f"{', '.join(several)} runs: this tests these runs, not others that other seeds would give.")
-            if any(r.seeds_low is not None for r in self.results):
-                said.append("The interval over seeds includes the spread between them, and is not corrected.")
         return said
 
     def _sides(self) -> str:
@@ -326,9 +298,6 @@ def compare(
 
     Returns:
         A `Comparison` of `PairResult`s: p is 1 where all differences are 0; what needs two rows is nan with fewer.
-        From three runs a side, `seeds_low` and `seeds_high` include the spread between runs: the variance is s_u^2 / n
-        + s_a^2 / S_a + s_b^2 / S_b, rows' and the run means', with Satterthwaite's degrees of freedom; this is Clark's
-        min F' as an interval, and errs to the safe side.
 
     Raises:
         TypeError: for runs that are no `Rows`, groups that are no `Groups` or have ids of another kind.
@@ -336,8 +305,7 @@ def compare(
             which no row is, and for arguments that are none of those above.
 
     Source: Westfall and Young, Resampling-based multiple testing, 1993; Smucker et al., A comparison of statistical
-    significance tests for information retrieval evaluation, CIKM 2007; Clark, The language-as-fixed-effect fallacy,
-    Journal of Verbal Learning and Verbal Behavior 12, 1973.
+    significance tests for information retrieval evaluation, CIKM 2007.
 
     Examples:
         >>> import torch
@@ -471,7 +439,6 @@ def _results(
             _interval(difference, error, critical[column], alternative)
             for critical in (decisions.critical, decisions.adjusted_critical)
         ]
-        seeds = _over_seeds(part, pair, label, difference, error, units, level, alternative)
         power = quantile(_POWER, units - 1) if several else math.nan
         found.append(
             PairResult(
@@ -495,8 +462,6 @@ def _results(
                 num_units=units,
                 detectable=_detectable(decisions.first_critical[column] + power, error),
                 noninferior_p=None if noninferior is None else noninferior[column],
-                seeds_low=seeds[0],
-                seeds_high=seeds[1],
             )
         )
     return [result for first in range(whole.columns) for result in found[first :: whole.columns]]
@@ -511,32 +476,6 @@ def _interval(value: float, error: float, critical: float, alternative: Alternat
         -math.inf if alternative == "less" else value - half,
         math.inf if alternative == "greater" else value + half,
     )
-
-
-def _over_seeds(
-    paired: Paired,
-    pair: tuple[str, str],
-    label: str,
-    difference: float,
-    error: float,
-    units: int,
-    level: float,
-    alternative: Alternative,
-) -> tuple[float | None, float | None]:
-    """Return the interval that includes the spread between runs; None with fewer than three a side."""
-    if min(len(paired.runs[name]) for name in pair) < 3 or not units >= 2:
-        return None, None
-    parts = [(error**2, units - 1)]
-    for means in paired.run_means(pair, label):
-        centre, number = math.fsum(means) / len(means), len(means)
-        variance = math.fsum((mean - centre) ** 2 for mean in means) / (number - 1)
-        parts.append((variance / number, number - 1))
-    variance = math.fsum(part for part, _ in parts)
-    if variance == 0:
-        return difference, difference
-    df = variance**2 / math.fsum(part**2 / of for part, of in parts)
-    critical = quantile((1 + level) / 2 if alternative == "two-sided" else level, df)
-    return _interval(difference, math.sqrt(variance), critical, alternative)
 
 
 def _ratio(value: float, by: float) -> float:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.analysis.intervals import check_level, interval
-from torchrecmetrics.analysis.plots import Drawn, Line, draw_band, draw_lines
+from torchrecmetrics.analysis.plots import Drawn, Line, draw_band, draw_units, unit_of
 from torchrecmetrics.analysis.resampling import Units, resampled_sums
 from torchrecmetrics.analysis.rows import Layout, Rows, check_seed
 from torchrecmetrics.analysis.student import cdf
@@ -74,15 +74,15 @@ class Curve(NamedTuple):
         return draw_band(line, f"{self.name}@k", f"band: {100 * self.level:g} %, all k together", ax)
 
 
-def plot_points(points: Sequence[Point], ax: Axes | None) -> Drawn:
-    """Draw all points: a line for those that differ in the cut-off alone."""
-    lines = []
+def plot_points(points: Sequence[Point], ax: Axes | Sequence[Axes] | None) -> Drawn:
+    """Draw all points, each unit in axes of its own: a line for those that differ in the cut-off alone."""
+    units: dict[str, list[Line]] = {}
     for together in _by_name(points).values():
         known = [point.k for point in together if point.k is not None]
         unlike = len(set(known)) == len(together)
         for several in [together] if unlike else [[point] for point in together]:
             ends = [point.interval() for point in several]
-            lines.append(
+            units.setdefault(unit_of(several[0].name, several[0].bounds), []).append(
                 Line(
                     _title(several),
                     [point.k for point in several if point.k is not None],
@@ -91,7 +91,7 @@ def plot_points(points: Sequence[Point], ax: Axes | None) -> Drawn:
                     [high for _, high in ends],
                 )
             )
-    return draw_lines(lines, ax)
+    return draw_units(units, ax)
 
 
 def curve_of(

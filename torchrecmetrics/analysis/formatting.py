@@ -1,50 +1,75 @@
-"""Format results as Markdown and LaTeX tables and as JSON records."""
+"""`Table`: results as frames, Markdown and LaTeX; JSON records."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, ClassVar
+
+from torchrecmetrics.data.frames import frame_of
 
 
-def filled(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Leave out columns that hold nothing but None."""
-    return {name: column for name, column in columns.items() if any(cell is not None for cell in column)}
+class Table:
+    """Rows of named tuples in other forms: columns, frames, Markdown, LaTeX."""
 
+    _gaps: ClassVar[Mapping[str, str]]
+    """The kind of columns that may hold None: "whole numbers", "floats" or "text"."""
+    _words: ClassVar[Collection[str]]
+    """Columns that are aligned to the left."""
 
-def texts(columns: dict[str, list[Any]]) -> list[list[str]]:
-    """Write the cells of columns, line by line: floats with four decimals, nothing for None."""
-    return [[_text(cell) for cell in line] for line in zip(*columns.values(), strict=True)]
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the columns, {name: a value per row}."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> Any:
+        """Return a pandas.DataFrame of `to_dict`; whole numbers with gaps are nullable (Int64), floats NaN in gaps.
+
+        Raises:
+            ImportError: without pandas.
+        """
+        return frame_of("pandas", self.to_dict(), self._gaps)
+
+    def to_polars(self) -> Any:
+        """Return a polars.DataFrame of `to_dict`; None is null.
+
+        Raises:
+            ImportError: without polars.
+        """
+        return frame_of("polars", self.to_dict(), self._gaps)
+
+    def to_markdown(self) -> str:
+        """Return a table in Markdown, without columns that hold nothing."""
+        columns = self._texts()
+        lines = [
+            [cell.replace("|", "\\|") for cell in line] for line in (columns, *zip(*columns.values(), strict=True))
+        ]
+        width = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
+        left = [name in self._words for name in columns]
+        rule = ["-" * (w - 1) + ("-" if word else ":") for w, word in zip(width, left, strict=True)]
+        padded = [
+            [c.ljust(w) if word else c.rjust(w) for c, w, word in zip(line, width, left, strict=True)] for line in lines
+        ]
+        return "\n".join(f"| {' | '.join(line)} |" for line in (padded[0], rule, *padded[1:]))
+
+    def to_latex(self) -> str:
+        """Return a LaTeX tabular by pandas, with the rules of booktabs, without columns that hold nothing.
+
+        Raises:
+            ImportError: without pandas, or without Jinja2, which it needs.
+        """
+        columns = self._texts()
+        form = "".join("l" if name in self._words else "r" for name in columns)
+        text: str = frame_of("pandas", columns).to_latex(index=False, escape=True, column_format=form)
+        return text.rstrip()
+
+    def _texts(self) -> dict[str, list[Any]]:
+        """Return the columns that hold something as text: floats with four decimals, nothing for None."""
+        filled = {name: column for name, column in self.to_dict().items() if any(cell is not None for cell in column)}
+        return {name: [_text(cell) for cell in column] for name, column in filled.items()}
 
 
 def _text(cell: Any) -> str:
     return "" if cell is None else f"{cell:.4f}" if isinstance(cell, float) else str(cell)
-
-
-def markdown(header: Sequence[str], lines: Iterable[Sequence[str]], left: Iterable[str]) -> str:
-    """Return a table in Markdown; columns named in `left` are aligned there, others to the right."""
-    cells = [[cell.replace("|", "\\|") for cell in line] for line in [header, *lines]]
-    width = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
-    names = {*left}
-    right = [name not in names for name in header]
-    rule = ["-" * (w - 1) + (":" if r else "-") for w, r in zip(width, right, strict=True)]
-    padded = [[c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, width, right, strict=True)] for line in cells]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [padded[0], rule, *padded[1:]])
-
-
-def latex(header: Sequence[str], lines: Iterable[Sequence[str]], left: Iterable[str]) -> str:
-    """Return a LaTeX tabular with the rules of booktabs."""
-    names = {*left}
-    form = "".join("l" if name in names else "r" for name in header)
-    rows = [" & ".join(map(_escaped, line)) + " \\\\" for line in [header, *lines]]
-    head = [f"\\begin{{tabular}}{{{form}}}", "\\toprule", rows[0], "\\midrule"]
-    return "\n".join([*head, *rows[1:], "\\bottomrule", "\\end{tabular}"])
-
-
-def _escaped(text: str) -> str:
-    """Write text for LaTeX."""
-    return re.sub(r"([&%$#_{}])", r"\\\1", text)
 
 
 def records(rows: Iterable[Any]) -> list[dict[str, Any]]:

@@ -206,17 +206,6 @@ class Paired:
             scales[one, other, label] = {id(run): each for run, each in zip(runs, scale, strict=True)}
         return scales
 
-    def run_means(self, pair: tuple[str, str], label: str) -> tuple[list[float], list[float]]:
-        """Return the mean of each run of both sides, over the rows that the pair has."""
-        sides = [self.runs[name] for name in pair]
-        values = [torch.stack([self._values(run, label, self.rows) for run in side]) for side in sides]
-        undefined = torch.cat(values).isnan().any(0)
-        found = []
-        for side, several in zip(sides, values, strict=True):
-            weights = torch.stack([self._own_weights(run, label, self.rows) for run in side]) * ~undefined
-            found.append(((weights * several.nan_to_num()).sum(1) / weights.sum(1)).tolist())
-        return found[0], found[1]
-
 
 def _less(x: Tensor, y: Tensor) -> Tensor:
     """Return x - y, 0 where that is rounding."""

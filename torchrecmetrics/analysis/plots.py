@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,8 +17,15 @@ Drawn: TypeAlias = "tuple[Figure, Axes]"
 _MARKERS = "osD^vPX"
 _LEGEND = 16
 """Lines of a legend, before it gets another column."""
+_WRAP = 24
+"""Characters in a line of a legend, in a figure that cannot grow."""
+_PANEL = 3.3
+"""Height of one of several axes, in inches."""
 _SPREAD = 20
 """From where on cut-offs stand on a logarithmic axis: the largest as a multiple of the least."""
+
+_MADE: WeakKeyDictionary[Figure, dict[str, float]] = WeakKeyDictionary()
+"""Figures made here, with the inches that they have grown on each side for what stands beside their axes."""
 
 
 class Line(NamedTuple):
@@ -54,9 +63,24 @@ def pyplot() -> Any:
     return plt
 
 
+def unit_of(name: str, bounds: tuple[float, float] | None) -> str:
+    """Return what metrics that are drawn on one scale share: their bounds, or the name where a bound is missing."""
+    if bounds is None or not all(map(math.isfinite, bounds)):
+        return name.partition("-")[0]  # without options
+    return f"{bounds[0]:g} to {bounds[1]:g}"
+
+
+def draw_units(units: Mapping[str, Sequence[Line]], ax: Axes | Sequence[Axes] | None) -> Drawn:
+    """Draw the values of metrics, each unit in axes of its own; return the first axes."""
+    heights = [_height(lines) if _has_rows(lines) else None for lines in units.values()]
+    panels = _panels(list(units), heights, ax)
+    drawn = [draw_lines(lines, axes) for lines, axes in zip(units.values(), panels, strict=True)]
+    return drawn[0]
+
+
 def draw_lines(lines: Sequence[Line], ax: Axes | None) -> Drawn:
     """Draw values against k, a line a metric, those without a cut-off across; all as dots where there is one k."""
-    if len({k for line in lines for k in line.k}) < 2:
+    if _has_rows(lines):
         return _draw_dots(lines, ax)
     axes = _axes(ax)
     against, across = [line for line in lines if line.k], [line for line in lines if not line.k]
@@ -64,7 +88,7 @@ def draw_lines(lines: Sequence[Line], ax: Axes | None) -> Drawn:
     for place, line in enumerate(against):
         how: dict[str, Any] = {"marker": _marker(place), "ms": 5, "lw": 1.6, "elinewidth": 1.2, "capsize": 2.5}
         drawn = axes.errorbar(line.k, line.values, _errors(line), label=line.label, zorder=3, **how)
-        shifted = axes.transData + _shift(axes, step * (place - (len(against) - 1) / 2))
+        shifted = axes.transData + _shift(axes, step * (place - (len(against) - 1) / 2), 0)
         for part in drawn.get_children():  # not before: limits are those of what does not move
             part.set_transform(shifted)
     for line in across:
@@ -74,56 +98,66 @@ def draw_lines(lines: Sequence[Line], ax: Axes | None) -> Drawn:
             axes.axhspan(line.low[0], line.high[0], color=level.get_color(), alpha=0.12, lw=0)
     _axis_of_k(axes, {k for line in against for k in line.k})
     axes.set_ylabel(_says(lines, "value"))
-    _legend(axes, ax is None)
+    _legend(axes)
     return _figure(axes), axes
+
+
+def _has_rows(lines: Sequence[Line]) -> bool:
+    """Return whether there are fewer than two cut-offs: labels stand from top to bottom then."""
+    return len({k for line in lines for k in line.k}) < 2
+
+
+def _height(rows: Sequence[Any]) -> float:
+    """Return the inches that axes with so many rows need."""
+    return 1.1 + 0.32 * len(rows)
 
 
 def _draw_dots(lines: Sequence[Line], ax: Axes | None) -> Drawn:
     """Draw values as dots, a label a row."""
-    axes = _axes(ax, height=1.1 + 0.32 * len(lines))
+    axes = _axes(ax, _height(lines))
     for row, line in enumerate(lines):
         axes.errorbar(
             line.values, [row], xerr=_errors(line), fmt="o", ms=6, capsize=3, color=_colour(0), label=line.label
         )
-    _rows(axes, [line.label for line in lines], ax is None)
+    _rows(axes, [line.label for line in lines])
     axes.set_xlabel(_says(lines, "value"))
     return _figure(axes), axes
 
 
-def draw_steps(values: Mapping[str, Sequence[float]], ax: Axes | None) -> Drawn:
-    """Draw how values changed from step to step, a line a metric."""
-    axes = _axes(ax)
-    for place, (label, several) in enumerate(values.items()):
-        axes.plot(range(len(several)), several, marker=_marker(place), ms=5, lw=1.6, label=label)
-    _whole(axes.xaxis)
-    axes.set(xlabel="step", ylabel="value")
-    axes.grid(axis="y", alpha=0.3)
-    _legend(axes, ax is None)
-    return _figure(axes), axes
+def draw_steps(units: Mapping[str, Mapping[str, Sequence[float]]], ax: Axes | Sequence[Axes] | None) -> Drawn:
+    """Draw how values changed from step to step, a line a metric and axes a unit; return the first axes."""
+    panels = _panels(list(units), [None] * len(units), ax)
+    for axes, values in zip(panels, units.values(), strict=True):
+        for place, (label, several) in enumerate(values.items()):
+            axes.plot(range(len(several)), several, marker=_marker(place), ms=5, lw=1.6, label=label)
+        _whole(axes.xaxis)
+        axes.set(xlabel="step", ylabel="value")
+        axes.grid(axis="y", alpha=0.3)
+        _legend(axes)
+    return _figure(panels[0]), panels[0]
 
 
 def draw_groups(label: str, groups: Sequence[str], line: Line, ax: Axes | None) -> Drawn:
-    """Draw a value a group with its interval, beside those of other models that are in the axes already.
+    """Draw a group a row, its value with its interval, below those of other models that are in the axes already.
 
     Raises:
         ValueError: if the axes hold other groups.
     """
-    axes = _axes(ax)
+    axes = _axes(ax, _height(groups))
     place = len(axes.containers)
-    there = [tick.get_text() for tick in axes.get_xticklabels()] if place else list(groups)
+    there = [tick.get_text() for tick in axes.get_yticklabels()] if place else list(groups)
     if there != list(groups):
         raise ValueError(f"the axes hold the groups {', '.join(there)}, these are {', '.join(groups)}")
-    how: dict[str, Any] = {"ls": "none", "marker": _marker(place), "ms": 6, "elinewidth": 1.4, "capsize": 3}
-    at = range(len(groups))
-    drawn = axes.errorbar(at, line.values, _errors(line), label=line.label or "_", color=_colour(place), **how)
-    shifted = axes.transData + _shift(axes, 9.0 * place)
+    how: dict[str, Any] = {"ls": "none", "marker": _marker(place), "ms": 5, "elinewidth": 1.4, "capsize": 2.5}
+    rows = range(len(groups))
+    drawn = axes.errorbar(line.values, rows, xerr=_errors(line), label=line.label or "_", color=_colour(place), **how)
+    shifted = axes.transData + _shift(axes, 0, -6.0 * place)
     for part in drawn.get_children():
         part.set_transform(shifted)
-    axes.set_xticks(list(at), groups)
-    axes.set_xlim(-0.5, len(groups) - 0.5)
-    axes.set_ylabel(label)
-    axes.grid(axis="y", alpha=0.3)
-    _legend(axes, ax is None)
+    _rows(axes, groups)
+    axes.set_ylim(len(groups) - 0.2, -0.5)  # room for the last models of the last group
+    axes.set_xlabel(label)
+    _legend(axes)
     return _figure(axes), axes
 
 
@@ -147,7 +181,7 @@ def draw_band(line: Line, ylabel: str, title: str, ax: Axes | None) -> Drawn:
     _axis_of_k(axes, set(line.k))
     axes.set_ylabel(ylabel)
     axes.set_title(title, fontsize="medium", loc="left")
-    _legend(axes, ax is None)
+    _legend(axes)
     return _figure(axes), axes
 
 
@@ -177,12 +211,12 @@ def draw_forest(
     axes.axvline(0, color=neutral, lw=1, zorder=1)
     if margin is not None:
         axes.axvline(-margin, color=neutral, lw=1, ls="--", zorder=1, label=f"margin {margin:g}")
-    _rows(axes, labels, ax is None)
+    _rows(axes, labels)
     axes.set_xlim(*ends)
     axes.set_xlabel("difference" if len(pairs) > 1 else pairs[0])
     axes.set_title(title, fontsize="medium", loc="left")
     if len(pairs) > 1 or margin is not None:
-        _legend(axes, ax is None)
+        _legend(axes)
     return _figure(axes), axes
 
 
@@ -212,20 +246,48 @@ def draw_histogram(
     axes.set_axisbelow(True)
     handles, labels = axes.get_legend_handles_labels()
     order = [labels.index(side) for side in sides]
-    _legend(axes, ax is None, [handles[place] for place in order])
+    _legend(axes, [handles[place] for place in order])
     return _figure(axes), axes
 
 
 def _axes(ax: Axes | None, height: float | None = None) -> Axes:
     """Return the axes that were given, or those of a new figure, which makes room for a legend outside."""
+    if ax is None:
+        return _new_axes([height])[0]
+    pyplot()
+    if not hasattr(ax, "errorbar"):
+        raise TypeError(f"ax must be matplotlib axes, got {type(ax).__name__}")
+    return ax
+
+
+def _new_axes(heights: Sequence[float | None]) -> list[Axes]:
+    """Return the axes of a new figure, from top to bottom; None = as high as usual."""
     plt = pyplot()
-    if ax is not None:
-        if not hasattr(ax, "errorbar"):
-            raise TypeError(f"ax must be matplotlib axes, got {type(ax).__name__}")
-        return ax
-    size = plt.rcParams["figure.figsize"]
-    made: Axes = plt.subplots(figsize=(size[0], size[1] if height is None else height), layout="constrained")[1]
-    return made
+    width, usual = plt.rcParams["figure.figsize"]
+    inches = [(usual if len(heights) == 1 else _PANEL) if height is None else height for height in heights]
+    figure, axes = plt.subplots(
+        len(inches), figsize=(width, sum(inches)), height_ratios=inches, layout="constrained", squeeze=False
+    )
+    _MADE[figure] = {"left": 0.0, "right": 0.0}
+    return [*axes[:, 0]]
+
+
+def _panels(units: Sequence[str], heights: Sequence[float | None], ax: Axes | Sequence[Axes] | None) -> list[Axes]:
+    """Return axes for each unit: those that were given, or of a new figure.
+
+    Raises:
+        ValueError: if other than one for each unit were given.
+    """
+    if ax is None:
+        return _new_axes(heights)
+    many: Any = getattr(ax, "flat", ax)  # what plt.subplots returns is an array
+    given = [*many] if hasattr(many, "__len__") else [many]
+    if len(given) != len(units):
+        raise ValueError(
+            f"the metrics have {len(units)} scales, {', '.join(units)}, and some would look flat on another's: pass "
+            f"ax=[...] with as many axes, got {len(given)}; without ax a figure is made that has them"
+        )
+    return [_axes(each) for each in given]
 
 
 def _figure(axes: Axes) -> Figure:
@@ -233,11 +295,11 @@ def _figure(axes: Axes) -> Figure:
     return figure
 
 
-def _shift(axes: Axes, points: float) -> Any:
-    """Return what moves to the right by so many points."""
+def _shift(axes: Axes, right: float, up: float) -> Any:
+    """Return what moves to the right and up by so many points."""
     from matplotlib.transforms import ScaledTranslation
 
-    return ScaledTranslation(points / 72, 0, _figure(axes).dpi_scale_trans)
+    return ScaledTranslation(right / 72, up / 72, _figure(axes).dpi_scale_trans)
 
 
 def _colour(place: int) -> str:
@@ -272,14 +334,13 @@ def _cut(interval: tuple[float, float], ends: tuple[float, float]) -> list[float
     return [max(interval[0], ends[0]), min(interval[1], ends[1])]
 
 
-def _rows(axes: Axes, labels: Sequence[str], ours: bool) -> None:
+def _rows(axes: Axes, labels: Sequence[str]) -> None:
     """Write labels from top to bottom."""
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
-    if ours:
-        _widen(axes, max(0.0, _inches(labels) - 1))
+    _widen(axes, "left", _inches(labels) - 1)
 
 
 def _axis_of_k(axes: Axes, cutoffs: set[int]) -> None:
@@ -313,7 +374,7 @@ def _whole(axis: Any) -> None:
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _legend(axes: Axes, ours: bool, handles: Sequence[Any] | None = None) -> None:
+def _legend(axes: Axes, handles: Sequence[Any] | None = None) -> None:
     """Write a legend beside the axes, where there is something to tell; a figure of ours grows by it."""
     if handles is None:
         # matplotlib's own order is by kind
@@ -321,10 +382,11 @@ def _legend(axes: Axes, ours: bool, handles: Sequence[Any] | None = None) -> Non
     if not handles:
         return
     labels = [str(handle.get_label()) for handle in handles]
+    if _figure(axes) not in _MADE:
+        labels = ["\n".join(textwrap.wrap(label, _WRAP)) for label in labels]
     columns = -(-len(labels) // _LEGEND)
     axes.legend(handles, labels, ncols=columns, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
-    if ours:
-        _widen(axes, columns * (_inches(labels) + 0.6))
+    _widen(axes, "right", columns * (_inches(labels) + 0.6))
 
 
 def _inches(labels: Sequence[str]) -> float:
@@ -332,8 +394,11 @@ def _inches(labels: Sequence[str]) -> float:
     return 0.008 * float(pyplot().rcParams["font.size"]) * max(map(len, labels))
 
 
-def _widen(axes: Axes, inches: float) -> None:
-    """Make a figure wider, so that the axes stay as wide."""
+def _widen(axes: Axes, side: str, inches: float) -> None:
+    """Make a figure of ours wider by what stands on a side of its axes, so that these stay as wide."""
     figure = _figure(axes)
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(width + inches, height)
+    grown = _MADE.get(figure)
+    if grown is not None and inches > grown[side]:
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width + inches - grown[side], height)
+        grown[side] = inches

@@ -1,4 +1,4 @@
-"""`ItemGroupMetric`: base class of fairness metrics that compare groups of items."""
+"""`ItemGroupMetric`: base class of fairness metrics that compare groups of items, and their formula."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from torchrecmetrics.arrays import without
+from torchrecmetrics.arrays import float_dtype, without
 from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.base.options import MetricOptions
 from torchrecmetrics.base.row_values import ListBatch
 from torchrecmetrics.base.state import SparseUpdate, Summary, SumState
-from torchrecmetrics.beyond.parity import equal_opportunity, statistical_parity
 from torchrecmetrics.checks import VIOLATIONS, check_choice
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.ranking import Needs, Ranking
@@ -136,15 +135,18 @@ class ItemGroupMetric(RankingMetric):
         return found
 
 
-def parity_of_groups(
+def spread(
     counts: GroupCounts, k: int, *, catalogue: Catalogue, of: ItemGroups = "popularity", head: float = 0.8
 ) -> Tensor:
-    """Return the spread of exposure rates, scalar."""
-    return statistical_parity(*counts)
+    """Return std / mean of the rates hits / possible over groups where something is possible, scalar.
 
-
-def opportunity_of_groups(
-    counts: GroupCounts, k: int, *, catalogue: Catalogue, of: ItemGroups = "popularity", head: float = 0.8
-) -> Tensor:
-    """Return the spread of recalls, scalar."""
-    return equal_opportunity(*counts)
+    0 where all rates are equal, to sqrt(G - 1) where one group has all; the deviation is that of n. NaN where nothing
+    is hit, and for less than two groups. No value is taken to the host.
+    """
+    hits, possible = counts
+    there, dtype = possible > 0, float_dtype(possible.device)
+    rates = torch.where(there, hits.to(dtype) / possible.to(dtype), 0)
+    groups = there.sum().to(dtype)
+    mean = rates.sum() / groups
+    variance = torch.where(there, (rates - mean).square(), 0).sum() / groups
+    return (variance.sqrt() / mean).masked_fill(groups < 2, torch.nan)

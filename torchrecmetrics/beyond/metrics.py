@@ -12,7 +12,7 @@ from torchrecmetrics.base.options import Formula, MetricOptions
 from torchrecmetrics.beyond import functional
 from torchrecmetrics.beyond.functional import Discount, Divergence, Likeness
 from torchrecmetrics.beyond.histograms import HistogramMetric
-from torchrecmetrics.beyond.item_groups import ItemGroupMetric, opportunity_of_groups, parity_of_groups
+from torchrecmetrics.beyond.item_groups import ItemGroupMetric, spread
 from torchrecmetrics.beyond.lists import ListMetric
 from torchrecmetrics.ranking import Ranking
 
@@ -578,7 +578,7 @@ class StatisticalParity(ItemGroupMetric):
         tensor(0.1429, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(parity_of_groups)
+    formula: ClassVar[Formula] = staticmethod(spread)
     reads_history: ClassVar[bool] = True
 
     def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -618,7 +618,7 @@ class EqualOpportunity(ItemGroupMetric):
         tensor(0.3333, dtype=torch.float64)
     """
 
-    formula: ClassVar[Formula] = staticmethod(opportunity_of_groups)
+    formula: ClassVar[Formula] = staticmethod(spread)
     reads_target: ClassVar[bool] = True
 
     def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

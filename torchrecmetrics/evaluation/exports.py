@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from torchrecmetrics.analysis.formatting import filled, latex, markdown, records, texts
-from torchrecmetrics.data.frames import frame_of
-
-_GAPS = {"k": "whole numbers", "group": "text", "low": "floats", "high": "floats"}
-_LEFT = ("metric", "group")
+from torchrecmetrics.analysis.formatting import Table, records
 
 
 class ResultRow(NamedTuple):
@@ -32,12 +28,15 @@ class ResultRow(NamedTuple):
     """How many the value is a mean over."""
 
 
-class Exported:
+class Exported(Table):
     """What has result rows and counts, in other forms.
 
     The columns are metric, k, group, value, standard_error, low, high, num_users: a row per metric and cut-off. A
     `group` of None is everybody; `low` and `high` are None where no interval was asked for.
     """
+
+    _gaps: ClassVar[dict[str, str]] = {"k": "whole numbers", "group": "text", "low": "floats", "high": "floats"}
+    _words: ClassVar[tuple[str, ...]] = ("metric", "group")
 
     def result_rows(self) -> list[ResultRow]:
         """Return the rows, in order."""
@@ -64,29 +63,3 @@ class Exported:
         return json.dumps(
             {"rows": records(self.result_rows()), "counts": self.counts()}, indent=indent, allow_nan=False
         )
-
-    def to_pandas(self) -> Any:
-        """Return a pandas.DataFrame; k is nullable (Int64), low and high are floats, NaN where there is none.
-
-        Raises:
-            ImportError: without pandas.
-        """
-        return frame_of("pandas", self.to_dict(), _GAPS)
-
-    def to_polars(self) -> Any:
-        """Return a polars.DataFrame; what is None is null.
-
-        Raises:
-            ImportError: without polars.
-        """
-        return frame_of("polars", self.to_dict(), _GAPS)
-
-    def to_markdown(self) -> str:
-        """Return a table in Markdown, without columns that hold nothing."""
-        columns = filled(self.to_dict())
-        return markdown([*columns], texts(columns), _LEFT)
-
-    def to_latex(self) -> str:
-        """Return a LaTeX tabular with the rules of booktabs, without columns that hold nothing."""
-        columns = filled(self.to_dict())
-        return latex([*columns], texts(columns), _LEFT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -143,17 +144,18 @@ class Evaluation(dict[str, Tensor], Exported):
             raise ValueError("no rows were kept: evaluate with keep_rows=True")
         return self._rows
 
-    def plot(self, ax: Axes | None = None) -> Drawn:
+    def plot(self, ax: Axes | Sequence[Axes] | None = None) -> Drawn:
         """Plot all values in one figure, against k with 95 % intervals: as `RecMetricCollection.plot`.
 
         Args:
-            ax: matplotlib axes; None = a new figure.
+            ax: matplotlib axes, or a list of them, one for each scale; None = a new figure.
 
         Returns:
-            Figure and axes.
+            Figure and the first axes.
 
         Raises:
             ImportError: without matplotlib.
+            ValueError: for metrics of other than as many scales as there are axes.
         """
         return plot_points(self._points, ax)
 
