@@ -495,3 +495,26 @@ def test_compare(folder, capsys):
     ):
         assert main(["compare", *words]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_columns_whose_meaning_was_not_given(folder, capsys):
+    """The message names the options of the command."""
+    pd.DataFrame({"user": ["al", "bo", "bo"], "item": ["y", "z", "z"], "rating": [0, 1, 3]}).to_csv(
+        "rated.csv", index=False
+    )
+    command = ["evaluate", "lists.csv", "rated.csv", "-m", "HR@1"]
+    assert main(command) == 2
+    assert "has a column 'rating' and --value was not given: pass --value 'rating' to read it, or --no-value to" in (
+        capsys.readouterr().err
+    )
+    assert main([*command, "--no-value"]) == 2
+    assert "neither --rank nor --score was given: pass --rank 'rank' if it" in (said := capsys.readouterr().err)
+    assert "or --in-order if the rows" in said
+    assert main([*command, "--no-value", "--in-order"]) == 0
+    assert main([*command, "--value", "rating", "--in-order"]) == 2
+    assert "--values-reduce sum, max or last says which counts" in capsys.readouterr().err
+    assert main([*command, "--value", "rating", "--in-order", "--values-reduce", "max"]) == 0
+    pd.DataFrame({"user": ["al"], "item": ["y"], "time": [1]}).to_csv("log.csv", index=False)
+    assert main(["audit", "log.csv"]) == 2
+    assert "pass --time 'time' to read it, or --no-time to ignore it" in capsys.readouterr().err
+    assert main(["audit", "log.csv", "--no-time"]) == 0

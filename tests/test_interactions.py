@@ -163,7 +163,7 @@ def test_the_ways_in_that_messages_name_are_open():
 def test_small_integers_do_not_wrap(dtype):
     """Values are summed in int64."""
     edges = torch.tensor([[0, 0, 0], [1, 1, 1]])
-    graph = Interactions.from_edge_index(edges, 1, 2, torch.tensor([100, 100, 100]).to(dtype))
+    graph = Interactions.from_edge_index(edges, 1, 2, torch.tensor([100, 100, 100]).to(dtype), values_reduce="sum")
     assert graph.values.tolist() == [3 if dtype == torch.bool else 300]
 
 

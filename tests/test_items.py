@@ -44,7 +44,7 @@ def test_from_interactions():
     assert (catalogue.num_users, catalogue.num_categories, catalogue.item_ids) == (2, 8, train.item_ids)
     assert catalogue.interactions is train
     assert Catalogue(4).interactions is None
-    log = trm.Log.from_frame({"user": [1, 2], "item": [3, 4], "time": [0, 1]})
+    log = trm.Log.from_frame({"user": [1, 2], "item": [3, 4], "time": [0, 1]}, time="time")
     with pytest.raises(TypeError, match=re.escape("made from Interactions, got Log: pass train.to_interactions()")):
         Catalogue.from_interactions(log)
 

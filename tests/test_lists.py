@@ -686,7 +686,7 @@ def test_lines_of_json_may_have_keys_of_their_own(tmp_path):
     """A rank in any line is an order that somebody has to name."""
     pytest.importorskip("pyarrow")
     (tmp_path / "a.jsonl").write_text('{"user":1,"item":2}\n{"user":1,"item":7,"rank":1}\n')
-    with pytest.raises(ValueError, match="has a column 'rank', and nobody said"):
+    with pytest.raises(ValueError, match="has a column 'rank' and neither"):
         evaluate_lists("HR", tmp_path / "a.jsonl", target={"user": [1], "item": [7]}, k=1)
 
 
@@ -706,3 +706,57 @@ def test_other_names_in_the_ground_truth_show_the_cure():
         evaluate_lists("HR", {"al": ["x"]}, target=truth, k=1)
     found = evaluate_lists("HR", {"al": ["x"]}, target=Log.from_frame(truth, user="uid", item="iid"), k=1)
     assert float(found["HR@1"]) == 1
+
+
+@pytest.mark.parametrize("name", ["label", "Rating", "relevance", "gain", "grade", "value"])
+def test_a_column_of_gains_is_named_or_ignored(name, tmp_path):
+    """Rows of the ground truth with 0 would be relevant."""
+    pd = pytest.importorskip("pandas")
+    truth = pd.DataFrame({"user": ["al", "al"], "item": ["x", "y"], name: [0, 2]})
+    truth.to_csv(tmp_path / "truth.csv", index=False)
+    lists = {"al": ["x", "z"]}
+    for target in (truth, tmp_path / "truth.csv"):
+        with pytest.raises(ValueError, match=f"has a column '{name}' and value= was not given: pass value='{name}'"):
+            evaluate_lists("HR", lists, target=target, k=2)
+        assert float(evaluate_lists("HR", lists, target=target, value=name, k=2)["HR@2"]) == 0
+        assert float(evaluate_lists("HR", lists, target=target, value=None, k=2)["HR@2"]) == 1
+    assert float(evaluate_lists("HR", lists, target=truth[["user", "item"]], k=2)["HR@2"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [("ranking", "rank"), ("rank_", "rank")]
+    + [(n, "score") for n in ("rating", "prediction", "pred", "similarity", "relevance", "est", "weight", "Distance")],
+)
+def test_a_column_that_may_order_lists_is_named_or_ignored(name, role):
+    lists = {"user": ["al", "al"], "item": ["x", "y"], name: [2, 1]}
+    target = {"user": ["al"], "item": ["y"]}
+    with pytest.raises(
+        ValueError, match=f"has a column '{name}' and neither rank= nor score= .* {role}='{name}'.*rank=None"
+    ):
+        evaluate_lists("MRR", lists, target=target, k=2)
+    for said in ({"rank": None}, {"score": None}):
+        assert float(evaluate_lists("MRR", lists, target=target, k=2, **said)["MRR@2"]) == 0.5
+    expected = 1 if role == "rank" else 0.5
+    assert float(evaluate_lists("MRR", lists, target=target, k=2, **{role: name})["MRR@2"]) == expected
+
+
+def test_swapped_files_of_trec_are_refused(tmp_path):
+    """Also two runs, and two files of qrels."""
+    run, qrels = tmp_path / "bm25.run", tmp_path / "test.qrels"
+    run.write_text("al Q0 x 1 2.0 tag\nal Q0 y 2 1.0 tag\n")
+    qrels.write_text("al 0 y 1\n")
+    assert float(evaluate_lists("MRR", run, target=qrels, k=2)["MRR@2"]) == 0.5
+    with pytest.raises(ValueError, match=r"test.qrels is qrels of TREC, got as lists: .* are the two swapped"):
+        evaluate_lists("MRR", qrels, target=run, k=2)
+    with pytest.raises(ValueError, match="got as lists"):
+        evaluate_lists("MRR", qrels, target=qrels, k=2)
+    with pytest.raises(ValueError, match=r"bm25.run is a run of TREC, got as target"):
+        evaluate_lists("MRR", run, target=run, k=2)
+
+
+def test_repeated_history_with_values_needs_no_rule():
+    log = Log.from_frame({"user": ["al", "al"], "item": ["x", "x"], "stars": [1, 5]}, value="stars")
+    with pytest.raises(ValueError, match=r"with \[1, 5\]: values_reduce='sum', 'max' or 'last'"):
+        evaluate_lists("HR", {"al": ["y"]}, target=log, k=1)
+    assert float(evaluate_lists("HR", {"al": ["x", "y"]}, target={"al": ["y"]}, exclude=log, k=1)["HR@1"]) == 1

@@ -65,7 +65,7 @@ def test_splits_are_those_of_python_and_of_interactions(events, bounds):
         log.users, log.items, log.times, num_users=log.num_users, num_items=log.num_items
     )
     for part, other in zip(parts, same[:3], strict=True):
-        assert torch.equal(part.to_interactions().keys, other.keys)
+        assert torch.equal(part.to_interactions(values_reduce="sum").keys, other.keys)
 
     first, second = sorted(bounds)
     cut = [[event for event in events if (event[2] >= first) + (event[2] >= second) == part] for part in range(3)]
@@ -156,7 +156,11 @@ def test_every_user_may_be_held_out():
 def test_to_interactions():
     """Repeats are one, by sum, max or last; from a value on, events are alike; vocabularies come along."""
     log = log_of([(1, 1, 0, 5), (0, 2, 0, 1), (1, 1, 3, 2), (0, 1, 0, 4)])
-    graph = log.to_interactions()
+    with pytest.raises(
+        ValueError, match=r"1 of 4 edges repeat .* row numbers 1 and 0 with \[5, 2\]: values_reduce='sum'"
+    ):
+        log.to_interactions()
+    graph = log.to_interactions(values_reduce="sum")
     assert (graph.users.tolist(), graph.items.tolist(), graph.values.tolist()) == ([0, 0, 1], [0, 1, 0], [4, 1, 7])
     assert (graph.user_ids, graph.item_ids, graph.num_items_inferred) == (log.user_ids, log.item_ids, False)
     assert log.to_interactions(values_reduce="last").values.tolist() == [4, 1, 2]
@@ -295,3 +299,22 @@ def test_files_of_movielens_bring_their_times(tmp_path):
     (tmp_path / "u.data").write_text("1\t5\t3\t300\n1\t6\t3\t100\n1\t7\t3\t200\n")
     split = Log.from_file(tmp_path / "u.data").leave_last_out()
     assert [split.test.item_ids[int(item)] for item in split.test.items] == [5]
+
+
+@pytest.mark.parametrize("name", ["time", "Timestamp", "date", "datetime", "unixReviewTime"])
+def test_a_column_of_times_is_named_or_ignored(name, tmp_path):
+    """On a newest-first log the oldest event would be tested; columns with another role are not asked about."""
+    columns = {"user": [1, 1, 1], "item": [3, 4, 5], name: [9, 8, 7]}
+    pd = pytest.importorskip("pandas")
+    frame, files = pd.DataFrame(columns), (tmp_path / "log.csv", tmp_path / "log.parquet")
+    frame.to_csv(files[0], index=False)
+    frame.to_parquet(files[1])
+    read = [(Log.from_frame, frame), (Log.from_csv, files[0]), (Log.from_parquet, files[1])]
+    for make, source in [*read, (Log.from_file, files[0]), (Log.from_frame, columns)]:
+        with pytest.raises(ValueError, match=f"has a column '{name}' and time= was not given: pass time='{name}'"):
+            make(source)
+        assert make(source, time=None).times is None
+        assert make(source, time=name).leave_last_out()[2].item_ids.ids(
+            make(source, time=name).leave_last_out()[2].items
+        ) == [3]
+        assert make(source, value=name).times is None

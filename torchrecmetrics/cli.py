@@ -20,8 +20,8 @@ from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import audit
 from torchrecmetrics.data.catalogue import Catalogue
-from torchrecmetrics.data.files import names_of, read_file
-from torchrecmetrics.data.frames import Roles, check_names, decoded
+from torchrecmetrics.data.files import is_qrels, names_of, read_file
+from torchrecmetrics.data.frames import Roles, check_names, decoded, named
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.log import Log, LogSplit
 from torchrecmetrics.data.saving import write_text
@@ -116,7 +116,18 @@ def _as_options(message: str) -> str:
     message = catalogue.sub("needs to know the items: --train FILE, what the model learned from", message)
     lacks = re.compile(r"the catalogue has no (\w+), which the metric reads: .*", re.DOTALL)
     message = lacks.sub(r"the metric reads \1 of items, which the command does not take: evaluate_lists does", message)
-    for argument, option in (("complete=True", "--complete"), ("duplicates='first'", "--first")):
+    options = {
+        "complete=True": "--complete",
+        "duplicates='first'": "--first",
+        "values_reduce='sum', 'max' or 'last'": "--values-reduce sum, max or last",
+        "rank=None": "--in-order",
+        "value=None": "--no-value",
+        "time=None": "--no-time",
+        "neither rank= nor score=": "neither --rank nor --score",
+        "time= was": "--time was",
+        "value= was": "--value was",
+    }
+    for argument, option in options.items():
         message = message.replace(argument, option)
     message = re.sub("of target (is|are) also in exclude", r"of TRUTH \1 also in the history", message)
     message = re.sub(r"overlap='(\w+)'", r"--overlap \1", message).replace("out of the test;", "out of TRUTH;")
@@ -184,6 +195,7 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
     order = parser.add_mutually_exclusive_group()
     order.add_argument("--rank", metavar="COLUMN", help="column of ranks: 1, 2, 3, ... in each list")
     order.add_argument("--score", metavar="COLUMN", help="column of scores: the highest is best")
+    order.add_argument("--in-order", action="store_true", help="the rows are in order, best first")
     parser.add_argument(
         "--time", metavar="COLUMN", help="column of times in TRUTH and history: what audit finds is told"
     )
@@ -199,7 +211,14 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
         "metrics beyond accuracy such as Coverage@10 (those that need categories or embeddings: in Python); items are "
         "those of TRAIN, TRUTH and LISTS",
     )
-    parser.add_argument("--value", metavar="COLUMN", help="column of gains in TRUTH; default: all rows are alike")
+    gains = parser.add_mutually_exclusive_group()
+    gains.add_argument("--value", metavar="COLUMN", help="column of gains in TRUTH")
+    gains.add_argument("--no-value", action="store_true", help="all rows of TRUTH are alike, whatever columns it has")
+    parser.add_argument(
+        "--values-reduce",
+        choices=["sum", "max", "last"],
+        help="gain of a pair that TRUTH repeats; default: such pairs are an error",
+    )
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
@@ -277,7 +296,9 @@ def _add_audit(commands: _Commands, columns: argparse.ArgumentParser) -> None:
         "log", type=Path, metavar="LOG|TRAIN", help="file of events; with TEST beside it, those of train"
     )
     parser.add_argument("test", type=Path, nargs="?", metavar="TEST", help="file of test events")
-    parser.add_argument("--time", metavar="COLUMN", help="column of times: numbers or dates")
+    times = parser.add_mutually_exclusive_group()
+    times.add_argument("--time", metavar="COLUMN", help="column of times: numbers or dates")
+    times.add_argument("--no-time", action="store_true", help="the rows are in order, whatever columns there are")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the findings there, whole or not at all")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if there are faults")
     parser.set_defaults(run=_audit)
@@ -306,11 +327,16 @@ def _evaluate(given: argparse.Namespace) -> int:
         if path is not None and path.resolve() in read:
             raise ValueError(f"{option} {path} would overwrite a file that is read")
     truth: Any = given.truth
+    value = None if given.no_value else ... if given.value is None else given.value
     history: list[Any] = given.history
     if given.value is not None or of_truth != of_lists:
-        truth = Log.from_file(given.truth, *of_truth, value=given.value)
+        if value is ... and not is_qrels(given.truth):
+            columns = [name for name in names_of(given.truth) if name not in of_truth]
+            value = named("value", value, columns, str(given.truth))
+        truth = Log.from_file(given.truth, *of_truth, time=None, value=None if value is ... else value)
+        truth = truth.to_interactions(values_reduce=given.values_reduce)
     if of_history != of_lists:
-        history = [Log.from_file(path, *of_history) for path in history]
+        history = [Log.from_file(path, *of_history, time=None) for path in history]
     if given.time is not None:
         files = [*((path, of_history) for path in given.history), (given.truth, of_truth)]
         _look_at_times([Log.from_file(path, *names, given.time) for path, names in files])
@@ -325,8 +351,9 @@ def _evaluate(given: argparse.Namespace) -> int:
             exclude=tuple(history) or None,
             user=given.user,
             item=given.item,
-            rank=given.rank,
-            score=given.score,
+            rank=None if given.in_order else given.rank or ...,
+            score=given.score or ...,
+            value=value,
             complete=given.complete,
             duplicates="first" if given.first else "error",
             progress=_show if on_terminal else False,
@@ -364,7 +391,7 @@ def _thresholds(option: str, given: Sequence[Threshold], collection: RecMetricCo
 def _catalogue(files: Mapping[Path, tuple[str, str]]) -> Catalogue:
     """Make a catalogue of the first file, with the items of all of them."""
     train, *others = (
-        Log.from_file(path, user=user, item=item).to_interactions() for path, (user, item) in files.items()
+        Log.from_file(path, user=user, item=item, time=None).to_interactions() for path, (user, item) in files.items()
     )
     every = train.item_ids
     for other in others:
@@ -446,12 +473,13 @@ def _groups_of(path: Path, user: str, group: str, as_text: bool) -> Groups:
 
 
 def _audit(given: argparse.Namespace) -> int:
-    train = Log.from_file(given.log, given.user, given.item, given.time)
+    time = None if given.no_time else given.time or ...
+    train = Log.from_file(given.log, given.user, given.item, time)
     if given.test is None:
         report = audit(train)
     else:
         nothing = train.take(torch.zeros(len(train), dtype=torch.bool, device="cpu"))
-        test = Log.from_file(given.test, given.user, given.item, given.time)
+        test = Log.from_file(given.test, given.user, given.item, time)
         report = audit(LogSplit(train, nothing, test))
     if given.json is not None:
         findings = {name: finding._asdict() for name, finding in report.items()}

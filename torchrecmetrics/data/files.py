@@ -92,11 +92,10 @@ def names_of(path: str | Path) -> list[str]:
     path = Path(path)
     kind = path.suffix.lower()
     if kind in (".parquet", ".pq"):
-        with _open_parquet(path) as file:
-            return [*map(str, file.schema_arrow.names)]
-    first = _first_line(path)
+        return parquet_names(path)
     if kind in (".csv", ".tsv"):
-        return next(csv.reader([first], delimiter="," if kind == ".csv" else "\t"))
+        return csv_header(path, None)
+    first = _first_line(path)
     if kind in (".jsonl", ".ndjson"):
         return [*_open_jsonl(path).column_names]
     if kind == ".inter":
@@ -106,6 +105,33 @@ def names_of(path: str | Path) -> list[str]:
     if is_qrels(path):
         return ["user", "item", "relevance"]
     return ["user", "item", "rating", "timestamp"] if kind in (".data", ".base", ".test", ".dat") else ["user", "item"]
+
+
+def parquet_names(path: str | Path) -> list[str]:
+    """Return the names of the columns of a parquet file."""
+    with _open_parquet(Path(path)) as file:
+        return [*map(str, file.schema_arrow.names)]
+
+
+def csv_header(path: str | Path, delimiter: str | None) -> list[str]:
+    """Return the names in the first line of a csv file.
+
+    Raises:
+        ValueError: for a delimiter that is not one character, or not known from the file's name.
+    """
+    path = Path(path)
+    delimiter = _delimiter_of(path, delimiter)
+    return next(csv.reader([_first_line(path)], delimiter=delimiter))
+
+
+def _delimiter_of(path: Path, delimiter: str | None) -> str:
+    if delimiter is None:
+        delimiter = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
+        if delimiter is None:
+            raise ValueError(f"{path} ends neither in .csv nor in .tsv: say what parts its columns, delimiter=")
+    if len(delimiter) != 1:
+        raise ValueError(f"delimiter must be one character, got {delimiter!r}")
+    return delimiter
 
 
 def times_in(path: str | Path) -> str | None:
@@ -159,12 +185,7 @@ def read_csv(path: str | Path, roles: Roles, delimiter: str | None = None) -> Ta
         ValueError: for another delimiter or encoding, lines of unequal width, text in place of numbers, and no rows.
     """
     path = Path(path)
-    if delimiter is None:
-        delimiter = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
-        if delimiter is None:
-            raise ValueError(f"{path} ends neither in .csv nor in .tsv: say what parts its columns, delimiter=")
-    if len(delimiter) != 1:
-        raise ValueError(f"delimiter must be one character, got {delimiter!r}")
+    delimiter = _delimiter_of(path, delimiter)
     header = _first_line(path)
     names = next(csv.reader([header], delimiter=delimiter))
     if len(names) == 1:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from types import EllipsisType
 from typing import Any, NamedTuple
 
 from torchrecmetrics.checks import check_choice, describe, nearest
 
 _EXTRA = "pip install 'torchrecmetrics[frames]'"
+
+
+_USUAL_NAMES = {
+    "time": re.compile(r"time|timestamp|date|datetime|unix.*", re.IGNORECASE),
+    "value": re.compile(r"label|rating|relevance|gain|grade|value", re.IGNORECASE),
+}
 
 
 class Roles(NamedTuple):
@@ -33,6 +41,29 @@ def distinct(names: NamedTuple) -> list[str]:
         if len(same := [other for other in given if given[other] == name]) > 1:
             raise ValueError(f"column {name!r} cannot be {' and '.join(same)} at once: {role}=... says which is")
     return list(given.values())
+
+
+def named(role: str, name: str | EllipsisType | None, known: Iterable[str], what: str) -> str | None:
+    """Return the name of the column with this role, or None; `...` means that the caller did not say.
+
+    Args:
+        role: "time" or "value".
+        name: of the column.
+        known: names of the columns that have no other role.
+        what: the frame or file, for the message.
+
+    Raises:
+        ValueError: if the caller did not say, and there is a column with a usual name for the role.
+    """
+    if not isinstance(name, EllipsisType):
+        return name
+    for column in known:
+        if _USUAL_NAMES[role].fullmatch(column):
+            raise ValueError(
+                f"{what} has a column {column!r} and {role}= was not given: pass {role}={column!r} to read it, or "
+                f"{role}=None to ignore it"
+            )
+    return None
 
 
 class Table(NamedTuple):

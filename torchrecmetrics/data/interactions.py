@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, overload
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import Checks, check_choice, describe
+from torchrecmetrics.checks import Checks, check_choice, describe, shown
 from torchrecmetrics.data.columns import (
     SIGNED,
     check_container,
@@ -102,7 +102,7 @@ class Interactions:
         item_offset: int = 0,
         *,
         duplicates: Duplicates = "merge",
-        values_reduce: Reduce = "sum",
+        values_reduce: Reduce | None = None,
     ) -> Interactions:
         """Build from edges in any order.
 
@@ -113,11 +113,13 @@ class Interactions:
             values: number [E], such as ratings.
             item_offset: id of the first item, `num_users` in a homogeneous bipartite graph; taken off on the way in.
             duplicates: an edge that occurs twice is "merge"d or an "error".
-            values_reduce: value of merged edges: "sum", "max" or the "last" one given.
+            values_reduce: value of an edge that occurs more than once: "sum", "max" or the "last" one given.
+                None = an error if such edges have values.
 
         Raises:
             TypeError: if edge_index holds no signed integers, or a size is no whole number.
-            ValueError: for shapes that do not fit, ids out of range (says which side and the range), or duplicates.
+            ValueError: for shapes that do not fit, ids out of range (says which side and the range), duplicates, or
+                repeated edges with values and no `values_reduce`.
         """
         check_integers("edge_index", edge_index)
         if edge_index.dim() != 2 or len(edge_index) != 2:
@@ -158,11 +160,12 @@ class Interactions:
         num_items: int,
         values: Tensor | None,
         duplicates: Duplicates = "merge",
-        values_reduce: Reduce = "sum",
+        values_reduce: Reduce | None = None,
     ) -> Interactions:
         """Build from user * num_items + item, unsorted."""
         check_choice("duplicates", duplicates, ("merge", "error"))
-        check_choice("values_reduce", values_reduce, ("sum", "max", "last"))
+        if values_reduce is not None:
+            check_choice("values_reduce", values_reduce, ("sum", "max", "last"))
         if values is not None and values.shape != keys.shape:
             raise ValueError(f"values must be [{len(keys)}], one for each edge, got {list(values.shape)}")
         if values is not None and values.device != keys.device:
@@ -177,6 +180,13 @@ class Interactions:
         if repeated and duplicates == "error":
             user, item = divmod(int(keys[~first][0]), max(num_items, 1))
             raise ValueError(f"{repeated} edges occur more than once, such as user {user}, item {item}")
+        if repeated and values is not None and values_reduce is None:
+            pair = (keys == keys[~first][0]).nonzero()[:, 0]
+            user, item = divmod(int(keys[pair[0]]), max(num_items, 1))
+            raise ValueError(
+                f"{repeated} of {len(keys)} edges repeat a user and an item and have values, such as row numbers "
+                f"{user} and {item} with {shown(values[pair])}: values_reduce='sum', 'max' or 'last' says which counts"
+            )
         if repeated and values is not None:
             group = first.cumsum(0) - 1
             size = len(keys) - repeated
@@ -207,7 +217,7 @@ class Interactions:
         num_items: int | None = None,
         unknown: Unknown = "error",
         duplicates: Duplicates = "merge",
-        values_reduce: Reduce = "sum",
+        values_reduce: Reduce | None = None,
     ) -> Interactions:
         """Build from two columns of any array-likes: lists, numpy, pandas, polars, tensors.
 
@@ -248,7 +258,7 @@ class Interactions:
 
     @classmethod
     def of_events(
-        cls, events: Events, *, duplicates: Duplicates = "merge", values_reduce: Reduce = "sum"
+        cls, events: Events, *, duplicates: Duplicates = "merge", values_reduce: Reduce | None = None
     ) -> Interactions:
         """Build from events that were read, all of them known."""
         edges = torch.stack([events.users, events.items])
@@ -273,7 +283,7 @@ class Interactions:
         user_ids: Any = None,
         item_ids: Any = None,
         duplicates: Duplicates = "merge",
-        values_reduce: Reduce = "sum",
+        values_reduce: Reduce | None = None,
     ) -> Interactions:
         """Build from a frame: what `Log.from_frame(...).to_interactions()` does.
 
@@ -375,7 +385,7 @@ class Interactions:
         user_ids: Any = None,
         item_ids: Any = None,
         duplicates: Duplicates = "merge",
-        values_reduce: Reduce = "sum",
+        values_reduce: Reduce | None = None,
     ) -> Interactions:
         """Build from rows of uneven length, one a user: TorchRec's `JaggedTensor`, jagged nested tensors.
 

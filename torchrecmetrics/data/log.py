@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from pathlib import Path
+from types import EllipsisType
 from typing import Any, NamedTuple
 
 import torch
@@ -12,8 +13,8 @@ from torch import Tensor
 
 from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.data.events import Events
-from torchrecmetrics.data.files import read_csv, read_file, read_parquet, times_in
-from torchrecmetrics.data.frames import Roles
+from torchrecmetrics.data.files import csv_header, names_of, parquet_names, read_csv, read_file, read_parquet, times_in
+from torchrecmetrics.data.frames import Roles, named, names_in
 from torchrecmetrics.data.interactions import Duplicates, Interactions, Reduce
 from torchrecmetrics.data.saving import read, write
 from torchrecmetrics.data.times import Times
@@ -77,7 +78,7 @@ class Log:
         frame: Any,
         user: str = "user",
         item: str = "item",
-        time: str | None = None,
+        time: str | EllipsisType | None = ...,
         value: str | None = None,
         *,
         user_ids: Any = None,
@@ -90,7 +91,8 @@ class Log:
             user: name of the column of users: whole numbers of any size, text, bytes, categories.
             item: name of the column of items: as users.
             time: name of the column of times: numbers or datetimes, both also as text; datetimes without a time zone
-                count as UTC. None = the rows are in order, and nothing is known of when.
+                count as UTC. None = the rows are in order, and nothing is known of when. Not given = None, and a column
+                named time, timestamp, date, datetime or unix... is an error.
             value: name of the column of values, numbers such as ratings.
             user_ids: vocabulary of the users, such as `other.user_ids`; default: those that occur, ascending.
             item_ids: vocabulary of the items, such as `other.item_ids`; default: those that occur, ascending.
@@ -100,6 +102,7 @@ class Log:
             ValueError: if there is no such column (names the nearest), for missing entries (names column and row), and
                 ids that a given vocabulary does not hold.
         """
+        time = named("time", time, _others(names_in(frame), user, item, value), "frame")
         return cls(Events.of_frame(frame, Roles(user, item, time, value), user_ids, item_ids))
 
     @classmethod
@@ -108,7 +111,7 @@ class Log:
         path: str | Path,
         user: str = "user",
         item: str = "item",
-        time: str | None = None,
+        time: str | EllipsisType | None = ...,
         value: str | None = None,
         *,
         user_ids: Any = None,
@@ -134,6 +137,7 @@ class Log:
             ValueError: also for a file that is empty, has no rows, lines of unequal width or another encoding; names
                 the file, the row and the column.
         """
+        time = named("time", time, _others(csv_header(path, delimiter), user, item, value), str(path))
         roles = Roles(user, item, time, value)
         return cls(Events.of_table(read_csv(path, roles, delimiter), roles, user_ids, item_ids))
 
@@ -143,7 +147,7 @@ class Log:
         path: str | Path,
         user: str = "user",
         item: str = "item",
-        time: str | None = None,
+        time: str | EllipsisType | None = ...,
         value: str | None = None,
         *,
         user_ids: Any = None,
@@ -153,6 +157,7 @@ class Log:
 
         Arguments and errors are those of `from_csv`.
         """
+        time = named("time", time, _others(parquet_names(path), user, item, value), str(path))
         roles = Roles(user, item, time, value)
         return cls(Events.of_table(read_parquet(path, roles), roles, user_ids, item_ids))
 
@@ -162,7 +167,7 @@ class Log:
         path: str | Path,
         user: str = "user",
         item: str = "item",
-        time: str | None = None,
+        time: str | EllipsisType | None = ...,
         value: str | None = None,
         *,
         user_ids: Any = None,
@@ -180,7 +185,11 @@ class Log:
         Raises:
             ValueError: also for a file that is none of these, which is never guessed.
         """
-        roles = Roles(user, item, times_in(path) if time is None else time, value)
+        if time is ... or time is None:  # MovieLens' files have no header that could say otherwise
+            time = times_in(path) or time
+        if time is ...:
+            time = named("time", time, _others(names_of(path), user, item, value), str(path))
+        roles = Roles(user, item, time, value)
         return cls(Events.of_table(read_file(path, roles), roles, user_ids, item_ids))
 
     # ------------------------------------------------------------------------------------------------------- out
@@ -236,7 +245,7 @@ class Log:
         min_value: float | None = None,
         *,
         duplicates: Duplicates = "merge",
-        values_reduce: Reduce = "sum",
+        values_reduce: Reduce | None = None,
     ) -> Interactions:
         """Return which items each user has, with the vocabularies; repeats are one.
 
@@ -247,7 +256,8 @@ class Log:
             values_reduce: as in `Interactions.from_edge_index`.
 
         Raises:
-            ValueError: for a `min_value` where there are no values.
+            ValueError: for a `min_value` where there are no values, and for repeated events with values where
+                `values_reduce` is None.
         """
         events = self.events
         if min_value is not None:
@@ -456,3 +466,8 @@ def _how_many(users: Any, able: int) -> int:
 def _shuffled(n: int, seed: int) -> Tensor:
     """Return 0 .. n - 1 in an order that the seed determines."""
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed), device="cpu")
+
+
+def _others(names: list[str], *taken: str | None) -> list[str]:
+    """Return the names of columns without those that are read as something else."""
+    return [name for name in names if name not in taken]

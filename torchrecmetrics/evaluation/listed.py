@@ -21,7 +21,9 @@ from torchrecmetrics.evaluation.recommendations import Recommendations
 
 _PIECE = 2**20
 #: What columns that order lists are mostly called.
-_ORDERS = {"rank": "rank", "position": "rank", "pos": "rank", "place": "rank", "order": "rank", "score": "score"}
+_ORDERS = dict.fromkeys(("rank", "rank_", "ranking", "position", "pos", "place", "order"), "rank") | dict.fromkeys(
+    ("score", "rating", "prediction", "pred", "est", "similarity", "relevance", "weight", "distance"), "score"
+)
 
 
 class Names(NamedTuple):
@@ -139,7 +141,7 @@ class Listed(NamedTuple):
     """Users that have a list but no ground truth."""
 
     @classmethod
-    def read(cls, lists: Any, names: Names, users: Side, items: Side, asked: Tensor) -> Listed:
+    def read(cls, lists: Any, names: Names, users: Side, items: Side, asked: Tensor, in_order: bool = False) -> Listed:
         """Read lists of any form.
 
         Args:
@@ -148,6 +150,7 @@ class Listed(NamedTuple):
             users: rows of the users.
             items: rows of the items; ids of lists that are new get new rows.
             asked: bool [U]: which users have ground truth; the lists of others are left out.
+            in_order: the caller said that rows are in order.
 
         Raises:
             TypeError: for what holds no lists, and ids of another kind than the ground truth's.
@@ -161,7 +164,7 @@ class Listed(NamedTuple):
             parts, source = [_wide(lists, names, users, items)], Source("lists")
         else:
             what = str(lists) if isinstance(lists, (str, Path)) else "lists"
-            names = _checked(lists, names, what)
+            names = _checked(lists, names, what, in_order)
             parts, source = _long(lists, names, users, items, what), Source(what, names)
         return _in_order(parts, source, users, asked)
 
@@ -226,12 +229,12 @@ def _is_wide(lists: Any, names: Names) -> bool:
     return False
 
 
-def _checked(lists: Any, names: Names, what: str) -> Names:
+def _checked(lists: Any, names: Names, what: str, in_order: bool) -> Names:
     """Return the names of columns, one of which at most says the order; TREC's runs are ordered by score."""
     if names.rank is not None and names.score is not None:
         raise ValueError(f"rank={names.rank!r} and score={names.score!r} are both to order {what}: give one of the two")
     distinct(names)
-    if names.rank is not None or names.score is not None:
+    if names.rank is not None or names.score is not None or in_order:
         return names
     if isinstance(lists, (str, Path)) and is_run(lists):
         return names._replace(score="score")
@@ -239,9 +242,10 @@ def _checked(lists: Any, names: Names, what: str) -> Names:
     for usual, role in _ORDERS.items():
         for name in known:
             if name.lower() == usual and name not in names:
+                lowest = " (the highest is best; negate distances)" if usual in ("distance", "weight") else ""
                 raise ValueError(
-                    f"{what} has a column {name!r}, and nobody said whether it orders the lists: pass {role}={name!r}; "
-                    "if the rows are in order as they stand, leave that column out"
+                    f"{what} has a column {name!r} and neither rank= nor score= was given: pass {role}={name!r} if it "
+                    f"orders the lists{lowest}, or rank=None if the rows are in order already"
                 )
     return names
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, repeat
 from pathlib import Path
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
@@ -15,8 +16,8 @@ from torchrecmetrics.checks import check_choice, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.events import Events
-from torchrecmetrics.data.files import is_qrels, is_text, read_file
-from torchrecmetrics.data.frames import Roles, Table, check_names, columns_of, distinct, names_in
+from torchrecmetrics.data.files import is_qrels, is_run, is_text, names_of, read_file
+from torchrecmetrics.data.frames import Roles, Table, check_names, columns_of, distinct, named, names_in
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.data.log import Log
@@ -37,7 +38,20 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 #: Keyword arguments of `evaluate_lists` that are no options of metrics.
-_KNOWN = ("exclude", "k", "user", "item", "rank", "score", "complete", "duplicates", "progress", "keep_rows", "groups")
+_KNOWN = (
+    "exclude",
+    "k",
+    "user",
+    "item",
+    "rank",
+    "score",
+    "value",
+    "complete",
+    "duplicates",
+    "progress",
+    "keep_rows",
+    "groups",
+)
 _CELLS = 2**19  # listed, relevant and excluded items of a batch, padding included
 
 
@@ -58,8 +72,9 @@ def evaluate_lists(
     k: int | Iterable[int] | None = None,
     user: str = "user",
     item: str = "item",
-    rank: str | None = None,
-    score: str | None = None,
+    rank: str | EllipsisType | None = ...,
+    score: str | EllipsisType | None = ...,
+    value: str | EllipsisType | None = ...,
     complete: bool = False,
     duplicates: Literal["error", "first"] = "error",
     progress: bool | Progress = False,
@@ -75,7 +90,7 @@ def evaluate_lists(
             path (csv, tsv, parquet, jsonl, TREC run, ...); a dict {user: [items]}, best first; a tuple (item ids
             [B, K], users [B]), best first, lists that end early filled up with -1; or what `recommend` returned.
         target: ground truth: `Interactions`, a `Log`, a frame, a dict {user: items} or a path. Values of interactions
-            and logs, and the relevance in TREC's qrels, are gains; a frame's, or another file's, rows are all alike.
+            and logs, and the relevance in TREC's qrels, are gains; for frames and other files see `value`.
         exclude: what leaves the lists, those behind it move up: of the kinds that `target` may be (bool [I] too), or a
             tuple of these.
         k: cut-offs, where `metrics` are names.
@@ -83,9 +98,11 @@ def evaluate_lists(
         item: name of the column of items, in all frames and files.
         rank: name of the column of ranks, which must run 1, 2, 3, ... (or 0, 1, 2, ... throughout) in each list.
         score: name of the column of scores, highest first; equal scores stay in the order of the rows (trec_eval puts
-            them in order of their ids). TREC's runs are ordered by score unless `rank` is given. Without either rows
-            are in order, users in any; a column that is called rank, position, pos, place, order or score must then not
-            be there.
+            them in order of their ids). TREC's runs are ordered by score unless `rank` is given. None for either = rows
+            are in order, users in any. Neither given = the same, and a column with a usual name for ranks or scores
+            (rank, position, score, rating, prediction, ...) is an error.
+        value: name of the column of gains of a `target` that is a frame or a file. None = all its rows are alike. Not
+            given = the same, and a column named label, rating, relevance, gain, grade or value is an error.
         complete: the lists are all that is recommended; an item that is not listed is a miss at every k. Otherwise
             a list that excluded or repeated items leave shorter than the metrics look is an error, and so are lists
             that all end before; one that was shorter than others from the start had no more items to recommend.
@@ -130,10 +147,12 @@ def evaluate_lists(
     collection = RecMetricCollection.fresh(metrics, k, own, keep_rows=keep_rows, groups=group_names).to("cpu")
     for metric in collection.members:
         metric.sync_on_compute = False
-    names = Names(user, item, rank, score)
-    truth = _Truth.read(collection, target, exclude, names, groups, without_excluded)
+    _check_not_swapped(lists, target)
+    in_order = rank is None or score is None
+    names = Names(user, item, None if rank is ... else rank, None if score is ... else score)
+    truth = _Truth.read(collection, target, exclude, names, groups, without_excluded, value)
     degree = truth.target.host_degree
-    listed = Listed.read(lists, names, truth.users, truth.items, degree > 0)
+    listed = Listed.read(lists, names, truth.users, truth.items, degree > 0, in_order)
     ids, without_target = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
     given = _Lists(listed, listed.lengths, int(listed.lengths.max()), complete, duplicates)
     given.check(collection, truth, ids)
@@ -193,13 +212,14 @@ class _Truth(NamedTuple):
         names: Names,
         groups: Groups | None,
         without_excluded: bool,
+        value: str | EllipsisType | None,
     ) -> _Truth:
         """Read ground truth and history in any form, and number both alike.
 
         Raises:
             ValueError: if no ground truth is there, or none is left by `without_excluded`, and for ids that do not fit.
         """
-        truth = _interactions("target", target, names)
+        truth = _interactions("target", target, names, value)
         if not len(truth):
             raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
         given = [target, *histories(exclude)]
@@ -292,25 +312,41 @@ class _Lists(NamedTuple):
 # ------------------------------------------------------------------------------------------------------- what is given
 
 
-def _interactions(name: str, given: Any, names: Names) -> Interactions:
+def _check_not_swapped(lists: Any, target: Any) -> None:
+    """Refuse TREC files in the wrong place."""
+    for name, given, wrong, kind in (("lists", lists, is_qrels, "qrels"), ("target", target, is_run, "a run")):
+        if isinstance(given, (str, Path)) and wrong(given):
+            raise ValueError(
+                f"{given} is {kind} of TREC, got as {name}: lists are runs and target is qrels; are the two swapped?"
+            )
+
+
+def _interactions(name: str, given: Any, names: Names, value: str | EllipsisType | None = None) -> Interactions:
     """Read interactions in any form."""
     if isinstance(given, Interactions):
         return given.to("cpu")
     if isinstance(given, Log):
-        return given.to_interactions()
+        return given.to_interactions(values_reduce="last" if name == "exclude" else None)  # history has no gains
     if isinstance(given, (str, Path)):
         judged = is_qrels(given)
-        roles = Roles(names.user, names.item, None, "relevance" if judged else None)
+        if value is ... and judged:
+            value = "relevance"
+        others = [] if value is not ... else names_of(given)
+        roles = Roles(names.user, names.item, None, _value(value, others, names, str(given)))
         events = Events.of_table(read_file(given, roles), roles, None, None)
         return Interactions.of_events(events, duplicates="error" if judged else "merge")
     if isinstance(given, Mapping) and not {names.user, names.item} & {*given}:
         given = _columns_of_dict(name, given, names)
     if not names_in(given):
         check_target(given)
-    roles = Roles(names.user, names.item)
+    roles = Roles(names.user, names.item, None, _value(value, names_in(given), names, name))
     elsewhere = f"where they differ, {name}=trm.Log.from_frame({name}, user=..., item=...)"
     check_names(distinct(roles), names_in(given), name, f"user= and item= name the columns of all tables: {elsewhere}")
     return Interactions.of_events(Events.of_table(Table(columns_of(given, roles, name), name), roles, None, None))
+
+
+def _value(value: str | EllipsisType | None, columns: list[str], names: Names, what: str) -> str | None:
+    return named("value", value, [column for column in columns if column not in (names.user, names.item)], what)
 
 
 def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[str, list[Any]]:
