@@ -262,7 +262,6 @@ def bad_files():
         "none.parquet": (LISTS[:0].to_parquet(), "none.parquet holds no rows"),
         "short.parquet": (None, "short.parquet is no parquet file, or was cut short"),
         "latin.csv": (table.encode("latin-1"), "latin.csv, line 5: byte 3 is not UTF-8"),
-        "semicolon.csv": (table.replace(",", ";").encode(), "semicolon.csv, line 1: no ',' stands in the header"),
         "lists.xyz": (table.encode(), "lists.xyz is of no known kind"),
         "lists.jsonl": (b"[1]\n", "lists.jsonl, line 1: expected an object"),
     }
@@ -518,3 +517,18 @@ def test_columns_whose_meaning_was_not_given(folder, capsys):
     assert main(["audit", "log.csv"]) == 2
     assert "pass --time 'time' to read it, or --no-time to ignore it" in capsys.readouterr().err
     assert main(["audit", "log.csv", "--no-time"]) == 0
+
+
+def test_ctrl_c_ends_quietly(folder, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("torchrecmetrics.cli.evaluate_lists", interrupted)
+    assert main(EVALUATE) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_closed_pipe_ends_quietly(folder):
+    command = f"{sys.executable} -m torchrecmetrics {' '.join(EVALUATE)} | true; echo ${{PIPESTATUS[0]}}"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (found.stdout, found.stderr) == ("141\n", "")

@@ -214,9 +214,9 @@ BAD = {
         r"encoding.csv, line 3: byte 3 is not UTF-8, in b'Jos\\xe9,b,1,2\\n': save the file as UTF-8",
     ),
     "utf16.csv": ("user,item".encode("utf-16"), r"utf16.csv, line 1 is not UTF-8 .*: save the file as UTF-8"),
-    "semicolons.csv": (
+    "semicolons.tsv": (
         b"user;item;stars;when\na;b;1;2\n",
-        r"line 1: no ',' stands in the header 'user;item;stars;when', but ';': pass delimiter=';'",
+        r"line 1: a tab is not in the header 'user;item;stars;when', but ';': pass delimiter=';'",
     ),
     "cut.parquet": (truncated, r"cut.parquet is no parquet file, or was cut short"),
     "none.parquet": (b"user,item\n", r"none.parquet is no parquet file, or was cut short"),
@@ -298,3 +298,30 @@ def test_messages_name_the_path_as_given(tmp_path):
         Path(path).write_text("")
         with pytest.raises(ValueError, match=re.escape(str(path))):
             Log.from_csv(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "user;item\nal;x\nbo;y\n",
+        "user\titem\nal\tx\nbo\ty\n",
+        "user|item\r\nal|x\r\nbo|y\r\n",
+        "user,item\ral,x\rbo,y\r",
+        ",user,item\n0,al,x\n1,bo,y\n",
+        "user,item, note\nal,x,a;b\nbo,y,\n",
+    ],
+    ids=["semicolon", "tab", "pipe", "carriage-return", "index-of-pandas", "blank-before-a-name"],
+)
+def test_csv_as_other_programs_write_it(text, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_bytes(text.encode())
+    for log in (Log.from_csv(path), Log.from_file(path)):
+        assert log.user_ids.ids(log.users) == ["al", "bo"]
+        assert log.item_ids.ids(log.items) == ["x", "y"]
+
+
+def test_a_name_with_a_blank_can_be_named(tmp_path):
+    (tmp_path / "log.csv").write_text("user, item\nal,x\n")
+    with pytest.raises(ValueError, match="has no column 'item'; did you mean ' item'"):
+        Log.from_csv(tmp_path / "log.csv")
+    assert list(Log.from_csv(tmp_path / "log.csv", item=" item").item_ids) == ["x"]

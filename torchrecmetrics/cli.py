@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import sys
 import traceback
@@ -32,7 +33,7 @@ from torchrecmetrics.evaluation.result import Evaluation
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 #: What the shell gets.
-FINE, BELOW, BAD_INPUT = 0, 1, 2
+FINE, BELOW, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
 _FILES = (
     "Files are told by name and content: csv, tsv, parquet, jsonl, TREC runs and qrels, MovieLens, RecBole, LightGCN."
@@ -95,7 +96,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = given.run
     try:
-        return command(given)
+        status = command(given)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # such as `| head`; Python would complain again when it flushes the output at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
     except (ValueError, TypeError, OSError, ImportError) as error:
         message = _as_options(str(error))
         if given.command == "evaluate" and " has no column " in message:

@@ -21,6 +21,8 @@ _WHOLE = r"^(0|-?[1-9][0-9]*)$"
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _DELIMITERS = {"\t": "a tab", ";": "';'", "|": "'|'", ",": "','"}
 _ROWS_AT_ONCE = 2**18
+_NAMELESS = "\0"
+"""Begins the names of columns that must be empty, between two delimiters of one."""
 _RECBOLE = {"token", "token_seq", "float", "float_seq"}
 _KNOWN = (
     ".csv, .tsv, .parquet, .jsonl, RecBole's .inter, MovieLens' u.data (.data, .base, .test) and ratings.dat, "
@@ -125,10 +127,15 @@ def csv_header(path: str | Path, delimiter: str | None) -> list[str]:
 
 
 def _delimiter_of(path: Path, delimiter: str | None) -> str:
+    """Return the delimiter: as given, a tab for .tsv, and for .csv a comma, or the only other one in the header."""
     if delimiter is None:
-        delimiter = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
-        if delimiter is None:
+        if path.suffix.lower() == ".tsv":
+            return "\t"
+        if path.suffix.lower() != ".csv":
             raise ValueError(f"{path} ends neither in .csv nor in .tsv: say what parts its columns, delimiter=")
+        header = _first_line(path)
+        others = [other for other in _DELIMITERS if other in header]
+        return others[0] if len(others) == 1 else ","
     if len(delimiter) != 1:
         raise ValueError(f"delimiter must be one character, got {delimiter!r}")
     return delimiter
@@ -192,9 +199,10 @@ def read_csv(path: str | Path, roles: Roles, delimiter: str | None = None) -> Ta
         for other, said in _DELIMITERS.items():
             if other in header:
                 raise ValueError(
-                    f"{path}, line 1: no {_DELIMITERS.get(delimiter, repr(delimiter))} stands in the header "
+                    f"{path}, line 1: {_DELIMITERS.get(delimiter, repr(delimiter))} is not in the header "
                     f"{header[:80]!r}, but {said}: pass delimiter={other!r}"
                 )
+    names = [name or f"Unnamed: {place}" for place, name in enumerate(names)]  # such as the index that pandas writes
     return _read_text(path, roles, _Layout(delimiter, tuple(names), header=True, quoted=True))
 
 
@@ -284,7 +292,7 @@ def _read_text(path: Path, roles: Roles, layout: _Layout) -> Table:
     if not columns.num_rows:
         raise ValueError(f"{path} holds a header and no rows")
     for name in columns.column_names:
-        if name.startswith(" "):  # stands for a column that must be empty
+        if name.startswith(_NAMELESS):
             _check_empty(found, columns[name])
     for name in distinct(roles):
         found.columns[name] = _typed(found, name, columns[name], roles)
@@ -296,7 +304,7 @@ def _text_columns(path: Path, roles: Roles, layout: _Layout) -> Any:
     pa, reader = needed("pyarrow", f"reading {path}"), needed("pyarrow.csv", f"reading {path}")
     wanted = distinct(roles)
     check_names(wanted, [name for name in layout.names if name], str(path))
-    names = [name or f" {place}" for place, name in enumerate(layout.names)]
+    names = [name or f"{_NAMELESS}{place}" for place, name in enumerate(layout.names)]
     ids = pa.dictionary(pa.int32(), pa.string())
     wrong: list[Any] = []
 
@@ -315,7 +323,7 @@ def _text_columns(path: Path, roles: Roles, layout: _Layout) -> Any:
                 ignore_empty_lines=False,
             ),
             reader.ConvertOptions(
-                include_columns=[*wanted, *(name for name in names if name.startswith(" "))],
+                include_columns=[*wanted, *(name for name in names if name.startswith(_NAMELESS))],
                 column_types=dict.fromkeys(names, pa.string()) | {roles.user: ids, roles.item: ids},
                 null_values=_MISSING,
                 strings_can_be_null=True,
@@ -398,9 +406,9 @@ def _first_line(path: Path) -> str:
     """Return the first line of a file that is not empty, without its end."""
     _check_size(path)
     with path.open("rb") as file:
-        line = file.readline(2**20)
+        line = re.split(rb"[\r\n]", file.readline(2**20), maxsplit=1)[0]
     try:
-        return line.decode("utf-8-sig").rstrip("\r\n")
+        return line.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}, line 1 is not UTF-8 ({error.reason}): save the file as UTF-8") from None
 

@@ -130,7 +130,8 @@ class Log:
             value: as in `from_frame`.
             user_ids: as in `from_frame`.
             item_ids: as in `from_frame`.
-            delimiter: one character; default: "," for .csv, a tab for .tsv.
+            delimiter: one character; default: a tab for .tsv, and for .csv "," or the only one of ";", tab and "|" in the
+                header.
 
         Raises:
             ImportError: without pyarrow, which the extra `frames` brings.
