@@ -130,7 +130,7 @@ class Log:
             value: as in `from_frame`.
             user_ids: as in `from_frame`.
             item_ids: as in `from_frame`.
-            delimiter: one character; default: a tab for .tsv, and for .csv "," or the only one of ";", tab and "|" in the
+            delimiter: one character; default: a tab for .tsv, for .csv "," or the only one of ";", tab and "|" in the
                 header.
 
         Raises:
