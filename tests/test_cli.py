@@ -532,3 +532,27 @@ def test_a_closed_pipe_ends_quietly(folder):
     command = f"{sys.executable} -m torchrecmetrics {' '.join(EVALUATE)} | true; echo ${{PIPESTATUS[0]}}"
     found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert (found.stdout, found.stderr) == ("141\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("evaluate no.csv truth.csv -m HR@1", "torchrecmetrics evaluate: error: there is no file no.csv\n"),
+        ("evaluate blank.csv truth.csv -m HR@1", "error: blank.csv has no named columns: the first line of a file"),
+        ("compare a.parquet", "two runs or more are compared, got a.parquet: name files of rows, a.parquet b.parquet"),
+    ],
+)
+def test_messages_say_what_to_type(words, said, folder, capsys):
+    (folder / "blank.csv").write_text("\n\n")
+    assert main(words.split()) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_errors_of_arguments_are_one_line(folder, capsys):
+    for words in ("evaluate lists.csv", "evalute a b"):
+        with pytest.raises(SystemExit) as left:
+            main(words.split())
+        assert left.value.code == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert said.endswith("--help\n")

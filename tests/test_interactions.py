@@ -788,3 +788,14 @@ BAD = [
 def test_bad_input(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_a_column_of_values_is_named_or_ignored():
+    """Rows rated 0 would be edges like all others."""
+    frame = {"user": [1, 1], "item": [3, 4], "Rating ": [0, 5]}
+    with pytest.raises(
+        ValueError, match=r"column 'Rating ' and value= was not given: pass value='Rating '.*value=None"
+    ):
+        Interactions.from_frame(frame)
+    assert Interactions.from_frame(frame, value=None).values is None
+    assert Interactions.from_frame(frame, value="Rating ").values.tolist() == [0, 5]

@@ -760,3 +760,17 @@ def test_repeated_history_with_values_needs_no_rule():
     with pytest.raises(ValueError, match=r"with \[1, 5\]: values_reduce='sum', 'max' or 'last'"):
         evaluate_lists("HR", {"al": ["y"]}, target=log, k=1)
     assert float(evaluate_lists("HR", {"al": ["x", "y"]}, target={"al": ["y"]}, exclude=log, k=1)["HR@1"]) == 1
+    frame = {"user": ["al"] * 3, "item": ["x", "x", "y"], "stars": [1, 5, 2]}
+    for reduce, gain in (("sum", 6), ("max", 5), ("last", 5)):
+        found = evaluate_lists(
+            [trm.Recall(1, weighted=True)], {"al": ["x"]}, target=frame, value="stars", values_reduce=reduce
+        )
+        assert float(found["Recall-weighted@1"]) == gain / (gain + 2)
+
+
+def test_lists_with_scores_show_the_cure():
+    """ranx' dicts of scores, and pairs of item and score."""
+    with pytest.raises(TypeError, match=r"got dict: of a dict \{item: score\} pass sorted\(scores, key=scores.get"):
+        evaluate_lists("HR", {"al": {"x": 0.9, "y": 0.5}}, target={"al": ["x"]}, k=2)
+    with pytest.raises(TypeError, match=r"got \('x', 0.9\): pass the items alone"):
+        evaluate_lists("HR", {"al": [("x", 0.9), ("y", 0.5)]}, target={"al": ["x"]}, k=2)

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 
@@ -30,7 +30,7 @@ from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.result import Evaluation
 
-_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+_Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
 
 #: What the shell gets.
 FINE, BELOW, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
@@ -106,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
     except (ValueError, TypeError, OSError, ImportError) as error:
         message = _as_options(str(error))
+        if isinstance(error, FileNotFoundError) and error.filename is not None:
+            message = f"there is no file {error.filename}"
         if given.command == "evaluate" and " has no column " in message:
             message += (
                 "; where TRUTH and history name them otherwise: --truth-user ..., --truth-item ...; where history "
@@ -142,16 +144,24 @@ def _as_options(message: str) -> str:
     return re.sub(r"(?<![\w/])(user|item|rank|score|time|value)=(?=['.])", r"--\1 ", message)
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and where to read on."""
+        self.exit(BAD_INPUT, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
     from torchrecmetrics import __version__
 
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         "torchrecmetrics",
         description="Metrics of recommended lists, whether differences are real, and what is wrong with a log.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="evaluate|compare|audit")
-    columns = argparse.ArgumentParser(add_help=False)
+    columns = _Parser(add_help=False)
     columns.add_argument(
         "--user", default="user", metavar="COLUMN", help="column of users, in all files (default: user)"
     )
@@ -164,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_evaluate(commands: _Commands, columns: argparse.ArgumentParser) -> None:
+def _add_evaluate(commands: _Commands, columns: _Parser) -> None:
     """Add the command `evaluate`."""
     parser = commands.add_parser(
         "evaluate",
@@ -290,7 +300,7 @@ def _add_compare(commands: _Commands) -> None:
     parser.set_defaults(run=_compare)
 
 
-def _add_audit(commands: _Commands, columns: argparse.ArgumentParser) -> None:
+def _add_audit(commands: _Commands, columns: _Parser) -> None:
     """Add the command `audit`."""
     parser = commands.add_parser(
         "audit",
@@ -342,7 +352,6 @@ def _evaluate(given: argparse.Namespace) -> int:
             columns = [name for name in names_of(given.truth) if name not in of_truth]
             value = named("value", value, columns, str(given.truth))
         truth = Log.from_file(given.truth, *of_truth, time=None, value=None if value is ... else value)
-        truth = truth.to_interactions(values_reduce=given.values_reduce)
     if of_history != of_lists:
         history = [Log.from_file(path, *of_history, time=None) for path in history]
     if given.time is not None:
@@ -362,6 +371,7 @@ def _evaluate(given: argparse.Namespace) -> int:
             rank=None if given.in_order else given.rank or ...,
             score=given.score or ...,
             value=value,
+            values_reduce=given.values_reduce,
             complete=given.complete,
             duplicates="first" if given.first else "error",
             progress=_show if on_terminal else False,
@@ -441,6 +451,10 @@ def _show(done: int, total: int) -> None:
 
 
 def _compare(given: argparse.Namespace) -> int:
+    if len(given.runs) < 2:
+        raise ValueError(
+            f"two runs or more are compared, got {' '.join(given.runs)}: name files of rows, a.parquet b.parquet"
+        )
     runs: dict[str, list[Rows]] = {}
     for said in given.runs:
         name, named, path = ("", "", said) if Path(said).is_file() else said.partition("=")

@@ -58,7 +58,7 @@ def named(role: str, name: str | EllipsisType | None, known: Iterable[str], what
     if not isinstance(name, EllipsisType):
         return name
     for column in known:
-        if _USUAL_NAMES[role].fullmatch(column):
+        if _USUAL_NAMES[role].fullmatch(column.strip()):
             raise ValueError(
                 f"{what} has a column {column!r} and {role}= was not given: pass {role}={column!r} to read it, or "
                 f"{role}=None to ignore it"
@@ -228,6 +228,8 @@ def check_names(
     cure: str = "say which is which: user=..., item=... and so on",
 ) -> None:
     """Refuse names of columns that are not there, or there more than once."""
+    if not any(known):
+        raise ValueError(f"{what} has no named columns: the first line of a file, or a frame's columns, names them")
     for name in wanted:
         if name not in known:
             raise ValueError(f"{what} has no column {name!r}{nearest(name, known)}; {cure}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from functools import cached_property
 from pathlib import Path
+from types import EllipsisType
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 import torch
@@ -25,7 +26,7 @@ from torchrecmetrics.data.columns import (
 )
 from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import read_lines
-from torchrecmetrics.data.frames import Roles
+from torchrecmetrics.data.frames import Roles, named, names_in
 from torchrecmetrics.data.jagged import as_jagged, broken_rows, side_by_side
 from torchrecmetrics.data.saving import read, write
 from torchrecmetrics.data.vocabulary import Vocabulary
@@ -278,7 +279,7 @@ class Interactions:
         frame: Any,
         user: str = "user",
         item: str = "item",
-        value: str | None = None,
+        value: str | EllipsisType | None = ...,
         *,
         user_ids: Any = None,
         item_ids: Any = None,
@@ -291,7 +292,8 @@ class Interactions:
             frame: of pandas, polars, pyarrow or whatever else narwhals reads; a dict of columns; a structured array.
             user: name of the column of users, ids of any kind.
             item: name of the column of items, ids of any kind.
-            value: name of the column of values, such as ratings.
+            value: name of the column of values, such as ratings. None = no values. Not given = the same, and a column
+                named label, rating, relevance, gain, grade or value is an error.
             user_ids: vocabulary of the users, as in `from_columns`; default: those that occur, ascending.
             item_ids: vocabulary of the items, as in `from_columns`; default: those that occur, ascending.
             duplicates: as in `from_edge_index`.
@@ -308,6 +310,7 @@ class Interactions:
             >>> train.user_ids, train.items
             (Vocabulary(2 ids, text: 'al', 'bo'), tensor([1, 0]))
         """
+        value = named("value", value, [name for name in names_in(frame) if name not in (user, item)], "frame")
         events = Events.of_frame(frame, Roles(user, item, None, value), user_ids, item_ids)
         return cls.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 

@@ -241,7 +241,7 @@ def _checked(lists: Any, names: Names, what: str, in_order: bool) -> Names:
     known = names_of(lists) if isinstance(lists, (str, Path)) else names_in(lists)
     for usual, role in _ORDERS.items():
         for name in known:
-            if name.lower() == usual and name not in names:
+            if name.strip().lower() == usual and name not in names:
                 lowest = " (the highest is best; negate distances)" if usual in ("distance", "weight") else ""
                 raise ValueError(
                     f"{what} has a column {name!r} and neither rank= nor score= was given: pass {role}={name!r} if it "
@@ -339,7 +339,15 @@ def _flat(lists: Any) -> tuple[Any, Tensor]:
     kinds = set(map(type, lists))
     wrong = [kind.__name__ for kind in kinds if kind in (str, bytes, dict, set) or not hasattr(kind, "__len__")]
     if wrong:
-        raise TypeError(f"each of the lists must be a list of item ids, best first, got {', '.join(sorted(wrong))}")
+        cure = ""
+        if "dict" in wrong:
+            cure = ": of a dict {item: score} pass sorted(scores, key=scores.get, reverse=True)"
+        raise TypeError(
+            f"each of the lists must be a list of item ids, best first, got {', '.join(sorted(wrong))}{cure}"
+        )
+    pair = next((entry for each in lists[:1] for entry in each[:1] if isinstance(entry, (tuple, list))), None)
+    if pair is not None:
+        raise TypeError(f"each of the lists must hold item ids, best first, got {pair!r}: pass the items alone")
     lengths = torch.tensor(list(map(len, lists)), dtype=torch.int64, device="cpu")
     if kinds == {Tensor}:
         return torch.cat(lists), lengths

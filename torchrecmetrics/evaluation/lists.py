@@ -19,7 +19,7 @@ from torchrecmetrics.data.events import Events
 from torchrecmetrics.data.files import is_qrels, is_run, is_text, names_of, read_file
 from torchrecmetrics.data.frames import Roles, Table, check_names, columns_of, distinct, named, names_in
 from torchrecmetrics.data.groups import Groups, check_groups
-from torchrecmetrics.data.interactions import Interactions
+from torchrecmetrics.data.interactions import Interactions, Reduce
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.evaluation.listed import Listed, Names, Side
 from torchrecmetrics.evaluation.models import (
@@ -75,6 +75,7 @@ def evaluate_lists(
     rank: str | EllipsisType | None = ...,
     score: str | EllipsisType | None = ...,
     value: str | EllipsisType | None = ...,
+    values_reduce: Reduce | None = None,
     complete: bool = False,
     duplicates: Literal["error", "first"] = "error",
     progress: bool | Progress = False,
@@ -103,6 +104,8 @@ def evaluate_lists(
             (rank, position, score, rating, prediction, ...) is an error.
         value: name of the column of gains of a `target` that is a frame or a file. None = all its rows are alike. Not
             given = the same, and a column named label, rating, relevance, gain, grade or value is an error.
+        values_reduce: gain of a pair that `target` repeats: "sum", "max" or the "last" one. None = such pairs are an
+            error where they have gains.
         complete: the lists are all that is recommended; an item that is not listed is a miss at every k. Otherwise
             a list that excluded or repeated items leave shorter than the metrics look is an error, and so are lists
             that all end before; one that was shorter than others from the start had no more items to recommend.
@@ -150,7 +153,7 @@ def evaluate_lists(
     _check_not_swapped(lists, target)
     in_order = rank is None or score is None
     names = Names(user, item, None if rank is ... else rank, None if score is ... else score)
-    truth = _Truth.read(collection, target, exclude, names, groups, without_excluded, value)
+    truth = _Truth.read(collection, target, exclude, names, groups, without_excluded, (value, values_reduce))
     degree = truth.target.host_degree
     listed = Listed.read(lists, names, truth.users, truth.items, degree > 0, in_order)
     ids, without_target = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
@@ -212,14 +215,14 @@ class _Truth(NamedTuple):
         names: Names,
         groups: Groups | None,
         without_excluded: bool,
-        value: str | EllipsisType | None,
+        gains: tuple[str | EllipsisType | None, Reduce | None],
     ) -> _Truth:
         """Read ground truth and history in any form, and number both alike.
 
         Raises:
             ValueError: if no ground truth is there, or none is left by `without_excluded`, and for ids that do not fit.
         """
-        truth = _interactions("target", target, names, value)
+        truth = _interactions("target", target, names, *gains)
         if not len(truth):
             raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
         given = [target, *histories(exclude)]
@@ -321,12 +324,18 @@ def _check_not_swapped(lists: Any, target: Any) -> None:
             )
 
 
-def _interactions(name: str, given: Any, names: Names, value: str | EllipsisType | None = None) -> Interactions:
+def _interactions(
+    name: str,
+    given: Any,
+    names: Names,
+    value: str | EllipsisType | None = None,
+    values_reduce: Reduce | None = "last",  # history has no gains
+) -> Interactions:
     """Read interactions in any form."""
     if isinstance(given, Interactions):
         return given.to("cpu")
     if isinstance(given, Log):
-        return given.to_interactions(values_reduce="last" if name == "exclude" else None)  # history has no gains
+        return given.to_interactions(values_reduce=values_reduce)
     if isinstance(given, (str, Path)):
         judged = is_qrels(given)
         if value is ... and judged:
@@ -334,7 +343,7 @@ def _interactions(name: str, given: Any, names: Names, value: str | EllipsisType
         others = [] if value is not ... else names_of(given)
         roles = Roles(names.user, names.item, None, _value(value, others, names, str(given)))
         events = Events.of_table(read_file(given, roles), roles, None, None)
-        return Interactions.of_events(events, duplicates="error" if judged else "merge")
+        return Interactions.of_events(events, duplicates="error" if judged else "merge", values_reduce=values_reduce)
     if isinstance(given, Mapping) and not {names.user, names.item} & {*given}:
         given = _columns_of_dict(name, given, names)
     if not names_in(given):
@@ -342,7 +351,8 @@ def _interactions(name: str, given: Any, names: Names, value: str | EllipsisType
     roles = Roles(names.user, names.item, None, _value(value, names_in(given), names, name))
     elsewhere = f"where they differ, {name}=trm.Log.from_frame({name}, user=..., item=...)"
     check_names(distinct(roles), names_in(given), name, f"user= and item= name the columns of all tables: {elsewhere}")
-    return Interactions.of_events(Events.of_table(Table(columns_of(given, roles, name), name), roles, None, None))
+    events = Events.of_table(Table(columns_of(given, roles, name), name), roles, None, None)
+    return Interactions.of_events(events, values_reduce=values_reduce)
 
 
 def _value(value: str | EllipsisType | None, columns: list[str], names: Names, what: str) -> str | None:
