@@ -712,6 +712,7 @@ def test_other_names_in_the_ground_truth_show_the_cure():
 def test_a_column_of_gains_is_named_or_ignored(name, tmp_path):
     """Rows of the ground truth with 0 would be relevant."""
     pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
     truth = pd.DataFrame({"user": ["al", "al"], "item": ["x", "y"], name: [0, 2]})
     truth.to_csv(tmp_path / "truth.csv", index=False)
     lists = {"al": ["x", "z"]}

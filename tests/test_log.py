@@ -306,6 +306,7 @@ def test_a_column_of_times_is_named_or_ignored(name, tmp_path):
     """On a newest-first log the oldest event would be tested; columns with another role are not asked about."""
     columns = {"user": [1, 1, 1], "item": [3, 4, 5], name: [9, 8, 7]}
     pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
     frame, files = pd.DataFrame(columns), (tmp_path / "log.csv", tmp_path / "log.parquet")
     frame.to_csv(files[0], index=False)
     frame.to_parquet(files[1])
