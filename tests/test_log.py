@@ -299,6 +299,7 @@ def test_files_of_movielens_bring_their_times(tmp_path):
     (tmp_path / "u.data").write_text("1\t5\t3\t300\n1\t6\t3\t100\n1\t7\t3\t200\n")
     split = Log.from_file(tmp_path / "u.data").leave_last_out()
     assert [split.test.item_ids[int(item)] for item in split.test.items] == [5]
+    assert Log.from_file(tmp_path / "u.data", time=None).times is None
 
 
 @pytest.mark.parametrize("name", ["time", "Timestamp", "date", "datetime", "unixReviewTime"])

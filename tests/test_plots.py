@@ -328,8 +328,8 @@ def default_style():
         yield
 
 
-class TestRoom:
-    """What stands beside the axes neither overlaps nor takes their room."""
+class TestLayout:
+    """Labels and legends beside the axes neither overlap nor make the axes narrow."""
 
     @pytest.mark.parametrize("names", [LONG, LONG[:3], ["0", "1-4", "5+"]], ids=["12 long", "3 long", "3 short"])
     def test_groups(self, names):

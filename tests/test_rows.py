@@ -286,12 +286,12 @@ def test_bca_by_hand():
 @pytest.mark.parametrize("weighted", [False, True])
 def test_acceleration_is_the_jackknifes(weighted, monkeypatch):
     """Sum d^3 / (6 (sum d^2)^1.5), d = w (x - m): that of leaving out each row, which scipy takes for equal weights."""
-    from torchrecmetrics.analysis import rows as room
+    from torchrecmetrics.analysis import rows as rows_module
 
     values = torch.rand(50, generator=torch.Generator().manual_seed(6)).double() ** 5
     weights = torch.arange(1, 51).double() if weighted else torch.ones(50).double()
     asked = []
-    monkeypatch.setattr(room, "bootstrap_interval", lambda *arguments: asked.append(arguments[1:3]))
+    monkeypatch.setattr(rows_module, "bootstrap_interval", lambda *arguments: asked.append(arguments[1:3]))
     trm.Rows({"a": values}, torch.arange(50), weights if weighted else None).confidence_interval(resamples=9)
     mean = (weights * values).sum() / weights.sum()
     d = weights * (values - mean)
@@ -314,13 +314,13 @@ def test_intervals_know_no_order(seed, words, clustered, weighted):
 
 def test_intervals_of_many_pieces(monkeypatch):
     """Pieces of a few rows cut no cluster, and give what one piece gives."""
-    from torchrecmetrics.analysis import rows as room
+    from torchrecmetrics.analysis import rows as rows_module
 
     rows = make(300, clusters=torch.arange(300) % 70)
     alone = make(300)
     expected = [each.confidence_interval(resamples=200) for each in (rows, alone)]
-    whole = room.chunked
-    monkeypatch.setattr(room, "chunked", lambda n, ends: whole(n, ends, 11))
+    whole = rows_module.chunked
+    monkeypatch.setattr(rows_module, "chunked", lambda n, ends: whole(n, ends, 11))
     for each, before in zip((rows, alone), expected, strict=True):
         for label, ends in each.confidence_interval(resamples=200).items():
             assert ends == pytest.approx(before[label], abs=1e-12)
@@ -401,7 +401,7 @@ def test_few_hits_get_the_score_interval(weighted, clustered):
 @pytest.mark.parametrize(("n", "share"), [(5, 0.05), (5, 0.2), (20, 0.02), (20, 0.05), (200, 0.01)])
 def test_intervals_of_rare_hits_cover(n, share, monkeypatch):
     """As often as the score interval, of 1000 samples; the bootstrap without it seldom covers where hits are rare."""
-    from torchrecmetrics.analysis import rows as room
+    from torchrecmetrics.analysis import rows as rows_module
 
     values = (torch.rand(1000, n, generator=torch.Generator().manual_seed(n)) < share).double()
     rows = trm.Rows({str(i): sample for i, sample in enumerate(values)}, torch.arange(n))
@@ -413,7 +413,7 @@ def test_intervals_of_rare_hits_cover(n, share, monkeypatch):
     got = covered(rows.confidence_interval(resamples=400).values())
     assert got == pytest.approx(plain, abs=0.01)
     assert got > 0.93
-    monkeypatch.setattr(room, "MIN_DIFFERING", 0)
+    monkeypatch.setattr(rows_module, "MIN_DIFFERING", 0)
     assert covered(rows.confidence_interval(resamples=400).values()) < 0.9
 
 

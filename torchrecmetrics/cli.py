@@ -10,6 +10,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -242,24 +243,17 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
 def _add_results(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `evaluate` that say what becomes of the results."""
     parser.add_argument("--json", type=Path, metavar="FILE", help="write results and counts there, whole or not at all")
-    parser.add_argument("--rows", type=Path, metavar="FILE", help="write what every user is worth there, as parquet")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="write the values of each user there, as parquet")
     parser.add_argument("--markdown", action="store_true", help="print a table in Markdown, and the counts below it")
-    parser.add_argument(
-        "--fail-under",
-        type=Threshold.read,
-        action="append",
-        default=[],
-        metavar="NAME@K=VALUE",
-        help="exit with 1 if a metric is below a value, where higher is better; repeatable",
-    )
-    parser.add_argument(
-        "--fail-over",
-        type=Threshold.read,
-        action="append",
-        default=[],
-        metavar="NAME@K=VALUE",
-        help="exit with 1 if a metric is above a value, where lower is better, such as Gini@10; repeatable",
-    )
+    for option, side, better in (("--fail-under", "below", "higher"), ("--fail-over", "above", "lower")):
+        parser.add_argument(
+            option,
+            type=Threshold.read,
+            action="append",
+            default=[],
+            metavar="NAME@K=VALUE",
+            help=f"exit with 1 if a metric is {side} a value, where {better} is better; repeatable",
+        )
 
 
 def _add_compare(commands: _Commands) -> None:
@@ -349,8 +343,7 @@ def _evaluate(given: argparse.Namespace) -> int:
     history: list[Any] = given.history
     if given.value is not None or of_truth != of_lists:
         if value is ... and not is_qrels(given.truth):
-            columns = [name for name in names_of(given.truth) if name not in of_truth]
-            value = named("value", value, columns, str(given.truth))
+            value = named("value", value, partial(names_of, given.truth), of_truth, str(given.truth))
         truth = Log.from_file(given.truth, *of_truth, time=None, value=None if value is ... else value)
     if of_history != of_lists:
         history = [Log.from_file(path, *of_history, time=None) for path in history]

@@ -25,7 +25,7 @@ _SPREAD = 20
 """From where on cut-offs stand on a logarithmic axis: the largest as a multiple of the least."""
 
 _MADE: WeakKeyDictionary[Figure, dict[str, float]] = WeakKeyDictionary()
-"""Figures made here, with the inches that they have grown on each side for what stands beside their axes."""
+"""Figures made here, and the inches added on each side for labels and legends."""
 
 
 class Line(NamedTuple):
@@ -103,7 +103,7 @@ def draw_lines(lines: Sequence[Line], ax: Axes | None) -> Drawn:
 
 
 def _has_rows(lines: Sequence[Line]) -> bool:
-    """Return whether there are fewer than two cut-offs: labels stand from top to bottom then."""
+    """Return whether there are fewer than two cut-offs: labels are listed from top to bottom then."""
     return len({k for line in lines for k in line.k}) < 2
 
 
@@ -125,7 +125,7 @@ def _draw_dots(lines: Sequence[Line], ax: Axes | None) -> Drawn:
 
 
 def draw_steps(units: Mapping[str, Mapping[str, Sequence[float]]], ax: Axes | Sequence[Axes] | None) -> Drawn:
-    """Draw how values changed from step to step, a line a metric and axes a unit; return the first axes."""
+    """Draw values over steps, one line per metric and one panel per unit; return the first axes."""
     panels = _panels(list(units), [None] * len(units), ax)
     for axes, values in zip(panels, units.values(), strict=True):
         for place, (label, several) in enumerate(values.items()):
@@ -138,7 +138,7 @@ def draw_steps(units: Mapping[str, Mapping[str, Sequence[float]]], ax: Axes | Se
 
 
 def draw_groups(label: str, groups: Sequence[str], line: Line, ax: Axes | None) -> Drawn:
-    """Draw a group a row, its value with its interval, below those of other models that are in the axes already.
+    """Draw one row per group, its value with its interval, below those of other models that are in the axes already.
 
     Raises:
         ValueError: if the axes hold other groups.
@@ -155,7 +155,7 @@ def draw_groups(label: str, groups: Sequence[str], line: Line, ax: Axes | None) 
     for part in drawn.get_children():
         part.set_transform(shifted)
     _rows(axes, groups)
-    axes.set_ylim(len(groups) - 0.2, -0.5)  # room for the last models of the last group
+    axes.set_ylim(len(groups) - 0.2, -0.5)  # the last models of the last group stay inside
     axes.set_xlabel(label)
     _legend(axes)
     return _figure(axes), axes
@@ -194,8 +194,8 @@ def draw_forest(
     axes = _axes(ax, height=1.3 + max(0.32, 0.2 * len(pairs)) * len(labels))
     known = [end for each in differences for end in (each.value, *each.interval, *each.adjusted)]
     finite = [0.0, *(end for end in known if math.isfinite(end))] + ([] if margin is None else [-margin])
-    room = 0.06 * (max(finite) - min(finite) or 1.0)
-    ends = min(finite) - room, max(finite) + room
+    padding = 0.06 * (max(finite) - min(finite) or 1.0)
+    ends = min(finite) - padding, max(finite) + padding
     step = min(0.26, 0.8 / len(pairs))
     for place, pair in enumerate(pairs):
         colour, marker = _colour(place), _marker(place)
@@ -251,7 +251,7 @@ def draw_histogram(
 
 
 def _axes(ax: Axes | None, height: float | None = None) -> Axes:
-    """Return the axes that were given, or those of a new figure, which makes room for a legend outside."""
+    """Return the axes that were given, or those of a new figure that leaves space for a legend outside."""
     if ax is None:
         return _new_axes([height])[0]
     pyplot()
@@ -395,7 +395,7 @@ def _inches(labels: Sequence[str]) -> float:
 
 
 def _widen(axes: Axes, side: str, inches: float) -> None:
-    """Make a figure of ours wider by what stands on a side of its axes, so that these stay as wide."""
+    """Widen a figure made here by the labels or legend on one side, so that its axes keep their width."""
     figure = _figure(axes)
     grown = _MADE.get(figure)
     if grown is not None and inches > grown[side]:

@@ -121,19 +121,17 @@ def csv_header(path: str | Path, delimiter: str | None) -> list[str]:
     Raises:
         ValueError: for a delimiter that is not one character, or not known from the file's name.
     """
-    path = Path(path)
-    delimiter = _delimiter_of(path, delimiter)
-    return next(csv.reader([_first_line(path)], delimiter=delimiter))
+    header = _first_line(Path(path))
+    return next(csv.reader([header], delimiter=_delimiter_of(Path(path), header, delimiter)))
 
 
-def _delimiter_of(path: Path, delimiter: str | None) -> str:
+def _delimiter_of(path: Path, header: str, delimiter: str | None) -> str:
     """Return the delimiter: as given, a tab for .tsv, and for .csv a comma, or the only other one in the header."""
     if delimiter is None:
         if path.suffix.lower() == ".tsv":
             return "\t"
         if path.suffix.lower() != ".csv":
             raise ValueError(f"{path} ends neither in .csv nor in .tsv: say what parts its columns, delimiter=")
-        header = _first_line(path)
         others = [other for other in _DELIMITERS if other in header]
         return others[0] if len(others) == 1 else ","
     if len(delimiter) != 1:
@@ -192,8 +190,8 @@ def read_csv(path: str | Path, roles: Roles, delimiter: str | None = None) -> Ta
         ValueError: for another delimiter or encoding, lines of unequal width, text in place of numbers, and no rows.
     """
     path = Path(path)
-    delimiter = _delimiter_of(path, delimiter)
     header = _first_line(path)
+    delimiter = _delimiter_of(path, header, delimiter)
     names = next(csv.reader([header], delimiter=delimiter))
     if len(names) == 1:
         for other, said in _DELIMITERS.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import EllipsisType
@@ -43,13 +43,20 @@ def distinct(names: NamedTuple) -> list[str]:
     return list(given.values())
 
 
-def named(role: str, name: str | EllipsisType | None, known: Iterable[str], what: str) -> str | None:
+def named(
+    role: str,
+    name: str | EllipsisType | None,
+    columns: Callable[[], Iterable[str]],
+    taken: Collection[str | None],
+    what: str,
+) -> str | None:
     """Return the name of the column with this role, or None; `...` means that the caller did not say.
 
     Args:
         role: "time" or "value".
         name: of the column.
-        known: names of the columns that have no other role.
+        columns: a function that returns the names of all columns; called only where the caller did not say.
+        taken: names of the columns with another role.
         what: the frame or file, for the message.
 
     Raises:
@@ -57,8 +64,8 @@ def named(role: str, name: str | EllipsisType | None, known: Iterable[str], what
     """
     if not isinstance(name, EllipsisType):
         return name
-    for column in known:
-        if _USUAL_NAMES[role].fullmatch(column.strip()):
+    for column in columns():
+        if column not in taken and _USUAL_NAMES[role].fullmatch(column.strip()):
             raise ValueError(
                 f"{what} has a column {column!r} and {role}= was not given: pass {role}={column!r} to read it, or "
                 f"{role}=None to ignore it"

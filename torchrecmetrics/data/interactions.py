@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
@@ -310,7 +310,7 @@ class Interactions:
             >>> train.user_ids, train.items
             (Vocabulary(2 ids, text: 'al', 'bo'), tensor([1, 0]))
         """
-        value = named("value", value, [name for name in names_in(frame) if name not in (user, item)], "frame")
+        value = named("value", value, partial(names_in, frame), (user, item), "frame")
         events = Events.of_frame(frame, Roles(user, item, None, value), user_ids, item_ids)
         return cls.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 

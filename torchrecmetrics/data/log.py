@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -102,7 +103,7 @@ class Log:
             ValueError: if there is no such column (names the nearest), for missing entries (names column and row), and
                 ids that a given vocabulary does not hold.
         """
-        time = named("time", time, _others(names_in(frame), user, item, value), "frame")
+        time = named("time", time, partial(names_in, frame), (user, item, value), "frame")
         return cls(Events.of_frame(frame, Roles(user, item, time, value), user_ids, item_ids))
 
     @classmethod
@@ -138,7 +139,7 @@ class Log:
             ValueError: also for a file that is empty, has no rows, lines of unequal width or another encoding; names
                 the file, the row and the column.
         """
-        time = named("time", time, _others(csv_header(path, delimiter), user, item, value), str(path))
+        time = named("time", time, partial(csv_header, path, delimiter), (user, item, value), str(path))
         roles = Roles(user, item, time, value)
         return cls(Events.of_table(read_csv(path, roles, delimiter), roles, user_ids, item_ids))
 
@@ -158,7 +159,7 @@ class Log:
 
         Arguments and errors are those of `from_csv`.
         """
-        time = named("time", time, _others(parquet_names(path), user, item, value), str(path))
+        time = named("time", time, partial(parquet_names, path), (user, item, value), str(path))
         roles = Roles(user, item, time, value)
         return cls(Events.of_table(read_parquet(path, roles), roles, user_ids, item_ids))
 
@@ -178,7 +179,7 @@ class Log:
 
         csv, tsv, parquet, jsonl, RecBole's .inter, MovieLens' u.data and ratings.dat, lines of `user item item ...`
         (LightGCN), TREC's runs and qrels. Files without a header have columns named user and item, and what else they
-        hold: rating and timestamp, rank and score, relevance. MovieLens' timestamps are read without being asked for;
+        hold: rating and timestamp, rank and score, relevance. MovieLens' timestamps are read unless `time=None`;
         `time` names any other column of times, without which the order of events is that of the file.
 
         Other arguments and errors are those of `from_csv`.
@@ -186,10 +187,8 @@ class Log:
         Raises:
             ValueError: also for a file that is none of these, which is never guessed.
         """
-        if time is ... or time is None:  # MovieLens' files have no header that could say otherwise
-            time = times_in(path) or time
         if time is ...:
-            time = named("time", time, _others(names_of(path), user, item, value), str(path))
+            time = times_in(path) or named("time", time, partial(names_of, path), (user, item, value), str(path))
         roles = Roles(user, item, time, value)
         return cls(Events.of_table(read_file(path, roles), roles, user_ids, item_ids))
 
@@ -467,8 +466,3 @@ def _how_many(users: Any, able: int) -> int:
 def _shuffled(n: int, seed: int) -> Tensor:
     """Return 0 .. n - 1 in an order that the seed determines."""
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed), device="cpu")
-
-
-def _others(names: list[str], *taken: str | None) -> list[str]:
-    """Return the names of columns without those that are read as something else."""
-    return [name for name in names if name not in taken]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from types import EllipsisType
@@ -340,23 +341,20 @@ def _interactions(
         judged = is_qrels(given)
         if value is ... and judged:
             value = "relevance"
-        others = [] if value is not ... else names_of(given)
-        roles = Roles(names.user, names.item, None, _value(value, others, names, str(given)))
+        value = named("value", value, partial(names_of, given), (names.user, names.item), str(given))
+        roles = Roles(names.user, names.item, None, value)
         events = Events.of_table(read_file(given, roles), roles, None, None)
         return Interactions.of_events(events, duplicates="error" if judged else "merge", values_reduce=values_reduce)
     if isinstance(given, Mapping) and not {names.user, names.item} & {*given}:
         given = _columns_of_dict(name, given, names)
     if not names_in(given):
         check_target(given)
-    roles = Roles(names.user, names.item, None, _value(value, names_in(given), names, name))
+    value = named("value", value, partial(names_in, given), (names.user, names.item), name)
+    roles = Roles(names.user, names.item, None, value)
     elsewhere = f"where they differ, {name}=trm.Log.from_frame({name}, user=..., item=...)"
     check_names(distinct(roles), names_in(given), name, f"user= and item= name the columns of all tables: {elsewhere}")
     events = Events.of_table(Table(columns_of(given, roles, name), name), roles, None, None)
     return Interactions.of_events(events, values_reduce=values_reduce)
-
-
-def _value(value: str | EllipsisType | None, columns: list[str], names: Names, what: str) -> str | None:
-    return named("value", value, [column for column in columns if column not in (names.user, names.item)], what)
 
 
 def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[str, list[Any]]:

@@ -19,7 +19,7 @@ from torchrecmetrics.ranking.scores import ScoreRows
 ScoreFunction: TypeAlias = Callable[[Tensor], Tensor]
 """A function, or a module, of user ids int64 [b] that returns scores [b, I]."""
 Histories: TypeAlias = Interactions | Tensor | Sequence[Interactions | Tensor]
-"""What `exclude=` takes for a whole catalogue: interactions, bool [I] for all users alike, or a tuple of these."""
+"""Types of `exclude=` for a whole catalogue: interactions, bool [I] for all users alike, or a tuple of these."""
 
 Thing = TypeVar("Thing", Tensor, Interactions)
 

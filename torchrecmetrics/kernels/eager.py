@@ -137,7 +137,7 @@ def _count_last(scores: Tensor, thresholds: Tensor, last: Tensor, above: Tensor,
     equal = thresholds == last
     if not can_sync(scores):
         return torch.where(equal, (scores >= last).sum(1, keepdim=True), at_least)
-    equal &= at_least - above > 1  # alone among the best, it stands behind the depth, whatever equals it
+    equal &= at_least - above > 1  # a single occurrence among the best ranks below the depth
     rows = equal.any(1).nonzero()[:, 0]
     if not len(rows):
         return at_least
