@@ -648,7 +648,7 @@ def test_rows_are_counted_through():
     columns = made()
     columns["item_ids"][10] = [*range(NUM)]
     columns["item_ids"][44] = [7, 8, 7]
-    with pytest.raises(ValueError, match=r"row 44 is \[7, 8, 7"):
+    with pytest.raises(ValueError, match=r"^at least 1 row .*: row 44 is \[7, 8, 7"):
         arrow.tally(table_of(columns), NAMES, K)
     stream = arrow.tally(iter(table_of(columns).to_batches(max_chunksize=8)), NAMES, K)
     with pytest.raises(ValueError, match=r"row 44 is \[7, 8, 7"):

@@ -10,7 +10,6 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -22,8 +21,8 @@ from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import audit
 from torchrecmetrics.data.catalogue import Catalogue
-from torchrecmetrics.data.files import is_qrels, names_of, read_file
-from torchrecmetrics.data.frames import Roles, check_names, decoded, named
+from torchrecmetrics.data.files import FileSource, open_file
+from torchrecmetrics.data.frames import Roles, check_names, decoded
 from torchrecmetrics.data.groups import Groups
 from torchrecmetrics.data.log import Log, LogSplit
 from torchrecmetrics.data.saving import write_text
@@ -135,6 +134,7 @@ def _as_options(message: str) -> str:
         "value=None": "--no-value",
         "time=None": "--no-time",
         "neither rank= nor score=": "neither --rank nor --score",
+        "delimiter=": "--delimiter ",
         "time= was": "--time was",
         "value= was": "--value was",
     }
@@ -168,6 +168,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     columns.add_argument(
         "--item", default="item", metavar="COLUMN", help="column of items, in all files (default: item)"
+    )
+    columns.add_argument(
+        "--delimiter", metavar="CHARACTER", help="separates the columns of csv files (default: recognised)"
     )
     _add_evaluate(commands, columns)
     _add_compare(commands)
@@ -319,14 +322,23 @@ def _add_audit(commands: _Commands, columns: _Parser) -> None:
 # ---------------------------------------------------------------------------------------------------------- commands
 
 
+def _open(path: Path, user: str, item: str, delimiter: str | None) -> FileSource:
+    """Open a file whose columns of users and items are called so."""
+    source = open_file(path, delimiter=delimiter)
+    source.known = {**source.known, "user": user, "item": item}
+    return source
+
+
 def _evaluate(given: argparse.Namespace) -> int:
+    truth_names = (given.truth_user or given.user, given.truth_item or given.item)
+    history_names = (given.history_user or truth_names[0], given.history_item or truth_names[1])
+    lists = _open(given.lists, given.user, given.item, given.delimiter)
+    truth = _open(given.truth, *truth_names, given.delimiter)
+    history = [_open(path, *history_names, given.delimiter) for path in given.history]
     leaves = given.overlap == "without"
     common: Any = {} if given.overlap is None or leaves else {"overlap": given.overlap}
-    of_lists = (given.user, given.item)
-    of_truth = (given.truth_user or given.user, given.truth_item or given.item)
-    of_history = (given.history_user or of_truth[0], given.history_item or of_truth[1])
     if given.train is not None:
-        common["catalogue"] = _catalogue({given.train: of_history, given.truth: of_truth, given.lists: of_lists})
+        common["catalogue"] = _catalogue(_open(given.train, *history_names, given.delimiter), truth, lists)
     metrics = [*given.metric, *([] if given.config is None else metrics_of(given.config, common))]
     if not metrics:
         raise ValueError("no metric is named: pass -m NDCG@10, or a file of metrics with -c")
@@ -338,32 +350,20 @@ def _evaluate(given: argparse.Namespace) -> int:
     for option, path in (("--rows", given.rows), ("--json", given.json)):
         if path is not None and path.resolve() in read:
             raise ValueError(f"{option} {path} would overwrite a file that is read")
-    truth: Any = given.truth
-    value = None if given.no_value else ... if given.value is None else given.value
-    history: list[Any] = given.history
-    if given.value is not None or of_truth != of_lists:
-        if value is ... and not is_qrels(given.truth):
-            value = named("value", value, partial(names_of, given.truth), of_truth, str(given.truth))
-        truth = Log.from_file(given.truth, *of_truth, time=None, value=None if value is ... else value)
-    if of_history != of_lists:
-        history = [Log.from_file(path, *of_history, time=None) for path in history]
     if given.time is not None:
-        files = [*((path, of_history) for path in given.history), (given.truth, of_truth)]
-        _look_at_times([Log.from_file(path, *names, given.time) for path, names in files])
+        _look_at_times([Log.of_source(source, time=given.time) for source in (*history, truth)])
     on_terminal = sys.stderr.isatty()
     if on_terminal:
         print(f"reading {given.lists} ...", end="", file=sys.stderr, flush=True)
     try:
         found = evaluate_lists(
             collection,
-            given.lists,
+            lists,
             target=truth,
             exclude=tuple(history) or None,
-            user=given.user,
-            item=given.item,
             rank=None if given.in_order else given.rank or ...,
             score=given.score or ...,
-            value=value,
+            value=None if given.no_value else given.value or ...,
             values_reduce=given.values_reduce,
             complete=given.complete,
             duplicates="first" if given.first else "error",
@@ -399,16 +399,14 @@ def _thresholds(option: str, given: Sequence[Threshold], collection: RecMetricCo
     return found
 
 
-def _catalogue(files: Mapping[Path, tuple[str, str]]) -> Catalogue:
+def _catalogue(*sources: FileSource) -> Catalogue:
     """Make a catalogue of the first file, with the items of all of them."""
-    train, *others = (
-        Log.from_file(path, user=user, item=item, time=None).to_interactions() for path, (user, item) in files.items()
-    )
-    every = train.item_ids
+    train, *others = (Log.of_source(source, time=None).to_interactions() for source in sources)
+    item_ids = train.item_ids
     for other in others:
-        if every is not None and other.item_ids is not None:
-            every = every.union(other.item_ids)
-    return Catalogue.from_interactions(train.recode(item_ids=every))
+        if item_ids is not None and other.item_ids is not None:
+            item_ids = item_ids.union(other.item_ids)
+    return Catalogue.from_interactions(train.recode(item_ids=item_ids))
 
 
 def _look_at_times(logs: Sequence[Log]) -> None:
@@ -481,21 +479,22 @@ def _compare(given: argparse.Namespace) -> int:
 
 def _groups_of(path: Path, user: str, group: str, as_text: bool) -> Groups:
     """Read groups of users from a file, whose ids are text if those of rows are."""
-    check_names([user, group], names_of(path), str(path), "--user and --group say which is which")
-    table = read_file(path, Roles(user, group))
+    source = open_file(path)
+    check_names([user, group], source.names, str(path), "--user and --group say which is which")
+    table = source.read(Roles(user, group))
     users = Vocabulary.named(table.name(user), table.columns[user])
     return Groups.from_column(decoded(table.columns[group]), user_ids=users.as_text() if as_text else users)
 
 
 def _audit(given: argparse.Namespace) -> int:
     time = None if given.no_time else given.time or ...
-    train = Log.from_file(given.log, given.user, given.item, time)
-    if given.test is None:
-        report = audit(train)
-    else:
-        nothing = train.take(torch.zeros(len(train), dtype=torch.bool, device="cpu"))
-        test = Log.from_file(given.test, given.user, given.item, time)
-        report = audit(LogSplit(train, nothing, test))
+    train, *tests = (
+        Log.of_source(_open(path, given.user, given.item, given.delimiter), time=time)
+        for path in (given.log, given.test)
+        if path is not None
+    )
+    nothing = train.take(torch.zeros(len(train), dtype=torch.bool, device="cpu"))
+    report = audit(LogSplit(train, nothing, *tests)) if tests else audit(train)
     if given.json is not None:
         findings = {name: finding._asdict() for name, finding in report.items()}
         write_text(given.json, json.dumps({"faults": report.faults, "findings": findings}, indent=2) + "\n")

@@ -237,7 +237,8 @@ class _Part(NamedTuple):
         alone = self._error(rows)
         if alone is None:
             return error
-        return ValueError(re.sub(r"\brow 0\b", f"row {self.first_row + int(rows[0])}", str(alone)))
+        message = re.sub(r"\brow 0\b", f"row {self.first_row + int(rows[0])}", str(alone))
+        return ValueError(message.replace("1 of 1 row", "at least 1 row"))
 
     def _error(self, rows: Tensor) -> ValueError | None:
         try:

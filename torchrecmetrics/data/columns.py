@@ -13,6 +13,7 @@ from torch import Tensor
 from torchrecmetrics.checks import ID_DTYPES
 
 SIGNED = (*ID_DTYPES, torch.int8)
+ONE_ID_PER_ROW = "a row is one user and one item, as frame.explode(column) of pandas or polars makes them"
 _KINDS = {"i": "whole numbers", "u": "whole numbers", "f": "floats", "U": "text", "S": "bytes", "M": "datetimes"}
 
 
@@ -80,6 +81,8 @@ def words_of(name: str, column: Any) -> tuple[Any, Any, str]:
         if len(kinds) > 1:
             raise TypeError(f"{name} are {' and '.join(kinds)} mixed: make them all one kind")
         (kind,) = kinds
+        if kind in ("list", "ndarray", "Series"):
+            raise TypeError(f"{name} holds a list in each row: {ONE_ID_PER_ROW}")
         if kind == "whole numbers":
             (values,) = exact(values)
         elif kind in ("floats", "text", "bytes"):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.data.columns import listed_at, values_of, words_of
-from torchrecmetrics.data.frames import Roles, Table, columns_of, decoded, gap_in
+from torchrecmetrics.data.frames import Roles, Table, decoded, gap_in
 from torchrecmetrics.data.times import Times
 from torchrecmetrics.data.vocabulary import Vocabulary, codes_of
 
@@ -72,11 +72,6 @@ class Events:
             None if times is None else Times.read(times, len(rows)),
             None if values is None else values_of(values),
         )
-
-    @classmethod
-    def of_frame(cls, frame: Any, roles: Roles, user_ids: Any, item_ids: Any) -> Events:
-        """Read columns of a frame."""
-        return cls.of_table(Table(columns_of(frame, roles), "frame"), roles, user_ids, item_ids)
 
     @classmethod
     def of_table(cls, table: Table, roles: Roles, user_ids: Any, item_ids: Any) -> Events:

@@ -1,10 +1,11 @@
-"""Read named columns of pandas, polars and pyarrow frames; the only module that imports them."""
+"""Read named columns of pandas, polars and pyarrow frames; the only module that imports these libraries."""
 
 from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import EllipsisType
@@ -43,36 +44,6 @@ def distinct(names: NamedTuple) -> list[str]:
     return list(given.values())
 
 
-def named(
-    role: str,
-    name: str | EllipsisType | None,
-    columns: Callable[[], Iterable[str]],
-    taken: Collection[str | None],
-    what: str,
-) -> str | None:
-    """Return the name of the column with this role, or None; `...` means that the caller did not say.
-
-    Args:
-        role: "time" or "value".
-        name: of the column.
-        columns: a function that returns the names of all columns; called only where the caller did not say.
-        taken: names of the columns with another role.
-        what: the frame or file, for the message.
-
-    Raises:
-        ValueError: if the caller did not say, and there is a column with a usual name for the role.
-    """
-    if not isinstance(name, EllipsisType):
-        return name
-    for column in columns():
-        if column not in taken and _USUAL_NAMES[role].fullmatch(column.strip()):
-            raise ValueError(
-                f"{what} has a column {column!r} and {role}= was not given: pass {role}={column!r} to read it, or "
-                f"{role}=None to ignore it"
-            )
-    return None
-
-
 class Table(NamedTuple):
     """Columns that were read from somewhere."""
 
@@ -93,6 +64,85 @@ class Table(NamedTuple):
     def name(self, column: str) -> str:
         """Name a column, for a message."""
         return f"column {column!r} of {self.what}"
+
+
+class Source(ABC):
+    """Named columns of a frame or a file, of which some are read."""
+
+    what: str
+    """Its name in messages: a path, or what the argument is called."""
+    names: list[str]
+    """Of all columns."""
+    known: Mapping[str, str]
+    """Names of columns by role, where the format says them, such as TREC's score."""
+    as_written: bool = False
+    """True if ids are known by how they are written: "7" is a number if all ids of the column are."""
+
+    @abstractmethod
+    def read(self, roles: Roles) -> Table:
+        """Read columns.
+
+        Raises:
+            ValueError: if there is no such column, and for what cannot be read; names row and column.
+        """
+
+    def parts(self, roles: Roles) -> Iterator[Table]:
+        """Read columns part by part, where the format allows it."""
+        yield self.read(roles)
+
+    def sample(self, roles: Roles) -> Table:
+        """Read columns of the first rows."""
+        return next(self.parts(roles))
+
+    def roles(
+        self,
+        user: str,
+        item: str,
+        time: str | EllipsisType | None = None,
+        value: str | EllipsisType | None = None,
+    ) -> Roles:
+        """Return the columns to read; `...` means that the caller did not name one.
+
+        Raises:
+            ValueError: if the caller did not name a column of times or values, and one has a usual name for it.
+        """
+        user, item = self.known.get("user", user), self.known.get("item", item)
+        found: dict[str, str | None] = {}
+        for role, name in (("time", time), ("value", value)):
+            if not isinstance(name, EllipsisType):
+                found[role] = name
+            elif role in self.known:
+                found[role] = self.known[role]
+            else:
+                self._check_unnamed(role, {user, item, time, value})
+        return Roles(user, item, found.get("time"), found.get("value"))
+
+    def _check_unnamed(self, role: str, taken: Collection[Any]) -> None:
+        for column in self.names:
+            if column not in taken and _USUAL_NAMES[role].fullmatch(column.strip()):
+                raise ValueError(
+                    f"{self.what} has a column {column!r} and {role}= was not given: pass {role}={column!r} to read "
+                    f"it, or {role}=None to ignore it"
+                )
+
+
+class FrameSource(Source):
+    """A frame of any library, a dict of columns, or a structured array."""
+
+    def __init__(self, frame: Any, what: str = "frame") -> None:
+        self.frame, self.what, self.known = frame, what, {}
+        fields = getattr(getattr(frame, "dtype", None), "names", None)
+        if isinstance(frame, Mapping) or fields is not None:
+            names = frame if fields is None else fields
+        elif hasattr(frame, "collect_schema"):  # polars warns where lazy frames are asked for their columns
+            names = frame.collect_schema().names()
+        else:  # pyarrow's `columns` are the data; an object that is no frame has none, and `read` refuses it
+            names = getattr(frame, "column_names", getattr(frame, "columns", ()))
+        self.names = [*map(str, names)]
+
+    def read(self, roles: Roles) -> Table:
+        """Return columns."""
+        return Table(columns_of(self.frame, roles, self.what), self.what)
 
 
 @cache
@@ -180,17 +230,6 @@ def columns_of(frame: Any, names: Iterable[str | None], what: str = "frame") -> 
         return _columns_by_narwhals(frame, wanted, what)
     check_names(wanted, known, what)
     return {name: frame[name] for name in wanted}
-
-
-def names_in(frame: Any) -> list[str]:
-    """Return the names of a frame's columns; none of what is no frame."""
-    fields = getattr(getattr(frame, "dtype", None), "names", None)
-    if isinstance(frame, Mapping) or fields is not None:
-        return [*map(str, frame if fields is None else fields)]
-    if hasattr(frame, "collect_schema"):  # polars'; to ask lazy frames for their columns is warned of
-        return [*frame.collect_schema().names()]
-    names = getattr(frame, "column_names", None)  # pyarrow's, whose columns are the data
-    return [*map(str, getattr(frame, "columns", ()) if names is None else names)]
 
 
 _MAKERS = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.checks import ID_DTYPES
-from torchrecmetrics.data.columns import check_container, exact, words_of
+from torchrecmetrics.data.columns import ONE_ID_PER_ROW, check_container, exact, words_of
 from torchrecmetrics.data.frames import arrow, arrow_array, compute
 
 _LOWEST = -(2**63)
@@ -293,7 +293,7 @@ def read_ids(name: str, column: Any) -> tuple[Ids, Tensor | None]:
     if not isinstance(column, (list, tuple)):
         array = arrow_array(column)
         if array is not None:
-            read = _read_arrow(array)
+            read = _read_arrow(name, array)
             if read is not None:
                 return read
         if getattr(getattr(column, "dtype", None), "kind", "") in ("U", "S", "O") and hasattr(column, "tolist"):
@@ -314,7 +314,7 @@ def read_ids(name: str, column: Any) -> tuple[Ids, Tensor | None]:
     return (_words if kind in _TEXT.values() else Things)(values.tolist(), kind), gaps
 
 
-def _read_arrow(array: Any) -> tuple[Ids, Tensor | None] | None:
+def _read_arrow(name: str, array: Any) -> tuple[Ids, Tensor | None] | None:
     """Read an array of pyarrow that holds text, bytes or whole numbers, or categories of these."""
     pa = arrow()
     kinds = pa.types
@@ -325,6 +325,8 @@ def _read_arrow(array: Any) -> tuple[Ids, Tensor | None] | None:
             return None
     if kinds.is_null(array.type) or kinds.is_boolean(array.type):
         return None
+    if kinds.is_nested(array.type):
+        raise TypeError(f"{name} holds {array.type} in each row: {ONE_ID_PER_ROW}")
     column = array if codes is None else codes
     missing = None
     if column.null_count:

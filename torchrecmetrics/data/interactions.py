@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
@@ -25,8 +25,8 @@ from torchrecmetrics.data.columns import (
     values_of,
 )
 from torchrecmetrics.data.events import Events
-from torchrecmetrics.data.files import read_lines
-from torchrecmetrics.data.frames import Roles, named, names_in
+from torchrecmetrics.data.files import read_item_lines
+from torchrecmetrics.data.frames import FrameSource
 from torchrecmetrics.data.jagged import as_jagged, broken_rows, side_by_side
 from torchrecmetrics.data.saving import read, write
 from torchrecmetrics.data.vocabulary import Vocabulary
@@ -58,6 +58,20 @@ class Split(NamedTuple):
     """Users of the validation or test part without an event in train."""
     num_unseen_items: int
     """Items of the validation or test part without an event in train."""
+
+
+class _RepeatedEdges(ValueError):
+    """Edges occur more than once; `template` has a pair of braces for one of them."""
+
+    def __init__(self, template: str, user: int, item: int) -> None:
+        super().__init__(template.format(f"user {user}, item {item}"))
+        self.template, self.user, self.item = template, user, item
+
+    def with_ids(self, user_ids: Vocabulary | None, item_ids: Vocabulary | None) -> str:
+        """Return the message with ids in place of row numbers."""
+        user = self.user if user_ids is None else user_ids[self.user]
+        item = self.item if item_ids is None else item_ids[self.item]
+        return self.template.format(f"user {user!r}, item {item!r}")
 
 
 class Interactions:
@@ -179,14 +193,15 @@ class Interactions:
         first[1:] = keys[1:] != keys[:-1]
         repeated = len(keys) - int(first.sum())
         if repeated and duplicates == "error":
-            user, item = divmod(int(keys[~first][0]), max(num_items, 1))
-            raise ValueError(f"{repeated} edges occur more than once, such as user {user}, item {item}")
+            pair = divmod(int(keys[~first][0]), max(num_items, 1))
+            raise _RepeatedEdges(f"{repeated} edges occur more than once, such as {{}}", *pair)
         if repeated and values is not None and values_reduce is None:
-            pair = (keys == keys[~first][0]).nonzero()[:, 0]
-            user, item = divmod(int(keys[pair[0]]), max(num_items, 1))
-            raise ValueError(
-                f"{repeated} of {len(keys)} edges repeat a user and an item and have values, such as row numbers "
-                f"{user} and {item} with {shown(values[pair])}: values_reduce='sum', 'max' or 'last' says which counts"
+            repeats = (keys == keys[~first][0]).nonzero()[:, 0]
+            pair = divmod(int(keys[repeats[0]]), max(num_items, 1))
+            raise _RepeatedEdges(
+                f"{repeated} of {len(keys)} edges repeat a user and an item and have values, such as {{}} with "
+                f"{shown(values[repeats])}: values_reduce='sum', 'max' or 'last' says which counts",
+                *pair,
             )
         if repeated and values is not None:
             group = first.cumsum(0) - 1
@@ -263,9 +278,12 @@ class Interactions:
     ) -> Interactions:
         """Build from events that were read, all of them known."""
         edges = torch.stack([events.users, events.items])
-        built = cls.from_edge_index(
-            edges, *events.shape, events.values, duplicates=duplicates, values_reduce=values_reduce
-        )
+        try:
+            built = cls.from_edge_index(
+                edges, *events.shape, events.values, duplicates=duplicates, values_reduce=values_reduce
+            )
+        except _RepeatedEdges as error:
+            raise ValueError(error.with_ids(events.user_ids, events.item_ids)) from None
         return built._called(events.user_ids, events.item_ids)
 
     num_dropped = 0
@@ -310,8 +328,9 @@ class Interactions:
             >>> train.user_ids, train.items
             (Vocabulary(2 ids, text: 'al', 'bo'), tensor([1, 0]))
         """
-        value = named("value", value, partial(names_in, frame), (user, item), "frame")
-        events = Events.of_frame(frame, Roles(user, item, None, value), user_ids, item_ids)
+        source = FrameSource(frame)
+        roles = source.roles(user, item, value=value)
+        events = Events.of_table(source.read(roles), roles, user_ids, item_ids)
         return cls.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 
     @overload
@@ -338,7 +357,7 @@ class Interactions:
         """
         if not paths:
             raise ValueError("from_text needs at least one path")
-        read = [read_lines(Path(path)) for path in paths]
+        read = [read_item_lines(Path(path)) for path in paths]
         users, items = torch.cat([users for _, users in read]), torch.cat([edges[1] for edges, _ in read])
         for name, ids in (("users", users), ("items", items)):
             check_spread(name, ids, "", 3)

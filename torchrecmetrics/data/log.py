@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -14,8 +13,8 @@ from torch import Tensor
 
 from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.data.events import Events
-from torchrecmetrics.data.files import csv_header, names_of, parquet_names, read_csv, read_file, read_parquet, times_in
-from torchrecmetrics.data.frames import Roles, named, names_in
+from torchrecmetrics.data.files import open_file
+from torchrecmetrics.data.frames import FrameSource, Source
 from torchrecmetrics.data.interactions import Duplicates, Interactions, Reduce
 from torchrecmetrics.data.saving import read, write
 from torchrecmetrics.data.times import Times
@@ -103,8 +102,7 @@ class Log:
             ValueError: if there is no such column (names the nearest), for missing entries (names column and row), and
                 ids that a given vocabulary does not hold.
         """
-        time = named("time", time, partial(names_in, frame), (user, item, value), "frame")
-        return cls(Events.of_frame(frame, Roles(user, item, time, value), user_ids, item_ids))
+        return cls.of_source(FrameSource(frame), user, item, time, value, user_ids, item_ids)
 
     @classmethod
     def from_csv(
@@ -139,9 +137,7 @@ class Log:
             ValueError: also for a file that is empty, has no rows, lines of unequal width or another encoding; names
                 the file, the row and the column.
         """
-        time = named("time", time, partial(csv_header, path, delimiter), (user, item, value), str(path))
-        roles = Roles(user, item, time, value)
-        return cls(Events.of_table(read_csv(path, roles, delimiter), roles, user_ids, item_ids))
+        return cls.of_source(open_file(path, "csv", delimiter), user, item, time, value, user_ids, item_ids)
 
     @classmethod
     def from_parquet(
@@ -159,9 +155,7 @@ class Log:
 
         Arguments and errors are those of `from_csv`.
         """
-        time = named("time", time, partial(parquet_names, path), (user, item, value), str(path))
-        roles = Roles(user, item, time, value)
-        return cls(Events.of_table(read_parquet(path, roles), roles, user_ids, item_ids))
+        return cls.of_source(open_file(path, "parquet"), user, item, time, value, user_ids, item_ids)
 
     @classmethod
     def from_file(
@@ -175,7 +169,7 @@ class Log:
         user_ids: Any = None,
         item_ids: Any = None,
     ) -> Log:
-        """Read a file of any kind that is known, told by its name and what stands in it; see `files.read_file`.
+        """Read a file of any kind that is known, told by its name and what stands in it; see `files.open_file`.
 
         csv, tsv, parquet, jsonl, RecBole's .inter, MovieLens' u.data and ratings.dat, lines of `user item item ...`
         (LightGCN), TREC's runs and qrels. Files without a header have columns named user and item, and what else they
@@ -187,10 +181,22 @@ class Log:
         Raises:
             ValueError: also for a file that is none of these, which is never guessed.
         """
-        if time is ...:
-            time = times_in(path) or named("time", time, partial(names_of, path), (user, item, value), str(path))
-        roles = Roles(user, item, time, value)
-        return cls(Events.of_table(read_file(path, roles), roles, user_ids, item_ids))
+        return cls.of_source(open_file(path), user, item, time, value, user_ids, item_ids)
+
+    @classmethod
+    def of_source(
+        cls,
+        source: Source,
+        user: str = "user",
+        item: str = "item",
+        time: str | EllipsisType | None = ...,
+        value: str | None = None,
+        user_ids: Any = None,
+        item_ids: Any = None,
+    ) -> Log:
+        """Read columns of a frame or an open file; arguments and errors are those of `from_frame`."""
+        roles = source.roles(user, item, time, value)
+        return cls(Events.of_table(source.read(roles), roles, user_ids, item_ids))
 
     # ------------------------------------------------------------------------------------------------------- out
 

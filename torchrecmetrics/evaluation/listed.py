@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics.checks import describe
+from torchrecmetrics.data import frames
 from torchrecmetrics.data.columns import array_of, row_numbers
 from torchrecmetrics.data.events import numbers_in
-from torchrecmetrics.data.files import is_run, is_text, names_of, parts_of
-from torchrecmetrics.data.frames import Roles, Table, columns_of, distinct, names_in
+from torchrecmetrics.data.files import source_of
+from torchrecmetrics.data.frames import Roles, Table, distinct
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.recommendations import Recommendations
 
 _PIECE = 2**20
+_SAMPLE = 10_000
 #: What columns that order lists are mostly called.
 _ORDERS = dict.fromkeys(("rank", "rank_", "ranking", "position", "pos", "place", "order"), "rank") | dict.fromkeys(
     ("score", "rating", "prediction", "pred", "est", "similarity", "relevance", "weight", "distance"), "score"
@@ -163,9 +164,9 @@ class Listed(NamedTuple):
         elif _is_wide(lists, names):
             parts, source = [_wide(lists, names, users, items)], Source("lists")
         else:
-            what = str(lists) if isinstance(lists, (str, Path)) else "lists"
-            names = _checked(lists, names, what, in_order)
-            parts, source = _long(lists, names, users, items, what), Source(what, names)
+            columns = source_of(lists, "lists")
+            names = _checked(columns, names, in_order)
+            parts, source = _long(columns, names, users, items), Source(columns.what, names)
         return _in_order(parts, source, users, asked)
 
     @property
@@ -229,53 +230,81 @@ def _is_wide(lists: Any, names: Names) -> bool:
     return False
 
 
-def _checked(lists: Any, names: Names, what: str, in_order: bool) -> Names:
-    """Return the names of columns, one of which at most says the order; TREC's runs are ordered by score."""
+def _checked(lists: frames.Source, names: Names, in_order: bool) -> Names:
+    """Return the names of columns, one of which at most orders the lists; TREC's runs are ordered by score."""
     if names.rank is not None and names.score is not None:
-        raise ValueError(f"rank={names.rank!r} and score={names.score!r} are both to order {what}: give one of the two")
+        raise ValueError(
+            f"rank={names.rank!r} and score={names.score!r} are both to order {lists.what}: give one of the two"
+        )
+    names = names._replace(**{role: name for role, name in lists.known.items() if role in ("user", "item")})
     distinct(names)
     if names.rank is not None or names.score is not None or in_order:
         return names
-    if isinstance(lists, (str, Path)) and is_run(lists):
-        return names._replace(score="score")
-    known = names_of(lists) if isinstance(lists, (str, Path)) else names_in(lists)
+    if "score" in lists.known:
+        return names._replace(score=lists.known["score"])
     for usual, role in _ORDERS.items():
-        for name in known:
+        for name in lists.names:
             if name.strip().lower() == usual and name not in names:
                 lowest = " (the highest is best; negate distances)" if usual in ("distance", "weight") else ""
                 raise ValueError(
-                    f"{what} has a column {name!r} and neither rank= nor score= was given: pass {role}={name!r} if it "
-                    f"orders the lists{lowest}, or rank=None if the rows are in order already"
+                    f"{lists.what} has a column {name!r} and neither rank= nor score= was given: pass {role}={name!r} "
+                    f"if it orders the lists{lowest}, or rank=None if the rows are in order already"
                 )
+    _check_monotone(lists, names)
     return names
 
 
-def _long(lists: Any, names: Names, users: Side, items: Side, what: str) -> Iterator[_Part]:
+def _check_monotone(lists: frames.Source, names: Names) -> None:
+    """Refuse unordered lists whose only other column of numbers rises, or falls, in most lists."""
+    numeric = {}
+    for name in lists.names:
+        if name in names or name.startswith("Unnamed: "):  # the index that pandas writes
+            continue
+        try:
+            table = lists.sample(Roles(names.user, names.item, None, name))
+            numeric[name] = numbers_in(table._replace(columns={name: table.columns[name][:_SAMPLE]}), name)
+        except (TypeError, ValueError):
+            pass  # not numbers
+    if len(numeric) != 1:
+        return
+    ((name, values),) = numeric.items()
+    ids, users = Vocabulary.number(table.columns[names.user][:_SAMPLE], names.user, table.row)
+    order = users.argsort(stable=True)
+    users, values = users[order], values[order]
+    same = users[1:] == users[:-1]
+    steps = values.diff().sign()[same]
+    lengths = torch.bincount(users, minlength=len(ids))
+    risen = torch.zeros(len(ids), dtype=steps.dtype, device="cpu").index_add(0, users[1:][same], steps)
+    long = lengths >= 4  # shorter ones are often in order by chance
+    monotone = long & (risen.abs() == lengths - 1)
+    if 2 * int(monotone.sum()) > int(long.sum()):
+        raise ValueError(
+            f"{lists.what} has a column {name!r} that rises or falls from row to row in most lists, and neither rank= "
+            f"nor score= was given: pass rank={name!r} or score={name!r} if it orders the lists, or rank=None if the "
+            "rows are in order already"
+        )
+
+
+def _long(lists: frames.Source, names: Names, users: Side, items: Side) -> Iterator[_Part]:
     """Read a frame or a file, whose rows are entries."""
     for side in (users, items):
         if side.ids is None:
             raise ValueError(
-                f"{what} holds ids, target has no {side.name}_ids: row 5 could mean two {side.name}s. Make target with "
-                f"ids, too (from_frame); if its row numbers are the ids, say so: "
+                f"{lists.what} holds ids, target has no {side.name}_ids: row 5 could mean two {side.name}s. Make "
+                f"target with ids, too (from_frame); if its row numbers are the ids, say so: "
                 f"target.with_ids({side.name}_ids=torch.arange({side.size}))"
             )
     order = names.score if names.rank is None else names.rank
-    written = isinstance(lists, (str, Path)) and is_text(lists)
-    roles = Roles(names.user, names.item, None, order)
-    for table in (
-        parts_of(lists, roles)
-        if isinstance(lists, (str, Path))
-        else [Table(columns_of(lists, (names.user, names.item, order), what), what)]
-    ):
-        rows = users.rows(table.name(names.user), table.columns[names.user], table, written)
-        columns = items.rows(table.name(names.item), table.columns[names.item], table, written)
+    for table in lists.parts(Roles(names.user, names.item, None, order)):
+        rows = users.rows(table.name(names.user), table.columns[names.user], table, lists.as_written)
+        columns = items.rows(table.name(names.item), table.columns[names.item], table, lists.as_written)
         lengths = {names.user: len(rows), names.item: len(columns)}
         values = None
         if order is not None:
             values = numbers_in(table, order)
             lengths[order] = len(values)
         if len(set(lengths.values())) > 1:
-            raise ValueError(f"columns of {what} must be equally long, got {lengths}")
+            raise ValueError(f"columns of {lists.what} must be equally long, got {lengths}")
         if values is not None and names.rank is not None:
             values = _ranks(values, table, names.rank)
         yield _Part(rows, columns, values, rows, table.first_line)

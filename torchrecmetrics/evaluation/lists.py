@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from itertools import chain, repeat
-from pathlib import Path
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,8 +15,8 @@ from torchrecmetrics.checks import check_choice, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.events import Events
-from torchrecmetrics.data.files import is_qrels, is_run, is_text, names_of, read_file
-from torchrecmetrics.data.frames import Roles, Table, check_names, columns_of, distinct, named, names_in
+from torchrecmetrics.data.files import FileSource, open_if_path, source_of
+from torchrecmetrics.data.frames import check_names
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions, Reduce
 from torchrecmetrics.data.log import Log
@@ -151,10 +149,11 @@ def evaluate_lists(
     collection = RecMetricCollection.fresh(metrics, k, own, keep_rows=keep_rows, groups=group_names).to("cpu")
     for metric in collection.members:
         metric.sync_on_compute = False
+    lists, target, *history = map(open_if_path, (lists, target, *histories(exclude)))
     _check_not_swapped(lists, target)
     in_order = rank is None or score is None
     names = Names(user, item, None if rank is ... else rank, None if score is ... else score)
-    truth = _Truth.read(collection, target, exclude, names, groups, without_excluded, (value, values_reduce))
+    truth = _Truth.read(collection, target, history, names, groups, without_excluded, (value, values_reduce))
     degree = truth.target.host_degree
     listed = Listed.read(lists, names, truth.users, truth.items, degree > 0, in_order)
     ids, without_target = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
@@ -212,7 +211,7 @@ class _Truth(NamedTuple):
         cls,
         collection: RecMetricCollection,
         target: Any,
-        exclude: Any,
+        exclude: list[Any],
         names: Names,
         groups: Groups | None,
         without_excluded: bool,
@@ -226,7 +225,7 @@ class _Truth(NamedTuple):
         truth = _interactions("target", target, names, *gains)
         if not len(truth):
             raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
-        given = [target, *histories(exclude)]
+        given = [target, *exclude]
         truth, *parts = _written_alike(given, [truth, *(_history(part, names) for part in given[1:])])
         if collection.catalogue is not None:
             truth = _numbered_as_catalogue(truth, collection.catalogue)
@@ -245,7 +244,7 @@ class _Truth(NamedTuple):
                 raise ValueError(
                     "all pairs of target are also in exclude: overlap='without' leaves nothing to evaluate"
                 )
-        written = isinstance(target, (str, Path)) and is_text(target)
+        written = isinstance(target, FileSource) and target.as_written
         users = Side("user", truth.user_ids, truth.num_users, written)
         items = Side("item", truth.item_ids, truth.num_items, written)
         return cls(truth, num_known_items, history, past, num_excluded, codes, users, items)
@@ -318,10 +317,11 @@ class _Lists(NamedTuple):
 
 def _check_not_swapped(lists: Any, target: Any) -> None:
     """Refuse TREC files in the wrong place."""
-    for name, given, wrong, kind in (("lists", lists, is_qrels, "qrels"), ("target", target, is_run, "a run")):
-        if isinstance(given, (str, Path)) and wrong(given):
+    for name, given, wrong, kind in (("lists", lists, "qrels", "qrels"), ("target", target, "run", "a run")):
+        if isinstance(given, FileSource) and given.trec == wrong:
             raise ValueError(
-                f"{given} is {kind} of TREC, got as {name}: lists are runs and target is qrels; are the two swapped?"
+                f"{given.what} is {kind} of TREC, got as {name}: lists are runs and target is qrels; are the two "
+                "swapped?"
             )
 
 
@@ -337,24 +337,20 @@ def _interactions(
         return given.to("cpu")
     if isinstance(given, Log):
         return given.to_interactions(values_reduce=values_reduce)
-    if isinstance(given, (str, Path)):
-        judged = is_qrels(given)
-        if value is ... and judged:
-            value = "relevance"
-        value = named("value", value, partial(names_of, given), (names.user, names.item), str(given))
-        roles = Roles(names.user, names.item, None, value)
-        events = Events.of_table(read_file(given, roles), roles, None, None)
-        return Interactions.of_events(events, duplicates="error" if judged else "merge", values_reduce=values_reduce)
     if isinstance(given, Mapping) and not {names.user, names.item} & {*given}:
         given = _columns_of_dict(name, given, names)
-    if not names_in(given):
-        check_target(given)
-    value = named("value", value, partial(names_in, given), (names.user, names.item), name)
-    roles = Roles(names.user, names.item, None, value)
-    elsewhere = f"where they differ, {name}=trm.Log.from_frame({name}, user=..., item=...)"
-    check_names(distinct(roles), names_in(given), name, f"user= and item= name the columns of all tables: {elsewhere}")
-    events = Events.of_table(Table(columns_of(given, roles, name), name), roles, None, None)
-    return Interactions.of_events(events, values_reduce=values_reduce)
+    source = source_of(given, name)
+    if not isinstance(source, FileSource):
+        if not source.names:
+            check_target(given)
+        elsewhere = f"where they differ, {name}=trm.Log.from_frame({name}, user=..., item=...)"
+        wanted = [names.user, names.item, value if isinstance(value, str) else None]
+        cure = f"user= and item= name the columns of all tables: {elsewhere}"
+        check_names([column for column in wanted if column is not None], source.names, name, cure)
+    roles = source.roles(names.user, names.item, value=value)
+    events = Events.of_table(source.read(roles), roles, None, None)
+    judged = isinstance(source, FileSource) and source.trec == "qrels"
+    return Interactions.of_events(events, duplicates="error" if judged else "merge", values_reduce=values_reduce)
 
 
 def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[str, list[Any]]:
@@ -390,7 +386,7 @@ def _history(given: Any, names: Names) -> Any:
 def _written_alike(given: list[Any], read: list[Any]) -> list[Any]:
     """Return what was read, ids of files of text as text in all of them if one holds text that is no number."""
     found = list(read)
-    files = [at for at, one in enumerate(given) if isinstance(one, (str, Path)) and is_text(one)]
+    files = [at for at, one in enumerate(given) if isinstance(one, FileSource) and one.as_written]
     for name in ("user_ids", "item_ids"):
         kinds = {getattr(one, name).kind for one in read if isinstance(one, Interactions) and getattr(one, name)}
         for at in files if "text" in kinds else ():

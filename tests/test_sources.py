@@ -1,0 +1,199 @@
+"""Files as shells and other programs hand them over: compressed, from pipes, without a suffix, with decimal ids."""
+
+import bz2
+import gzip
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+
+pa = pytest.importorskip("pyarrow")
+pd = pytest.importorskip("pandas")
+
+PAIRS = pd.DataFrame({"user": ["al", "bo"], "item": ["x", "y"]})
+
+
+def pairs_of(log):
+    return list(zip(log.user_ids.ids(log.users), log.item_ids.ids(log.items), strict=True))
+
+
+def parquet():
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(pa.Table.from_pandas(PAIRS), sink)
+    return sink.getvalue().to_pybytes()
+
+
+pytest.importorskip("pyarrow.parquet")
+CONTENT = {
+    "csv": PAIRS.to_csv(index=False).encode(),
+    "jsonl": PAIRS.to_json(orient="records", lines=True).encode(),
+    "run": b"al Q0 x 1 2.5 tag\nbo Q0 y 1 1.5 tag\n",
+    "qrels": b"al 0 x 1\nbo 0 y 1\n",
+    "parquet": parquet(),
+}
+
+
+@pytest.mark.parametrize("kind", CONTENT)
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "zst"])
+def test_compressed_files_are_read(kind, suffix, tmp_path):
+    """Any format, named by what stands before the last suffix."""
+    path = tmp_path / f"log.{kind}.{suffix}"
+    compress = {"gz": gzip.compress, "bz2": bz2.compress, "zst": lambda data: zstd(data)}[suffix]
+    path.write_bytes(compress(CONTENT[kind]))
+    assert pairs_of(trm.Log.from_file(path)) == [("al", "x"), ("bo", "y")]
+
+
+def zstd(data):
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+def test_a_file_that_is_not_compressed_as_its_name_says(tmp_path):
+    (tmp_path / "log.csv.gz").write_bytes(CONTENT["csv"])
+    with pytest.raises(ValueError, match=r"log.csv.gz is no gzip file, or was cut short"):
+        trm.Log.from_file(tmp_path / "log.csv.gz")
+
+
+@pytest.mark.parametrize("kind", CONTENT)
+def test_pipes_are_read_once(kind):
+    """/dev/fd/N, as `<(...)` of a shell is; the first bytes tell the format."""
+    reading, writing = os.pipe()
+
+    def write():
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(CONTENT[kind])
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert pairs_of(trm.Log.from_file(f"/dev/fd/{reading}")) == [("al", "x"), ("bo", "y")]
+    finally:
+        writer.join()
+        os.close(reading)
+
+
+def test_the_command_reads_its_input(tmp_path):
+    """evaluate /dev/stdin TRUTH."""
+    (tmp_path / "truth.qrels").write_bytes(CONTENT["qrels"])
+    done = subprocess.run(
+        [sys.executable, "-m", "torchrecmetrics", "evaluate", "/dev/stdin", tmp_path / "truth.qrels", "-m", "MRR@1"],
+        input=CONTENT["run"],
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.stdout.startswith(b"MRR@1  1.0000"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (["7.0", "10.0", "-3.0", "0.0"], [7, 10, -3, 0]),  # pandas writes integers so where some are missing
+        (["7.0", "7.5"], ["7.0", "7.5"]),
+        (["7.0", "7"], ["7.0", "7"]),
+        (["07.0", "7.0"], ["07.0", "7.0"]),
+        (["-0.0", "0.0"], ["-0.0", "0.0"]),
+        (["7.00", "7.0"], ["7.00", "7.0"]),
+    ],
+)
+def test_ids_are_whole_numbers_where_all_end_in_point_zero(ids, expected, tmp_path):
+    """Otherwise two texts could become one id."""
+    (tmp_path / "log.csv").write_text("user,item\n" + "".join(f"{id_},1\n" for id_ in ids))
+    log = trm.Log.from_csv(tmp_path / "log.csv")
+    assert log.user_ids.ids(log.users) == expected
+
+
+def test_decimal_ids_meet_whole_ones(tmp_path):
+    """Lists with 7.0 and truth with 7, ranks written 1.0."""
+    (tmp_path / "lists.csv").write_text("user,item,rank\n1.0,7.0,1.0\n1.0,8.0,2.0\n")
+    (tmp_path / "truth.csv").write_text("user,item\n1,8\n")
+    found = trm.evaluate_lists("MRR", tmp_path / "lists.csv", target=tmp_path / "truth.csv", rank="rank", k=2)
+    assert found["MRR@2"] == 0.5
+
+
+def test_the_command_takes_a_delimiter(tmp_path, capsys):
+    """For files whose header holds several, or that have another name."""
+    from torchrecmetrics.cli import main
+
+    (tmp_path / "lists.log").write_text("user:item:a,b\nal:x:1\nal:y:0\n")
+    (tmp_path / "truth.csv").write_text("user:item:a,b\nal:y:0\n")
+    files = [str(tmp_path / name) for name in ("lists.log", "truth.csv")]
+    assert main(["evaluate", *files, "-m", "MRR@2", "--delimiter", ":", "--in-order"]) == 0
+    assert capsys.readouterr().out.startswith("MRR@2  0.5000")
+    assert main(["evaluate", *files, "-m", "MRR@2"]) == 2
+    assert "lists.log is of no known kind" in capsys.readouterr().err
+
+
+def test_the_command_compares_ids_of_files_as_text_with_and_without_gains(tmp_path, capsys):
+    """Truth with 7 beside lists with x: ids are text in both, whichever options there are."""
+    from torchrecmetrics.cli import main
+
+    (tmp_path / "lists.csv").write_text("user,item\nal,7\nal,x\n")
+    (tmp_path / "truth.csv").write_text("uid,item,gain\nal,7,1\n")
+    (tmp_path / "history.csv").write_text("uid,item\nal,x\n")
+    files = [str(tmp_path / name) for name in ("lists.csv", "truth.csv")]
+    names = ["--truth-user", "uid", "--history", str(tmp_path / "history.csv"), "--complete", "-m", "MRR@1"]
+    for gains in (["--value", "gain"], ["--no-value"]):
+        assert main(["evaluate", *files, *names, *gains]) == 0
+        assert capsys.readouterr().out.startswith("MRR@1  1.0000")
+
+
+LISTS = {"user": ["al"] * 4 + ["bo"] * 4, "item": list("xyzw") * 2}
+
+
+@pytest.mark.parametrize("prob", [[0.1, 0.2, 0.3, 0.4] * 2, [0.4, 0.3, 0.2, 0.1] * 2])
+def test_a_column_that_rises_or_falls_in_most_lists_may_be_the_order(prob, tmp_path):
+    """Refused under any name, in frames and files, until the caller says what orders the lists."""
+    frame = pd.DataFrame({**LISTS, "prob": prob, "note": ["a"] * 8})
+    frame.to_csv(tmp_path / "lists.csv", index=False)
+    frame.to_parquet(tmp_path / "lists.parquet")
+    truth = {"al": ["x"], "bo": ["y"]}
+    for lists in (frame, tmp_path / "lists.csv", tmp_path / "lists.parquet"):
+        with pytest.raises(ValueError, match=r"has a column 'prob' that rises or falls .* pass rank='prob' or score="):
+            trm.evaluate_lists("MRR", lists, target=truth, k=4)
+        assert trm.evaluate_lists("MRR", lists, target=truth, k=4, rank=None)["MRR@4"] == 0.75
+        expected = 0.75 if prob[0] > prob[1] else torch.tensor([1 / 4, 1 / 3], dtype=torch.float64).mean()
+        assert trm.evaluate_lists("MRR", lists, target=truth, k=4, score="prob")["MRR@4"] == expected
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"price": [3, 1, 2, 4, 5, 1, 7, 2]},  # rises and falls
+        {"price": [1, 1, 2, 3, 1, 1, 2, 3]},  # equal neighbours
+        {"price": [1, 2, 3, 4] * 2, "weight_kg": [4, 3, 2, 1] * 2},  # two columns, either could be meant
+    ],
+)
+def test_other_columns_of_numbers_are_ignored(columns):
+    found = trm.evaluate_lists("MRR", pd.DataFrame({**LISTS, **columns}), target={"al": ["x"], "bo": ["y"]}, k=4)
+    assert found["MRR@4"] == 0.75
+
+
+def test_the_index_that_pandas_writes_orders_nothing(tmp_path):
+    pd.DataFrame(LISTS).to_csv(tmp_path / "lists.csv")
+    found = trm.evaluate_lists("MRR", tmp_path / "lists.csv", target={"al": ["x"], "bo": ["y"]}, k=4)
+    assert found["MRR@4"] == 0.75
+
+
+def test_repeated_gains_are_named_by_id():
+    """The user and the item as the caller knows them."""
+    frame = {"user": ["al", "al"], "item": ["x", "x"], "gain": [1, 5]}
+    with pytest.raises(ValueError, match=r"such as user 'al', item 'x' with \[1, 5\]: values_reduce="):
+        trm.Interactions.from_frame(frame, value="gain")
+    with pytest.raises(ValueError, match=r"such as user 0, item 1 with \[1, 5\]: values_reduce="):
+        trm.Interactions.from_edge_index(torch.tensor([[0, 0], [1, 1]]), 1, 2, torch.tensor([1, 5]))
+
+
+def test_lists_in_cells_are_refused_with_the_cure(tmp_path):
+    """One row per user with a list of items, as a frame or a file."""
+    frame = pd.DataFrame({"user": ["al", "bo"], "item": [["x", "y"], ["z"]]})
+    frame.to_parquet(tmp_path / "lists.parquet")
+    for lists in (frame, tmp_path / "lists.parquet", frame.to_dict("list")):
+        with pytest.raises(TypeError, match=r"column 'item' of .* in each row: a row is one user and one item"):
+            trm.evaluate_lists("MRR", lists, target={"al": ["x"]}, k=1)

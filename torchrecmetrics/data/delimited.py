@@ -1,0 +1,167 @@
+"""Read columns of delimited text as numbers or text, without changing an id."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import IO, Any, NamedTuple
+
+from torchrecmetrics.data.frames import Roles, Table, check_names, compute, distinct, needed
+
+_MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]
+"""Unquoted text that means a missing entry; in quotes it is an id."""
+_WHOLE = r"^(0|-?[1-9][0-9]*)$"
+_WHOLE_DECIMAL = r"^(0|-?[1-9][0-9]*)\.0$"
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_NAMELESS = "\0"
+"""Prefix of the names of columns that must be empty: those between the two colons of "::"."""
+
+
+class Layout(NamedTuple):
+    """The format of a text file."""
+
+    delimiter: str
+    """Separates columns; " " = any number of blanks and tabs."""
+    names: tuple[str, ...]
+    """Of all columns; "" = a column that must be empty."""
+    header: bool = False
+    """True if the first line is a header."""
+    quoted: bool = False
+    """True if fields may be in double quotes."""
+
+
+def read_delimited(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -> Table:
+    """Read columns of text, and convert those that hold numbers.
+
+    Args:
+        stream: the file, opened.
+        layout: its format.
+        roles: the columns to read. Ids and times are whole numbers if all are written as such ("7", or all "7.0", but
+            not "07"), and text otherwise; values must be numbers.
+        what: the file's name in messages.
+
+    Raises:
+        ImportError: without pyarrow.
+        ValueError: for lines of unequal width, text in place of values, another encoding, and no rows.
+    """
+    table = Table({}, what, 1 + layout.header)
+    columns = _text_columns(stream, layout, roles, what)
+    if not columns.num_rows:
+        raise ValueError(f"{what} holds a header and no rows")
+    for name in columns.column_names:
+        if name.startswith(_NAMELESS):
+            _check_empty(table, columns[name])
+    for name in distinct(roles):
+        table.columns[name] = _converted(table, name, columns[name], roles)
+    return table
+
+
+def _text_columns(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -> Any:
+    """Return an Arrow table of text: the wanted columns, ids dictionary-encoded, and those that must be empty."""
+    pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.csv", f"reading {what}")
+    wanted = distinct(roles)
+    check_names(wanted, [name for name in layout.names if name], what)
+    names = [name or f"{_NAMELESS}{number}" for number, name in enumerate(layout.names)]
+    ids = pa.dictionary(pa.int32(), pa.string())
+    uneven: list[Any] = []
+
+    def on_uneven(row: Any) -> str:
+        uneven.append(row)
+        return "error"
+
+    try:
+        return reader.read_csv(
+            _single_blanks(stream) if layout.delimiter == " " else stream,
+            reader.ReadOptions(use_threads=False, column_names=names, skip_rows=int(layout.header)),
+            reader.ParseOptions(
+                delimiter=layout.delimiter,
+                quote_char='"' if layout.quoted else False,
+                invalid_row_handler=on_uneven,
+                ignore_empty_lines=False,
+            ),
+            reader.ConvertOptions(
+                include_columns=[*wanted, *(name for name in names if name.startswith(_NAMELESS))],
+                column_types=dict.fromkeys(names, pa.string()) | {roles.user: ids, roles.item: ids},
+                null_values=_MISSING,
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowException as error:
+        if uneven:
+            row = uneven[0]
+            raise ValueError(
+                f"{what}, line {row.number}: {row.actual_columns} columns, expected {row.expected_columns}: "
+                f"{row.text[:80]!r}"
+            ) from None
+        check_encoding(stream, what)
+        if "Empty CSV" in str(error):
+            raise ValueError(f"{what} holds a header and no rows") from None
+        raise ValueError(f"{what}: {error}") from error
+
+
+def _single_blanks(stream: IO[bytes]) -> io.BytesIO:
+    """Return the content with one blank in place of several blanks and tabs, and none at the ends of lines."""
+    lines = re.sub(rb"[ \t]+", b" ", stream.read())
+    return io.BytesIO(re.sub(rb"^ | (?=\r?$)", b"", lines, flags=re.MULTILINE))
+
+
+def _check_empty(table: Table, column: Any) -> None:
+    """Refuse text between the two colons of "::"."""
+    row = compute().index(compute().is_valid(column), True).as_py()
+    if row >= 0:
+        raise ValueError(f"{table.what}, {table.row(row)}: {column[row].as_py()!r} stands between two delimiters")
+
+
+def _converted(table: Table, name: str, column: Any, roles: Roles) -> Any:
+    """Return a column of text as its role needs it: values as numbers; ids and times as numbers if all are."""
+    pa = needed("pyarrow", "reading a file")
+    if name == roles.value:
+        return _as_numbers(table, name, column)
+    if name == roles.time:
+        return _as_whole(column)
+    column = column.combine_chunks()
+    if not len(column.dictionary):
+        return column
+    return pa.DictionaryArray.from_arrays(column.indices, _as_whole(column.dictionary))
+
+
+def _as_whole(column: Any) -> Any:
+    """Return text as 64-bit integers if all of it is written as such, and as it is otherwise."""
+    pa, pc = needed("pyarrow", "reading a file"), compute()
+    text = column
+    if pc.all(pc.match_substring_regex(text, _WHOLE_DECIMAL)).as_py():
+        text = pc.replace_substring_regex(text, r"\.0$", "")
+    elif not pc.all(pc.match_substring_regex(text, _WHOLE)).as_py():
+        return column
+    for type_ in (pa.int64(), pa.uint64()):
+        try:
+            return pc.cast(text, type_)
+        except pa.ArrowInvalid:
+            pass
+    return column
+
+
+def _as_numbers(table: Table, name: str, column: Any) -> Any:
+    """Return text as integers, or else as float64."""
+    pa, pc = needed("pyarrow", "reading a file"), compute()
+    whole = _as_whole(column)
+    if whole is not column:
+        return whole
+    row = pc.index(pc.match_substring_regex(column, _NUMBER), False).as_py()
+    if row >= 0:
+        raise ValueError(f"{table.name(name)} must hold numbers, got {column[row].as_py()!r} in {table.row(row)}")
+    return pc.cast(pc.replace_substring_regex(column, r"^\+", ""), pa.float64())
+
+
+def check_encoding(stream: IO[bytes], what: str) -> None:
+    """Refuse a file that is not UTF-8, and name the line."""
+    stream.seek(0)
+    for number, line in enumerate(stream, start=1):
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            shown = line[max(0, error.start - 20) : error.start + 20]
+            raise ValueError(
+                f"{what}, line {number}: byte {error.start} is not UTF-8, in {shown!r}: save the file as UTF-8"
+            ) from None
