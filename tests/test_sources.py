@@ -175,6 +175,20 @@ def test_other_columns_of_numbers_are_ignored(columns):
     assert found["MRR@4"] == 0.75
 
 
+def test_short_lists_may_be_in_order_by_chance():
+    """Lists of fewer than four items are not looked at."""
+    lists = {"user": ["al"] * 3 + ["bo"] * 3, "item": list("xyz") * 2, "price": [1, 2, 3, 6, 5, 4]}
+    assert trm.evaluate_lists("MRR", lists, target={"al": ["x"], "bo": ["y"]}, k=3)["MRR@3"] == 0.75
+
+
+def test_the_first_lines_of_a_large_file_are_looked_at(tmp_path, monkeypatch):
+    """Up to the end of a line."""
+    monkeypatch.setattr("torchrecmetrics.data.files._SAMPLE_BYTES", 100)
+    pd.DataFrame({"user": ["al"] * 400, "item": range(400), "prob": range(400)}).to_csv(tmp_path / "x.csv", index=False)
+    with pytest.raises(ValueError, match="has a column 'prob' that rises or falls"):
+        trm.evaluate_lists("MRR", tmp_path / "x.csv", target={"user": ["al"], "item": [7]}, k=9)
+
+
 def test_the_index_that_pandas_writes_orders_nothing(tmp_path):
     pd.DataFrame(LISTS).to_csv(tmp_path / "lists.csv")
     found = trm.evaluate_lists("MRR", tmp_path / "lists.csv", target={"al": ["x"], "bo": ["y"]}, k=4)
