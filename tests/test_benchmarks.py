@@ -124,20 +124,22 @@ def test_memory_is_measured():
 
 
 def test_table(kept, tmp_path):
-    """A line for each case, ours in milliseconds, the others as multiples; nothing outside the marks changes."""
+    """One line per main case, ours in milliseconds, the others as multiples; nothing outside the marks changes."""
     file, page = tmp_path / "here.json", tmp_path / "page.md"
     file.write_text(json.dumps(kept))
     page.write_text("\n".join(["before", report.MARKS[0], "what was there", report.MARKS[1], "after"]))
     for _ in range(2):
         report.write_page([file], page)
     text = page.read_text()
-    assert text.startswith(f"before\n{report.MARKS[0]}\n\n## On a CPU\n\n|  | torchrecmetrics | memory added | ")
+    assert text.startswith(
+        f"before\n{report.MARKS[0]}\n\n## On a CPU\n\n|  | workload | torchrecmetrics | memory added | "
+    )
     assert text.endswith(f"\n\n{report.MARKS[1]}\nafter")
     assert "what was there" not in text
     table = [line for line in text.split("## On a GPU")[0].splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in table} == {5}
-    assert len(table) == 2 + len(kept["cases"])
-    assert table[2].startswith("| C1 far, T = 1 | **")
+    assert {line.count("|") for line in table} == {6}
+    assert len(table) == 2 + sum(f"{case['id']} {case['case']}" in report.MAIN for case in kept["cases"])
+    assert table[2].startswith("| C1 | scores float32 [")
 
 
 def test_page_shows_what_is_kept():
@@ -234,7 +236,7 @@ def test_a_second_machine_on_the_page(kept, small, tmp_path):
     for file, results in zip(files, (kept, other), strict=True):
         file.write_text(json.dumps(results))
     text = report.section(files)
-    assert text.index("C4 from ranks") < text.index("| G1 float32, T = 1 |") < text.index("NVIDIA H200 (compute")
+    assert text.index("| C4 | ranks int64") < text.index("| G1 | scores float32") < text.index("NVIDIA H200 (compute")
     assert "## On a card: NVIDIA H200" in text
     assert "No run is on record yet" not in text
     assert report.section([]).strip().startswith("## On a GPU\n\nNo run is on record yet")

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "reference" / "messages.md").read_text(encoding="utf-8")
-QUOTED = [quoted for quoted in re.findall(r"^\| `([^`]+)` \| [A-Z`]", PAGE, re.M)]
+QUOTED = re.findall(r"^\| `([^`]+)` \| [A-Z`]", PAGE, re.M)
 
 
 def texts():
