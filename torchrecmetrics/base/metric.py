@@ -19,6 +19,7 @@ from torchrecmetrics.base.options import (
     EmptyTargetAction,
     Formula,
     Signature,
+    check_positional,
     check_spelling,
     fingerprint,
     label_part,
@@ -140,6 +141,13 @@ class RankingMetric(SummedMetric):
             if not re.fullmatch(r"[A-Za-z0-9_-]+", cls._name):
                 raise TypeError(f"{cls._name} becomes a label: letters, digits, '-' and '_' only")
         cls.plot_lower_bound, cls.plot_upper_bound = cls.bounds or (None, None)
+
+    if not TYPE_CHECKING:  # type checkers read `__init__`
+
+        def __new__(cls, *arguments: Any, **options: Any) -> Self:
+            """Refuse positional arguments that `__init__` does not take, and name the keywords that do."""
+            check_positional(cls, arguments)
+            return super().__new__(cls)
 
     def __init__(self, k: int | None = None, **options: Any) -> None:
         signature = self._signature
@@ -501,6 +509,9 @@ class RankingMetric(SummedMetric):
             found = zip(invalid, VIOLATIONS.values(), strict=True)
             what = "; ".join(f"{in_words(rows)} {text}" for rows, text in found if rows)
             raise ValueError(f"{self.label}: bad input since the last reset: {what}")
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return ()  # copies and pickles call `__new__` with these; torchmetrics gives the letters of the class's name
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy of the metric alone does not belong to its collection
