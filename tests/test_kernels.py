@@ -370,7 +370,7 @@ def test_one_ranking_serves_every_option(generator):
         (functional.ndcg, {"gain": "linear"}),
         (functional.ndcg, {"gain": "exponential"}),
         (functional.recall, {"weighted": True}),
-        (functional.recall, {"truncated": True}),
+        (functional.recall, {"normalize": "min"}),
         (functional.average_precision, {"normalize": "min"}),
     ):
         for k in (3, 10):
@@ -389,8 +389,8 @@ RANKINGS = {
 
 OPTIONS = {
     "precision": [{}, {"denominator": "min"}, {"denominator": "recommended", "zero_division": 1.0}],
-    "recall": [{}, {"truncated": True}, {"weighted": True}],
-    "f1": [{}, {"denominator": "min"}, {"denominator": "recommended"}],
+    "recall": [{}, {"normalize": "min"}, {"truncated": True}, {"weighted": True}],
+    "f1": [{}, {"normalize": "min"}, {"denominator": "min"}, {"denominator": "recommended"}],
     "average_precision": [{}, {"normalize": "min"}],
     "ndcg": [{}, {"gain": "exponential"}],
 }
