@@ -16,8 +16,8 @@ import torchrecmetrics as trm
 from torchrecmetrics import arrays, functional, kernels
 from torchrecmetrics.evaluation import scoring
 from torchrecmetrics.kernels import Question, blocks, eager
-from torchrecmetrics.ranking import Needs, Rules
 from torchrecmetrics.ranking.exclusion import Exclusion
+from torchrecmetrics.ranking.rules import Needs, Rules
 from torchrecmetrics.ranking.scores import ScoreRows
 
 INF, NAN = math.inf, math.nan

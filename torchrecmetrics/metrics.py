@@ -10,7 +10,8 @@ from torchrecmetrics import functional
 from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.base.options import Formula, MetricOptions
 from torchrecmetrics.functional import Denominator, Gain, Normalization, NormalizationByK
-from torchrecmetrics.ranking import Needs, Ranking
+from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.ranking.rules import Needs
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -47,8 +47,8 @@ from torchrecmetrics.checks import (
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.jagged import Spans
 from torchrecmetrics.kernels import KernelChoice
-from torchrecmetrics.ranking import Exclude, Gains, Needs, Overlap, Ranking, Rules, Target, Ties
-from torchrecmetrics.ranking.rules import RULES
+from torchrecmetrics.ranking import Exclude, Gains, Overlap, Ranking, Target, Ties
+from torchrecmetrics.ranking.rules import RULES, Needs, Rules
 from torchrecmetrics.ranking.update_args import UpdateArgs, to_ranking
 
 if TYPE_CHECKING:

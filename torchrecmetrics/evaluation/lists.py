@@ -30,7 +30,8 @@ from torchrecmetrics.evaluation.models import (
 )
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import History, Place, histories
-from torchrecmetrics.ranking import Needs, Overlap, Ranking
+from torchrecmetrics.ranking import Overlap, Ranking
+from torchrecmetrics.ranking.rules import Needs
 from torchrecmetrics.registry import Metrics, check_options
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from torch import Tensor
 from torchrecmetrics.checks import Checks, check_device, check_ids, check_tensor, describe, nearest
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.data.jagged import Spans, as_jagged, as_spans
-from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Rules, Target
+from torchrecmetrics.ranking import Exclude, Gains, Ranking, Target
 from torchrecmetrics.ranking.data import Depth
+from torchrecmetrics.ranking.rules import Needs, Rules
 
 _FLAT = (
     "queries of flat entries become rows by Ranking.from_flat(scores, target, indexes), and update takes that ranking"
