@@ -276,6 +276,41 @@ def test_table():
     assert len(lines) == 4
 
 
+def test_table_of_few_users():
+    """Fewer than 10 users have a standard error and no interval, which the last line says; 10 users have both."""
+    ten = [trm.Interactions.from_columns(range(n), range(n), num_users=n, num_items=20) for n in (9, 10)]
+    users = torch.eye(20).where(torch.arange(20)[:, None] < 6, 0)  # six hit at k = 1
+    few, enough = (trm.evaluate("HR", users[: len(t)], torch.eye(20), target=t, k=1) for t in ten)
+    low, high = few.confidence_intervals["HR@1"]
+    assert low < few["HR@1"] == 6 / 9 < high
+    error = math.sqrt(6 / 9 * 3 / 9 / 8)
+    assert str(few).splitlines() == [
+        f"HR@1  {6 / 9:.4f} ± {error:.4f}",
+        "9 users",
+        "± standard error; no interval for fewer than 10 users",
+    ]
+    assert "[" in str(enough).splitlines()[0]
+    groups = trm.Groups(torch.tensor([0] * 8 + [1] * 2), ["many", "two"])
+    parts = trm.evaluate("HR", users[:10], torch.eye(20), target=ten[1], k=1, groups=groups)
+    lines = str(parts).splitlines()
+    assert ["[" in line for line in lines[:3]] == [True, False, False]
+    assert lines[-1] == (
+        "± standard error, [95 % interval] from 10 users on; two models are compared with trm.compare, not by these"
+    )
+
+
+def test_table_stays_within_bounds():
+    """Intervals of metrics with one known bound, such as novelty, end there."""
+    names = ["AveragePopularity", "CategoryShare", "Novelty", "PopularityLift"]
+    assert [getattr(trm, name).bounds for name in names] == [(0, math.inf)] * 3 + [(-1, math.inf)]
+    novelty = trm.Novelty(1, catalogue=trm.Catalogue(3, popularity=torch.tensor([8, 1, 2]), num_users=8))
+    novelty.update(torch.tensor([[0.9, 0.1, 0.5]] * 11 + [[0.1, 0.9, 0.5]]))
+    assert novelty.compute() == pytest.approx(3 / 12)  # -log2(1 / 8) in one of 12 rows
+    low, high = novelty.confidence_interval()
+    assert low == 0 < 3 / 12 < high
+    assert novelty.confidence_interval(method="student")[0] < 0
+
+
 def test_batches_follow_the_budget():
     """Padded lists count as well as scores: a user with a long list is a batch of their own."""
     sizes = torch.tensor([1] * 50 + [100_000])

@@ -1,6 +1,7 @@
 """A metric of one's own, five lines as in the documentation: everywhere that ours go, against a plain Python loop."""
 
 import functools
+import math
 import pickle
 import re
 from copy import deepcopy
@@ -381,6 +382,8 @@ def test_bounds():
         assert cls.bounds == (cls.plot_lower_bound, cls.plot_upper_bound) == (0.0, 1.0)
     limited = formula_of(lambda ranking, k: 3, bounds=(-1.0, 2.0))
     assert (limited.plot_lower_bound, limited.plot_upper_bound) == (-1.0, 2.0)
+    half = formula_of(lambda ranking, k: 3, bounds=(0.0, math.inf))
+    assert (half.plot_lower_bound, half.plot_upper_bound) == (0.0, None)
 
 
 def test_a_subclass_keeps_its_name_until_it_has_another_formula():

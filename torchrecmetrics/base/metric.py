@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Sequence
 from copy import deepcopy
@@ -99,7 +100,7 @@ class RankingMetric(SummedMetric):
         many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B], and the ranking known further down;
             else it is called for each.
         higher_is_better: False lets callbacks monitor the metric with `mode="min"`.
-        bounds: lowest and highest value, None where unknown.
+        bounds: lowest and highest value, infinite where one is unknown, None where both are.
 
     Examples:
         >>> import torch
@@ -140,7 +141,8 @@ class RankingMetric(SummedMetric):
             cls._name = cls.__dict__.get("_name", cls.__name__)
             if not re.fullmatch(r"[A-Za-z0-9_-]+", cls._name):
                 raise TypeError(f"{cls._name} becomes a label: letters, digits, '-' and '_' only")
-        cls.plot_lower_bound, cls.plot_upper_bound = cls.bounds or (None, None)
+        bounds = cls.bounds or (-math.inf, math.inf)
+        cls.plot_lower_bound, cls.plot_upper_bound = (end if math.isfinite(end) else None for end in bounds)
 
     if not TYPE_CHECKING:  # type checkers read `__init__`
 
@@ -339,7 +341,8 @@ class RankingMetric(SummedMetric):
         Args:
             level: share of samples whose interval holds it, between 0 and 1.
             method: "score": Wilson's, with the number of rows that the standard error speaks of; it stays between the
-                metric's bounds, and is Student's where rows can leave them. "student": mean and standard errors.
+                metric's bounds. It is Student's where rows can leave them, and where one is unknown; then it ends at
+                the other. "student": mean and standard errors.
 
         Returns:
             Lower and upper end; nan for fewer than two rows. Rows are taken to be independent: where a user has

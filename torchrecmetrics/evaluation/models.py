@@ -181,10 +181,10 @@ def evaluate(
         >>> users, items = torch.eye(2, 3), torch.eye(4, 3)
         >>> test = trm.Interactions.from_edge_index(torch.tensor([[0, 1], [0, 2]]), num_users=2, num_items=4)
         >>> print(trm.evaluate(["HR", "MRR"], users, items, target=test, k=1))
-        HR@1   0.5000 ± 0.5000  [0.0015, 0.9985]
-        MRR@1  0.5000 ± 0.5000  [0.0015, 0.9985]
+        HR@1   0.5000 ± 0.5000
+        MRR@1  0.5000 ± 0.5000
         2 users
-        ± standard error, [95 % interval]; two models are compared with trm.compare, not by these
+        ± standard error; no interval for fewer than 10 users
     """
     check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
     check_groups(groups)
