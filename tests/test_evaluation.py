@@ -263,6 +263,58 @@ def test_user_subset():
     trm.evaluate("HR@5", users, items, target=test, exclude=seen_by_others, user_ids=picked)  # no overlap of theirs
 
 
+def test_edge_index():
+    """Edges [2, E] as target and exclude, alone, in a tuple or a dict, are `Interactions` of the embeddings' sizes."""
+    users, items, train, test = world()
+    expected = trm.evaluate(NAMES, users, items, target=test, exclude=train, k=5)
+    edges, seen = test.to_edge_index(), train.to_edge_index()
+    got = trm.evaluate(NAMES, users, items, target=edges, exclude=seen, k=5)
+    assert numbers(got) == numbers(expected)
+    parts = (seen[:, ::2], train, seen[:, 1::2], torch.zeros(ITEMS, dtype=torch.bool))
+    both = trm.evaluate(NAMES, users, items, target={"edges": edges, "whole": test}, exclude=parts, k=5)
+    assert numbers(both["edges"]) == numbers(both["whole"]) == pytest.approx(numbers(expected), abs=1e-12)
+
+
+EDGES = torch.tensor([[0, 1, 1], [2, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (
+            {"users": lambda ids: torch.rand(len(ids), 3), "target": EDGES},
+            TypeError,
+            r"^target is an edge_index, whose numbers of users and items only embeddings tell: pass "
+            r"Interactions\.from_edge_index\(edge_index, num_users, num_items\)$",
+        ),
+        ({"item_bias": torch.rand(3), "target": {"test": EDGES}}, TypeError, r"^target\['test'\] is an edge_index, "),
+        (
+            {"users": lambda ids: torch.rand(len(ids), 3), "target": "interactions", "exclude": EDGES},
+            TypeError,
+            r"^exclude is an edge_index, .* pass Interactions\.from_edge_index\(",
+        ),
+        ({"target": EDGES + 1}, ValueError, r"^target: items \(edge_index\[1\]\).*3"),
+        ({"target": EDGES - 1}, ValueError, r"^target: users \(edge_index\[0\]\).*-1"),
+        ({"target": EDGES, "exclude": (EDGES.flip(0), EDGES + 1)}, ValueError, r"^exclude: "),
+        (
+            {"target": EDGES.int()},
+            TypeError,
+            r"^target must be .*, got a torch\.int32 .*from_edge_index",
+        ),
+        ({"target": EDGES.T}, TypeError, r"^target must be Interactions, got .*from_edge_index"),
+        ({"target": EDGES, "exclude": EDGES[0]}, TypeError, r"^exclude must be Interactions, bool \[3\] or a tuple of"),
+        ({"target": EDGES, "exclude": EDGES > 1}, TypeError, r"exclude must be .*Interactions\.from_dense\(exclude\)"),
+    ],
+)
+def test_edge_index_without_sizes_or_beyond_them(given, error, message):
+    """An edge_index beside a function, ids beyond the embeddings and other tensors raise an error with the cure."""
+    given = {**({} if {"users", "item_bias"} & set(given) else {"users": torch.eye(3), "items": torch.eye(3)}), **given}
+    if given["target"] == "interactions":
+        given["target"] = Interactions.from_edge_index(EDGES, 2, 3)
+    with pytest.raises(error, match=message):
+        trm.evaluate("HR", k=1, **given)
+
+
 def test_table():
     """str() shows values, standard errors, intervals and counts, and where two models are compared."""
     users, items, train, test = world()
