@@ -100,7 +100,7 @@ class RankingMetric(SummedMetric):
         many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B], and the ranking known further down;
             else it is called for each.
         higher_is_better: False lets callbacks monitor the metric with `mode="min"`.
-        bounds: lowest and highest value, infinite where one is unknown, None where both are.
+        bounds: lowest and highest value; None or infinite = unknown.
 
     Examples:
         >>> import torch
@@ -141,8 +141,10 @@ class RankingMetric(SummedMetric):
             cls._name = cls.__dict__.get("_name", cls.__name__)
             if not re.fullmatch(r"[A-Za-z0-9_-]+", cls._name):
                 raise TypeError(f"{cls._name} becomes a label: letters, digits, '-' and '_' only")
-        bounds = cls.bounds or (-math.inf, math.inf)
-        cls.plot_lower_bound, cls.plot_upper_bound = (end if math.isfinite(end) else None for end in bounds)
+        low, high = cls.bounds or (-math.inf, math.inf)
+        low, high = -math.inf if low is None else low, math.inf if high is None else high
+        cls.bounds = None if math.isinf(low) and math.isinf(high) else (low, high)
+        cls.plot_lower_bound, cls.plot_upper_bound = (end if math.isfinite(end) else None for end in (low, high))
 
     if not TYPE_CHECKING:  # type checkers read `__init__`
 
