@@ -4,7 +4,8 @@ A fence says what it is by its first word:
 
 - ``python`` with prompts is a doctest; without, a program, whose output stands in the ``text`` block behind it;
 - ``bash`` is a script, its output likewise;
-- any block with ``title="name"`` is a file of that name, written into the page's folder and not run.
+- ``{code-block} lexer`` with ``:caption: name`` is a file of that name, written into the page's folder and not run;
+- other words in braces are directives of the site.
 
 Blocks of a page share a namespace and an empty folder, in their order. An HTML comment before a block says what it
 needs (``<!-- needs: mlflow -->``) or why it cannot run (``<!-- not run: installs -->``); both are skips with a reason.
@@ -58,10 +59,17 @@ def blocks(page, text=None):
     for match in FENCE.finditer(text):
         info = match["info"].strip()
         kind, _, rest = info.partition(" ")
-        title = re.search(r'title="([^"]+)"', rest)
         before = text[end : match.start()]
         line = text.count("\n", 0, match.start()) + 2
         body = textwrap.dedent(match["text"])
+        title = None
+        if kind == "{code-block}":
+            title = re.match(r":caption: (\S+)\n\n", body)
+            if title is None:
+                raise ValueError(f"{page.name}:{line}: a code-block has a caption, the name of its file")
+            kind, body = rest, body[title.end() :]
+        elif kind.startswith("{"):
+            continue
         if kind == "text" and title is None and not COMMENT.search(before):
             if not found or before.strip() or found[-1].kind not in ("python", "bash") or found[-1].output is not None:
                 raise ValueError(f"{page.name}:{line}: output of no block; say what it is with a comment before it")
@@ -112,7 +120,7 @@ class Reader:
             elif block.kind == "bash":
                 self._script(block)
             else:
-                pytest.fail(f"{block}: a block of {block.kind!r} is nothing that runs; give it a title, or say why")
+                pytest.fail(f"{block}: a block of {block.kind!r} is nothing that runs; give it a caption, or say why")
         finally:
             os.chdir(before)
 

@@ -97,7 +97,7 @@ def test_public_names(name):
     """Every public name has a docstring and a place in the reference."""
     assert resolve(name.partition(".")[2]).__doc__
     reference = "".join(page.read_text(encoding="utf-8") for page in PAGES if "reference" in page.parts)
-    assert re.search(rf"^::: {re.escape(name)}$|`{re.escape(name)}`", reference, re.M)
+    assert re.search(rf"^\.\. auto\w+:: {re.escape(name)}$|`{re.escape(name)}`", reference, re.M)
 
 
 def shown(text):
@@ -135,7 +135,9 @@ class TestPages:
         found = shown(
             """Write
 
-```yaml title="x/y.yaml"
+```{code-block} yaml
+:caption: x/y.yaml
+
 a: 1
 ```
 
@@ -160,7 +162,7 @@ a: 1
 ```
 """
         )
-        assert [block.line for block in found] == [4, 10, 15, 20]
+        assert [block.line for block in found] == [4, 12, 17, 22]
         reader = Reader(tmp_path)
         for block in found:
             reader.run(block)

@@ -24,7 +24,7 @@ def test_no_address_that_does_not_exist():
     """The repository has no address yet: no file names one, and links inside the repository are relative."""
     names = (
         "README.md",
-        "mkdocs.yml",
+        "docs/conf.py",
         "CITATION.cff",
         "SECURITY.md",
         "CHANGELOG.md",
@@ -72,7 +72,7 @@ def test_no_run_on_a_card_is_claimed():
     from torchrecmetrics import kernels
 
     assert not kernels._RECORDED
-    for text in (PROJECT["description"], trm.__doc__, README, (ROOT / "mkdocs.yml").read_text(encoding="utf-8")):
+    for text in (PROJECT["description"], trm.__doc__, README, (ROOT / "docs" / "index.md").read_text(encoding="utf-8")):
         assert "GPU" not in text
 
 

@@ -142,7 +142,7 @@ def check_cutoffs(k: int | Sequence[int]) -> int | Cutoffs:
             raise TypeError(f"{error}; several cut-offs are a list") from None
     if not len(k):
         raise ValueError("k holds no cut-off")
-    return Cutoffs(check_k(one) for one in k)
+    return Cutoffs(check_k(cutoff) for cutoff in k)
 
 
 def check_padding_idx(padding_idx: Any) -> int | None:

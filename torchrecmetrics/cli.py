@@ -456,8 +456,8 @@ def _compare(given: argparse.Namespace) -> int:
         if not named and file.stem in runs:
             raise ValueError(f"two files go by the name {file.stem!r}: name them, such as other={file}")
         runs.setdefault(name if named else file.stem, []).append(rows)
-    if (several := [name for name, seeds in runs.items() if len(seeds) > 1]) and len(runs) == 1:
-        raise ValueError(f"all rows are runs of {several[0]!r}: name two, such as a={given.runs[0]} b={given.runs[1]}")
+    if (repeated := [name for name, seeds in runs.items() if len(seeds) > 1]) and len(runs) == 1:
+        raise ValueError(f"all rows are runs of {repeated[0]!r}: name two, such as a={given.runs[0]} b={given.runs[1]}")
     groups = None
     if given.groups is not None:
         groups = _groups_of(given.groups, given.user, given.group, isinstance(next(iter(runs.values()))[0].ids, list))

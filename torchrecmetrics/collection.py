@@ -212,8 +212,8 @@ class RecMetricCollection(MetricCollection):
         if isinstance(metrics, (Mapping, MetricCollection)):
             keyed = list(metrics.items())
         else:
-            several = [metrics] if isinstance(metrics, Metric) else list(metrics)
-            keyed = [(getattr(metric, "label", str(metric)), metric) for metric in (*several, *additional_metrics)]
+            given = [metrics] if isinstance(metrics, Metric) else list(metrics)
+            keyed = [(getattr(metric, "label", str(metric)), metric) for metric in (*given, *additional_metrics)]
         for key, metric in keyed:
             self[key] = metric  # type: ignore[assignment]  # anything else is refused there
 
@@ -251,16 +251,16 @@ class RecMetricCollection(MetricCollection):
             return list(self._modules.values())  # type: ignore[arg-type]
         held: tuple[int, list[RankingMetric]] = self.__dict__.get("_members", (-1, []))
         if held[0] != len(self._modules):  # no key is ever given to another one
-            own = [each for each in self._modules.values() if isinstance(each, RankingMetric)]
+            own = [metric for metric in self._modules.values() if isinstance(metric, RankingMetric)]
             held = self.__dict__["_members"] = len(self._modules), own
         return list(held[1])
 
     def keyed(self, keep_base: bool = False) -> dict[str, RankingMetric]:
         """Return the metrics by key; `keep_base`: without prefix and postfix."""
         return {
-            label if keep_base else self._set_name(label): each
-            for label, each in self._modules.items()
-            if isinstance(each, RankingMetric)
+            label if keep_base else self._set_name(label): metric
+            for label, metric in self._modules.items()
+            if isinstance(metric, RankingMetric)
         }
 
     @property
@@ -278,19 +278,19 @@ class RecMetricCollection(MetricCollection):
 
     def found(self) -> list[Found]:
         """Return what the last `compute` found: of each metric, and behind it of its groups."""
-        every = []
+        entries = []
         for key, label, metric, number in self._entries():
             summary = metric.last_summary()
             if number is None:
-                every.append(Found(key, label, metric, None, summary))
+                entries.append(Found(key, label, metric, None, summary))
             else:
-                every.append(Found(key, label, metric, metric.groups[number], summary.groups[number]))
-        return every
+                entries.append(Found(key, label, metric, metric.groups[number], summary.groups[number]))
+        return entries
 
     @property
     def leading(self) -> RankingMetric:
         """The member whose counts speak for all: the first that judges accuracy, or else the first."""
-        return next((each for each in self.members if not each.of_lists and not each.of_items), self.members[0])
+        return next((metric for metric in self.members if not metric.of_lists and not metric.of_items), self.members[0])
 
     @property
     def catalogue(self) -> Catalogue | None:
@@ -469,12 +469,12 @@ class RecMetricCollection(MetricCollection):
 
     def standard_errors(self) -> dict[str, Tensor]:
         """Return the standard error of what the last `compute` gave for every member, under its key."""
-        return {each.key: each.summary.standard_error.clone() for each in self.found()}
+        return {entry.key: entry.summary.standard_error.clone() for entry in self.found()}
 
     @property
     def points(self) -> list[Point]:
         """What the last `compute` found for each member, in the order of the keys."""
-        return [_point(each) for each in self.found()]
+        return [_point(entry) for entry in self.found()]
 
     def plot(self, val: Any = None, ax: Any = None, together: bool = True) -> Any:
         """Plot all values in one figure: against k with 95 % intervals, a line a metric.
@@ -499,20 +499,20 @@ class RecMetricCollection(MetricCollection):
             if val is not None:
                 return super().plot(val, ax, together=False)
             axes = [None] * len(self.members) if ax is None else ax
-            return [member.plot(ax=each) for member, each in zip(self.members, axes, strict=True)]
+            return [member.plot(ax=axis) for member, axis in zip(self.members, axes, strict=True)]
         if val is None:
             self.compute()
             return plot_points(self.points, ax)
-        keys, several = [*self.keys()], [val] if isinstance(val, Mapping) else val
-        for one in several:
-            if not isinstance(one, Mapping):
-                raise TypeError(f"val must be values by key, or a list of these, got {describe(one)}")
-            if missing := [key for key in keys if key not in one]:
-                raise ValueError(f"val has no value of {missing[0]!r}; it holds {', '.join(map(str, one))}")
-        if several is val:
+        keys, series = [*self.keys()], [val] if isinstance(val, Mapping) else val
+        for values in series:
+            if not isinstance(values, Mapping):
+                raise TypeError(f"val must be values by key, or a list of these, got {describe(values)}")
+            if missing := [key for key in keys if key not in values]:
+                raise ValueError(f"val has no value of {missing[0]!r}; it holds {', '.join(map(str, values))}")
+        if series is val:
             units: dict[str, dict[str, list[float]]] = {}
             for key, m in self.keyed().items():
-                units.setdefault(unit_of(m.name, m.bounds), {})[key] = [float(one[key]) for one in several]
+                units.setdefault(unit_of(m.name, m.bounds), {})[key] = [float(values[key]) for values in series]
             return draw_steps(units, ax)
         labels = zip(self.keyed().items(), self.keyed(keep_base=True), strict=True)
         points = [
@@ -589,7 +589,7 @@ class RecMetricCollection(MetricCollection):
                 part.belong_to(whole)
 
     def _parts(self) -> list[GroupValue]:
-        return [each for each in self._modules.values() if isinstance(each, GroupValue)] if self.groups else []
+        return [metric for metric in self._modules.values() if isinstance(metric, GroupValue)] if self.groups else []
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if key not in ("_evaluator", "_members")}

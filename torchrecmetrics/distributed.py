@@ -12,8 +12,8 @@ from torch import distributed
 Thing = TypeVar("Thing")
 
 
-def several() -> bool:
-    """Whether this process is one of several that can communicate."""
+def is_distributed() -> bool:
+    """Return True if this process is one of several that can communicate."""
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
@@ -25,12 +25,12 @@ def gathered(thing: Thing) -> list[Thing]:
 
 
 @contextmanager
-def together(device: torch.device) -> Iterator[None]:
-    """Raise on all processes what is raised inside on one, as soon as the last of them has come to the end.
+def raise_on_all_ranks(device: torch.device) -> Iterator[None]:
+    """Raise an error of one process on all processes, as soon as the last of them has come to the end.
 
     Costs one all-reduce of a number on `device` where nothing is raised.
     """
-    if not several():
+    if not is_distributed():
         yield
         return
     error: Exception | None = None

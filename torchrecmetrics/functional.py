@@ -178,7 +178,7 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
     if plain and width == 1:
         return _defined(ranking, found)  # the ideal is 1
     # no row has more than `width` relevant items
-    at_most = [min(one, width) for one in k] if isinstance(k, Sequence) else width if k is None else min(k, width)
+    at_most = [min(cutoff, width) for cutoff in k] if isinstance(k, Sequence) else width if k is None else min(k, width)
     relevant = ranking.num_relevant.clamp(max=ranking.cutoffs(at_most))
     if plain:
         return _defined(ranking, found / _ideal_dcg(ranking).take(relevant))
@@ -257,8 +257,8 @@ def _hits(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Tensor
 
 @derived
 def _num_hits(ranking: Ranking, k: int | tuple[int, ...], score_threshold: float | None) -> Tensor:
-    one = ranking.near.shape[1] == 1 and score_threshold is None
-    return (ranking.any_hit(k) if one else _num_found(ranking, k, score_threshold)).to(ranking.ranks.dtype)
+    is_single = ranking.near.shape[1] == 1 and score_threshold is None
+    return (ranking.any_hit(k) if is_single else _num_found(ranking, k, score_threshold)).to(ranking.ranks.dtype)
 
 
 def _num_found(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Tensor:

@@ -243,8 +243,8 @@ class Comparison(Table):
             said.append(f"Not tested, with fewer than two {units}: {', '.join(names[:10])}{more}.")
         if self.margin is not None:
             said.append(f"Non-inferior: worse by less than {self.margin:g}, where higher values are better.")
-        if several := [f"{name} is the mean of {number}" for name, number in self.runs.items() if number > 1]:
-            said.append(f"{', '.join(several)} runs: this tests these runs, not others that other seeds would give.")
+        if averaged := [f"{name} is the mean of {number}" for name, number in self.runs.items() if number > 1]:
+            said.append(f"{', '.join(averaged)} runs: this tests these runs, not others that other seeds would give.")
         return said
 
     def _sides(self) -> str:
@@ -345,7 +345,7 @@ def compare(
         noninferior = shifted.decide(totals.units, "greater", alpha, correction).adjusted_p
     return Comparison(
         tuple(_results(parts, totals, decisions, noninferior, level, alternative)),
-        {name: len(several) for name, several in paired.runs.items()},
+        {name: len(repeats) for name, repeats in paired.runs.items()},
         test,
         correction,
         alternative,
@@ -429,17 +429,17 @@ def _results(
         zip(product(parts, whole.pairs, whole.labels), columns, strict=True)
     ):
         part = parts[group]
-        several = units >= 2
+        defined = units >= 2
         difference = total / weight if used else math.nan
-        share = min(1.0, total * total / (units * squares)) if several and squares else 0.0
+        share = min(1.0, total * total / (units * squares)) if defined and squares else 0.0
         left = squares * (1 - share) if 1 - share >= 1e-12 else 0.0  # what varies around the mean
-        error = math.sqrt(left * units / (units - 1)) / weight if several else math.nan
-        spread = math.sqrt(left / (units - 1)) if several else math.nan
+        error = math.sqrt(left * units / (units - 1)) / weight if defined else math.nan
+        spread = math.sqrt(left / (units - 1)) if defined else math.nan
         ends = [
             _interval(difference, error, critical[column], alternative)
             for critical in (decisions.critical, decisions.adjusted_critical)
         ]
-        power = quantile(_POWER, units - 1) if several else math.nan
+        power = quantile(_POWER, units - 1) if defined else math.nan
         found.append(
             PairResult(
                 label=label,
@@ -453,7 +453,7 @@ def _results(
                 adjusted_low=ends[1][0],
                 adjusted_high=ends[1][1],
                 adjusted_p=decisions.adjusted_p[column],
-                effect_size=_ratio(total / units, spread) if several else math.nan,
+                effect_size=_ratio(total / units, spread) if defined else math.nan,
                 wins=signs[0],
                 ties=signs[1],
                 losses=signs[2],

@@ -80,13 +80,13 @@ def plot_points(points: Sequence[Point], ax: Axes | Sequence[Axes] | None) -> Dr
     for together in _by_name(points).values():
         known = [point.k for point in together if point.k is not None]
         unlike = len(set(known)) == len(together)
-        for several in [together] if unlike else [[point] for point in together]:
-            ends = [point.interval() for point in several]
-            units.setdefault(unit_of(several[0].name, several[0].bounds), []).append(
+        for panel in [together] if unlike else [[point] for point in together]:
+            ends = [point.interval() for point in panel]
+            units.setdefault(unit_of(panel[0].name, panel[0].bounds), []).append(
                 Line(
-                    _title(several),
-                    [point.k for point in several if point.k is not None],
-                    [point.value for point in several],
+                    _title(panel),
+                    [point.k for point in panel if point.k is not None],
+                    [point.value for point in panel],
                     [low for low, _ in ends],
                     [high for _, high in ends],
                 )
@@ -175,9 +175,9 @@ def _means(sums: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
 def _by_name(points: Sequence[Point]) -> dict[str, list[Point]]:
     """Return points of all rows by their metric, ascending k."""
     named: dict[str, list[Point]] = {}
-    for point in [each for each in points if each.group is None]:
+    for point in [point for point in points if point.group is None]:
         named.setdefault(point.name, []).append(point)
-    return {name: sorted(several, key=lambda point: point.k or 0) for name, several in named.items()}
+    return {name: sorted(curve, key=lambda point: point.k or 0) for name, curve in named.items()}
 
 
 def _title(points: Sequence[Point]) -> str:

@@ -135,7 +135,7 @@ def decide(test: Test, columns: list[int], alpha: float, correction: Correction)
     elif correction == "holm":
         order = sorted(columns, key=lambda column: (found.p[column], -test.extreme[column]))
         left = [len(order) - step for step in range(len(order))]
-        p = [min(1.0, several * found.p[column]) for several, column in zip(left, order, strict=True)]
+        p = [min(1.0, num_left * found.p[column]) for num_left, column in zip(left, order, strict=True)]
         _step_down(found, order, p, alpha, lambda step, column: test.critical(column, alpha / left[step]))
     else:
         for name in ("adjusted_p", "adjusted_critical", "first_critical"):

@@ -38,9 +38,9 @@ class Totals(NamedTuple):
         return Totals(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     @staticmethod
-    def beside(several: Iterable[Totals]) -> Totals:
+    def beside(parts: Iterable[Totals]) -> Totals:
         """Put columns of several beside each other."""
-        return Totals(*(torch.cat(each, -1) for each in zip(*several, strict=True)))
+        return Totals(*(torch.cat(columns, -1) for columns in zip(*parts, strict=True)))
 
 
 class Paired:
@@ -56,7 +56,7 @@ class Paired:
 
     def __init__(self, runs: Runs) -> None:
         self.runs: dict[str, list[Rows]] = _listed(runs)
-        first, *others = [(name, rows) for name, several in self.runs.items() for rows in several]
+        first, *others = [(name, rows) for name, repeats in self.runs.items() for rows in repeats]
         self.first: Rows = first[1]
         self.labels: list[str] = [*self.first.values]
         self._row_in: dict[int, Tensor | None] = {id(self.first): None}
@@ -131,25 +131,25 @@ class Paired:
     def all_flipped(self, shift: float | None, keys: Tensor) -> Tensor:
         """Return sums of the units with all signs of all units, those of `keys`, int64 ascending; else as `flipped`."""
         mine, units = (torch.cat(parts) for parts in zip(*self.units(shift), strict=True))
-        every = units.new_zeros(len(keys), units.shape[1])
-        every[torch.searchsorted(keys, mine)] = units
-        return all_flips(every)
+        all_units = units.new_zeros(len(keys), units.shape[1])
+        all_units[torch.searchsorted(keys, mine)] = units
+        return all_flips(all_units)
 
     def _differences(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return of some rows sign(x - y), w (x - y) and w, each [r, columns]."""
         better, differences, all_weights = [], [], []
         run_values = {
-            (name, label): [self._values(each, label, rows) for each in several]
-            for (name, several), label in product(self.runs.items(), self.labels)
+            (name, label): [self._values(run, label, rows) for run in repeats]
+            for (name, repeats), label in product(self.runs.items(), self.labels)
         }
         means = {key: torch.stack(values).mean(0) for key, values in run_values.items()}
-        for (one, other), label in product(self.pairs, self.labels):
-            x, y = means[one, label], means[other, label]
+        for (first, second), label in product(self.pairs, self.labels):
+            x, y = means[first, label], means[second, label]
             difference = _less(x, y)
-            if (one, other, label) in self._own:
-                scales = self._own[one, other, label]
-                w, wx = self._weighed(one, label, rows, run_values[one, label], scales)
-                v, wy = self._weighed(other, label, rows, run_values[other, label], scales)
+            if (first, second, label) in self._own:
+                scales = self._own[first, second, label]
+                w, wx = self._weighed(first, label, rows, run_values[first, label], scales)
+                v, wy = self._weighed(second, label, rows, run_values[second, label], scales)
                 weights, weighted = (w + v) / 2, _less(wx, wy)
             else:
                 weights = torch.ones_like(x) if self._weights is None else self._weights[rows]
@@ -186,16 +186,16 @@ class Paired:
         self, name: str, label: str, rows: Tensor, values: list[Tensor], totals: dict[int, float]
     ) -> tuple[Tensor, Tensor]:
         """Return w and w x, means over a name's runs, where each run's weights have a mean of 1 over the pair."""
-        several = self.runs[name]
-        weights = [self._own_weights(run, label, rows) * totals[id(run)] for run in several]
+        repeats = self.runs[name]
+        weights = [self._own_weights(run, label, rows) * totals[id(run)] for run in repeats]
         weighed = [w * x for w, x in zip(weights, values, strict=True)]
         return torch.stack(weights).mean(0), torch.stack(weighed).mean(0)
 
     def _own_totals(self) -> dict[tuple[str, str, str], dict[int, float]]:
         """Return what makes the mean weight 1, by run, where a metric weighs rows itself: by pair and label."""
         scales = {}
-        for (one, other), label in product(self.pairs, self.labels):
-            runs = [*self.runs[one], *self.runs[other]]
+        for (first, second), label in product(self.pairs, self.labels):
+            runs = [*self.runs[first], *self.runs[second]]
             if not any(label in run.own_weights for run in runs):
                 continue
             values = torch.stack([self._values(run, label, self.rows) for run in runs])
@@ -203,7 +203,7 @@ class Paired:
             used = ~values.isnan().any(0) & (weights > 0).any(0)
             totals = (weights * used).sum(1)
             scale = (used.sum() / totals).tolist()
-            scales[one, other, label] = {id(run): each for run, each in zip(runs, scale, strict=True)}
+            scales[first, second, label] = {id(run): value for run, value in zip(runs, scale, strict=True)}
         return scales
 
 
@@ -224,45 +224,51 @@ def _listed(runs: Runs) -> dict[str, list[Rows]]:
     for name, given in runs.items():
         if not isinstance(name, str):
             raise TypeError(f"runs go by names of text, got {name!r}: {cure}")
-        several: list[Any] = [*given] if isinstance(given, (list, tuple)) else [given]
-        if not several:
+        repeats: list[Any] = [*given] if isinstance(given, (list, tuple)) else [given]
+        if not repeats:
             raise ValueError(f"run {name!r} is an empty list: {cure}")
-        for each in several:
-            if not isinstance(each, Rows):
-                hint = "pass its .rows" if hasattr(each, "rows") else cure
-                raise TypeError(f"run {name!r} must be Rows or a list of them, got {describe(each)}: {hint}")
-        listed[name] = several
+        for rows in repeats:
+            if not isinstance(rows, Rows):
+                hint = "pass its .rows" if hasattr(rows, "rows") else cure
+                raise TypeError(f"run {name!r} must be Rows or a list of them, got {describe(rows)}: {hint}")
+        listed[name] = repeats
     return listed
 
 
-def _pair(one: str, first: Rows, other: str, rows: Rows) -> Tensor:
+def _pair(left: str, first: Rows, right: str, rows: Rows) -> Tensor:
     """Return the row of `rows` that stands for each row of `first`, int64 [n], or raise."""
     if rows.values.keys() != first.values.keys():
-        alone = ((one, first.values.keys() - rows.values.keys()), (other, rows.values.keys() - first.values.keys()))
+        alone = (
+            (left, first.values.keys() - rows.values.keys()),
+            (right, rows.values.keys() - first.values.keys()),
+        )
         parts = [f"{', '.join(sorted(labels))} only in {name!r}" for name, labels in alone if labels]
         raise ValueError(f"runs must have the same labels: {'; '.join(parts)}")
     if rows.options != first.options:
         names = sorted({*first.options, *rows.options})
         name = next(n for n in names if first.options.get(n, "") != rows.options.get(n, ""))
         a, b = (run.options.get(name, "not told") for run in (first, rows))
-        raise ValueError(f"runs must be made with the same options: {name} is {a!r} in {one!r} and {b!r} in {other!r}")
+        raise ValueError(f"runs must be made with the same options: {name} is {a!r} in {left!r} and {b!r} in {right!r}")
     if isinstance(rows.ids, list) is not isinstance(first.ids, list):
-        raise ValueError(f"ids do not pair: one of {one!r} and {other!r} has whole numbers, the other text")
+        raise ValueError(f"ids do not pair: one of {left!r} and {right!r} has whole numbers, the other text")
     there = rows._ids.find(first._ids)
     if len(rows) != len(first) or bool((there < 0).any()):
-        lost = _unpaired(one, first._ids, other, there), _unpaired(other, rows._ids, one, first._ids.find(rows._ids))
+        lost = (
+            _unpaired(left, first._ids, right, there),
+            _unpaired(right, rows._ids, left, first._ids.find(rows._ids)),
+        )
         raise ValueError(f"rows do not pair: {'; '.join(filter(None, lost))}; compare runs over the same rows")
     for what in ("weights", "clusters"):
         if (getattr(first, what) is None) is not (getattr(rows, what) is None):
-            raise ValueError(f"{what}: one of {one!r} and {other!r} has them, the other not")
+            raise ValueError(f"{what}: one of {left!r} and {right!r} has them, the other not")
     if first.weights is not None and rows.weights is not None:
         unlike = first.weights != rows.weights[there]
         if number := int(unlike.sum()):
             example = first._ids.at(int(unlike.nonzero()[0]))
-            raise ValueError(f"weights of {number} rows differ between {one!r} and {other!r} (id {example!r})")
+            raise ValueError(f"weights of {number} rows differ between {left!r} and {right!r} (id {example!r})")
     mine, theirs = first._clusters, rows._clusters
     if mine is not None and theirs is not None and not theirs.take(there).same(mine):
-        raise ValueError(f"clusters of some rows differ between {one!r} and {other!r}")
+        raise ValueError(f"clusters of some rows differ between {left!r} and {right!r}")
     return there
 
 

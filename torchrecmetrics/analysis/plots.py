@@ -128,8 +128,8 @@ def draw_steps(units: Mapping[str, Mapping[str, Sequence[float]]], ax: Axes | Se
     """Draw values over steps, one line per metric and one panel per unit; return the first axes."""
     panels = _panels(list(units), [None] * len(units), ax)
     for axes, values in zip(panels, units.values(), strict=True):
-        for place, (label, several) in enumerate(values.items()):
-            axes.plot(range(len(several)), several, marker=_marker(place), ms=5, lw=1.6, label=label)
+        for place, (label, line) in enumerate(values.items()):
+            axes.plot(range(len(line)), line, marker=_marker(place), ms=5, lw=1.6, label=label)
         _whole(axes.xaxis)
         axes.set(xlabel="step", ylabel="value")
         axes.grid(axis="y", alpha=0.3)
@@ -189,24 +189,24 @@ def draw_forest(
     differences: Sequence[Difference], title: str, corrected: bool, margin: float | None, ax: Axes | None
 ) -> Drawn:
     """Draw differences with their intervals, labels from top to bottom, a colour a pair."""
-    labels = list(dict.fromkeys(each.label for each in differences))
-    pairs = list(dict.fromkeys(each.pair for each in differences))
+    labels = list(dict.fromkeys(diff.label for diff in differences))
+    pairs = list(dict.fromkeys(diff.pair for diff in differences))
     axes = _axes(ax, height=1.3 + max(0.32, 0.2 * len(pairs)) * len(labels))
-    known = [end for each in differences for end in (each.value, *each.interval, *each.adjusted)]
+    known = [end for diff in differences for end in (diff.value, *diff.interval, *diff.adjusted)]
     finite = [0.0, *(end for end in known if math.isfinite(end))] + ([] if margin is None else [-margin])
     padding = 0.06 * (max(finite) - min(finite) or 1.0)
     ends = min(finite) - padding, max(finite) + padding
     step = min(0.26, 0.8 / len(pairs))
     for place, pair in enumerate(pairs):
         colour, marker = _colour(place), _marker(place)
-        those = [each for each in differences if each.pair == pair]
-        rows = [labels.index(each.label) + step * (place - (len(pairs) - 1) / 2) for each in those]
-        for each, row in zip(those, rows, strict=True):
+        of_pair = [diff for diff in differences if diff.pair == pair]
+        rows = [labels.index(diff.label) + step * (place - (len(pairs) - 1) / 2) for diff in of_pair]
+        for diff, row in zip(of_pair, rows, strict=True):
             if corrected:
-                axes.plot(_cut(each.adjusted, ends), [row, row], color=colour, lw=1, zorder=2)
-            axes.plot(_cut(each.interval, ends), [row, row], color=colour, lw=3, solid_capstyle="butt", zorder=2)
+                axes.plot(_cut(diff.adjusted, ends), [row, row], color=colour, lw=1, zorder=2)
+            axes.plot(_cut(diff.interval, ends), [row, row], color=colour, lw=3, solid_capstyle="butt", zorder=2)
         how: dict[str, Any] = {"ls": "none", "marker": marker, "color": colour, "ms": 6.5, "mew": 0}
-        axes.plot([each.value for each in those], rows, label=pair, zorder=3, **how)
+        axes.plot([diff.value for diff in of_pair], rows, label=pair, zorder=3, **how)
     neutral = pyplot().rcParams["axes.edgecolor"]
     axes.axvline(0, color=neutral, lw=1, zorder=1)
     if margin is not None:
@@ -287,7 +287,7 @@ def _panels(units: Sequence[str], heights: Sequence[float | None], ax: Axes | Se
             f"the metrics have {len(units)} scales, {', '.join(units)}, and some would look flat on another's: pass "
             f"ax=[...] with as many axes, got {len(given)}; without ax a figure is made that has them"
         )
-    return [_axes(each) for each in given]
+    return [_axes(axes) for axes in given]
 
 
 def _figure(axes: Axes) -> Figure:
@@ -349,12 +349,12 @@ def _axis_of_k(axes: Axes, cutoffs: set[int]) -> None:
 
     before = axes.xaxis.get_major_locator()
     known = {int(k) for k in before.tick_values(0, 0)} if isinstance(before, FixedLocator) else set()
-    every = sorted(cutoffs | known, reverse=True)
-    most, least = every[0], every[-1]
+    numbers = sorted(cutoffs | known, reverse=True)
+    most, least = numbers[0], numbers[-1]
     scale: Callable[[float], float] = math.log if most >= _SPREAD * least else float
     apart = 0.06 * (scale(most) - scale(least))
     ticks = [most]
-    for k in every[1:]:
+    for k in numbers[1:]:
         if scale(ticks[-1]) - scale(k) >= apart:
             ticks.append(k)
     if scale is math.log:

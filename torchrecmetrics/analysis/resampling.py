@@ -129,11 +129,11 @@ def _sums(
     totals = torch.zeros(columns, words * a_word, dtype=torch.float64, device="cpu")
     for keys, values in units:
         for part in range(0, len(keys), CHUNK):  # a unit of many rows may have come with others
-            some, those = keys[part : part + CHUNK], values[part : part + CHUNK]
+            chunk_keys, chunk_values = keys[part : part + CHUNK], values[part : part + CHUNK]
             for first in range(0, words, at_once):
-                several = min(at_once, words - first)
-                weights = make(some, seed, first, several)
-                totals[:, first * a_word : (first + several) * a_word].addmm_(those.T, weights)
+                num_words = min(at_once, words - first)
+                weights = make(chunk_keys, seed, first, num_words)
+                totals[:, first * a_word : (first + num_words) * a_word].addmm_(chunk_values.T, weights)
     return totals.T[:resamples]
 
 

@@ -104,10 +104,10 @@ class Rows:
         for attribute, value in settled.items():
             object.__setattr__(self, attribute, value)
         if (twice := self._ids.repeat()) is not None:
-            one = self._ids.at(twice[0])
-            times = int((self.ids == one).sum()) if isinstance(self.ids, Tensor) else self.ids.count(one)
+            id_ = self._ids.at(twice[0])
+            times = int((self.ids == id_).sum()) if isinstance(self.ids, Tensor) else self.ids.count(id_)
             raise ValueError(
-                f"id {one!r} stands in {times} rows: ids tell rows apart; clusters= says that rows belong together "
+                f"id {id_!r} stands in {times} rows: ids tell rows apart; clusters= says that rows belong together "
                 "(the sessions of a user)"
             )
 

@@ -56,7 +56,7 @@ class Column(NamedTuple):
         many = next((is_lists for is_lists in _LISTS if is_lists(column.type)), None)
         rows = len(column)
         if many is None and lists:
-            known = [f"{field.name!r}" for field in batch.schema if any(each(field.type) for each in _LISTS)]
+            known = [f"{field.name!r}" for field in batch.schema if any(is_type(field.type) for is_type in _LISTS)]
             raise TypeError(
                 f"column {name!r} must hold a list a row, best first, got {column.type}; columns of lists here: "
                 f"{', '.join(known) or 'none'}"
@@ -138,9 +138,9 @@ class Column(NamedTuple):
             values = values.cast(pa.float64())
             wrong = pc.or_kleene(pc.not_equal(pc.floor(values), values), pc.greater_equal(pc.abs(values), 2.0**53))
             if pc.any(wrong).as_py():
-                one = values[pc.index(wrong, True).as_py()].as_py()
+                first = values[pc.index(wrong, True).as_py()].as_py()
                 raise ValueError(
-                    f"{self.name} holds floats, such as {one!r}, which are no ids: whole numbers, which floats hold "
+                    f"{self.name} holds floats, such as {first!r}, which are no ids: whole numbers, which floats hold "
                     "below 2^53 alone; write ids as int64"
                 )
             return values.cast(pa.int64())

@@ -109,16 +109,16 @@ class Counting:
         sizes, order = sizes.sort(stable=True)
         if rows * int(sizes[-1]) <= 2 * int(sizes.sum()):  # padding is little of it: leave them as they lie
             sizes, order = sizes[-1:].expand(rows), torch.arange(rows, device="cpu")
-        for some in sized_batches(order, sizes, self.depth or 1):
-            self._count(part, some)
+        for batch in sized_batches(order, sizes, self.depth or 1):
+            self._count(part, batch)
         self.num_rows += rows
 
-    def _count(self, part: _Part, some: Tensor) -> None:
+    def _count(self, part: _Part, batch: Tensor) -> None:
         """Add some rows."""
         try:
-            found, facts = part.look(some)
+            found, facts = part.look(batch)
         except ValueError as error:
-            raise part.explained(some, error) from None
+            raise part.explained(batch, error) from None
         sums = self.collection.evaluator.batch_sums(found)
         self.collection.add_sums(sums if found.groups is None else self._without_groups(sums))
         self.facts = Facts(*map(sum, zip(self.facts, facts, strict=True)))

@@ -144,10 +144,10 @@ class Layout:
         states = {id(metric): SumState(*(parts[at][self._key(metric, at)] for at in (0, 1))) for metric in self.members}
         names = sorted(name for name in groups if name is not None)
         for place, metric in enumerate(self.of_rows):
-            every = [states[id(metric)]]
+            parts_of_state = [states[id(metric)]]
             for sums, counts in (groups[name] for name in names):
-                every.append(SumState(sums[5 * place :][:5], counts[4 * place :][:4]))
-            states[id(metric)] = SumState(*map(torch.cat, zip(*every, strict=True)))
+                parts_of_state.append(SumState(sums[5 * place :][:5], counts[4 * place :][:4]))
+            states[id(metric)] = SumState(*map(torch.cat, zip(*parts_of_state, strict=True)))
         return Total(Facts(*facts.tolist()), names, [states[id(metric)] for metric in self.collection.members])
 
     def _check_alike(self, number: int, fingerprint: str, first: str) -> None:
@@ -155,8 +155,8 @@ class Layout:
         names, _, how = fingerprint.partition(" | ")
         theirs, mine = set(names.split()), set(self.names)
         if theirs != mine:
-            some = (("it holds", theirs - mine), ("these are", mine - theirs))
-            told = [f"{what} {', '.join(sorted(names))}" for what, names in some if names]
+            differences = (("it holds", theirs - mine), ("these are", mine - theirs))
+            told = [f"{what} {', '.join(sorted(names))}" for what, names in differences if names]
             raise ValueError(f"tally {number} is of other metrics or options: {', '.join(told)}")
         if how != (wanted := first.partition(" | ")[2]):
             raise ValueError(f"tally {number} was made with {how}, tally 0 with {wanted}: they do not add up")
@@ -189,13 +189,13 @@ def read(tallies: Any) -> Iterator[Row]:
     if not isinstance(tallies, pa.Table):
         if not isinstance(tallies, Iterable) or isinstance(tallies, (str, Mapping, Tensor)):
             raise TypeError(f"tallies must be a Table of pyarrow, or an iterable of these, got {describe(tallies)}")
-        for each in tallies:
-            yield from read(each)
+        for tally in tallies:
+            yield from read(tally)
         return
     check_names(SCHEMA.names, tallies.column_names, "a table of tallies", "arrow.tally makes them")
     for batch in tallies.select(SCHEMA.names).cast(SCHEMA).to_batches():
         vectors = [Column.read(batch, name, 0) for name in ("sums", "counts")]
         texts = [batch.column(name).to_pylist() for name in ("group", "fingerprint", "partition")]
         for place, (group, fingerprint, partition) in enumerate(zip(*texts, strict=True)):
-            parts = [each.numbers()[each.starts[place] :][: each.lengths[place]] for each in vectors]
+            parts = [vector.numbers()[vector.starts[place] :][: vector.lengths[place]] for vector in vectors]
             yield Row(group, SumState(*parts), fingerprint, partition)

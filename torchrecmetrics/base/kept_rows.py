@@ -32,11 +32,11 @@ class RowKeeper:
         """Return what is kept of a batch, or refuse it."""
         ids, clusters, weights = keys or (None, None, None)
         device, dtype = rows.values.device, rows.values.dtype
-        one = torch.ones((), dtype=dtype, device=device) if weights is None else weights.to(dtype, copy=True)
+        weight = torch.ones((), dtype=dtype, device=device) if weights is None else weights.to(dtype, copy=True)
         columns: Columns = {
             "values": rows.values,
             "used": rows.mask,
-            "weights": one.expand(1, rows.values.shape[1]),
+            "weights": weight.expand(1, rows.values.shape[1]),
             "ids": None if ids is None else ids.to(device)[None],
             "clusters": None if clusters is None else clusters.to(device)[None],
         }
@@ -78,7 +78,7 @@ class RowKeeper:
         device = first.state().sums.device
         if first.distributed_available_fn() and (first.sync_on_compute or first._is_synced):
             gather = all_gather if first.dist_sync_fn is None else first.dist_sync_fn
-            columns, _ = kept.together(device, partial(gather, group=first.process_group))
+            columns, _ = kept.joined(device, partial(gather, group=first.process_group))
             if "ids" not in columns and columns["values"].shape[1]:
                 raise ValueError("rows of several processes are told apart by row_ids: pass them to update")
         else:

@@ -232,7 +232,9 @@ class RankingMetric(SummedMetric):
         for name in options:
             if name not in known:
                 asked = inspect.signature(type(self).__init__).parameters.values()  # a class may ask for more
-                known = list(dict.fromkeys([*(each.name for each in asked if each.kind is each.KEYWORD_ONLY), *known]))
+                known = list(
+                    dict.fromkeys([*(param.name for param in asked if param.kind is param.KEYWORD_ONLY), *known])
+                )
                 raise ValueError(f"{self._name} has no option {name!r}{nearest(name, known)}")
         missing = [f"{name}=" for name, default in own.items() if default is inspect.Parameter.empty]
         if missing := [name for name in missing if name[:-1] not in options]:
@@ -500,11 +502,11 @@ class RankingMetric(SummedMetric):
         sums = torch.cat([state.sums for state in states]).view(-1, 5).T
         errors = _standard_errors(sums, [numbers[0] for numbers in flags])
         results = zip((sums[1] / sums[0]).unbind(), errors.unbind(), (sums[0].square() / sums[2]).unbind(), strict=True)
-        every = [Summary(*result, *numbers) for result, numbers in zip(results, flags, strict=True)]
+        summaries = [Summary(*result, *numbers) for result, numbers in zip(results, flags, strict=True)]
         found, place = [], 0
         for metric in metrics:
             behind = place + 1 + len(metric.groups)
-            found.append(every[place]._replace(groups=every[place + 1 : behind]))
+            found.append(summaries[place]._replace(groups=summaries[place + 1 : behind]))
             place = behind
         return found
 

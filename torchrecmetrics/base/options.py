@@ -115,7 +115,7 @@ class Signature(NamedTuple):
             raise TypeError(f"{wanted}: it knows no self; options come as arguments")
         k = rest.pop(0) if rest and rest[0].name == "k" else None
         check_spelling(parameter.name for parameter in rest)
-        catalogue = [rest.pop(place) for place, one in enumerate(rest) if one.name == "catalogue"]
+        catalogue = [rest.pop(place) for place, parameter in enumerate(rest) if parameter.name == "catalogue"]
         for parameter in rest:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise TypeError(f"{wanted}, each option by its name, got {parameter}")
@@ -136,7 +136,7 @@ def label_part(option: str, value: Any) -> str:
         short = {"score_threshold": "t", "zero_division": "zero_division_"}.get(option, option)
         return f"{short}{float(value)!r}".removesuffix(".0").replace(".", "_").replace("+", "")
     if isinstance(value, (tuple, list)):
-        return "_".join([option, *(label_part("", one) for one in value)])
+        return "_".join([option, *(label_part("", entry) for entry in value)])
     raise TypeError(f"{option}={value!r}: a label can show numbers, strings, True, False, None and tuples of these")
 
 

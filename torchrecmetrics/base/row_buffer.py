@@ -83,7 +83,7 @@ class KeptRows:
         self._batches.append(batch)
         self._bytes += sum(column.nbytes for column in batch.values() if column.device.type != "cpu")
         if self._bytes > self.budget:
-            self._batches = [{name: column.cpu() for name, column in each.items()} for each in self._batches]
+            self._batches = [{name: column.cpu() for name, column in batch.items()} for batch in self._batches]
             self._bytes = 0
 
     def extend(self, other: KeptRows) -> None:
@@ -111,11 +111,11 @@ class KeptRows:
                 name: torch.zeros((height, 0), dtype=torch.float64, device=device) for name, height in required.items()
             }
         return {
-            name: torch.cat([each[name].to(device).expand(self._heights[name], -1) for each in self._batches], 1)
+            name: torch.cat([batch[name].to(device).expand(self._heights[name], -1) for batch in self._batches], 1)
             for name in self._batches[0]
         }
 
-    def together(
+    def joined(
         self, device: torch.device, gather: Callable[[Tensor], Sequence[Tensor]], note: Tensor | None = None
     ) -> tuple[dict[str, Tensor], Tensor | None]:
         """Return the rows of all processes, in their order, and the sum of their notes: two collectives.

@@ -150,8 +150,8 @@ def calibration(
     check_choice("discount", discount, (None, "log2"))
     catalogue = _on(ranking, catalogue)
     cut = check_cutoffs(k)
-    several = cut if isinstance(cut, tuple) else (cut,)
-    pieces = [_apart(p, q, divergence) for p, q in _distributions(ranking, catalogue, several, discount)]
+    cutoffs = cut if isinstance(cut, tuple) else (cut,)
+    pieces = [_apart(p, q, divergence) for p, q in _distributions(ranking, catalogue, cutoffs, discount)]
     found = torch.cat(pieces, 1)
     return found if isinstance(cut, tuple) else found[0]
 
@@ -465,9 +465,9 @@ def _running(vectors: Tensor) -> Tensor:
     return running_sums(vectors.flatten(0, 1)).view(vectors.shape)
 
 
-def _pieces(rows: int, each: int, device: torch.device) -> Iterator[slice]:
+def _pieces(rows: int, cells_per_row: int, device: torch.device) -> Iterator[slice]:
     """Cut rows into slices of at most 2^21 numbers (2^24 off the CPU), `each` of them a row; one slice at least."""
-    size = max(1, 2 ** (21 if device.type == "cpu" else 24) // max(each, 1))
+    size = max(1, 2 ** (21 if device.type == "cpu" else 24) // max(cells_per_row, 1))
     for first in range(0, max(rows, 1), size):
         yield slice(first, first + size)
 
@@ -479,9 +479,9 @@ def _vectors(items: Tensor, table: Tensor, weights: Tensor) -> Tensor:
 
 def _by_pieces(items: Tensor, table: Tensor, weights: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     """Apply a function to `_vectors`, some rows at a time, whose number is bounded."""
-    each = items.shape[1] * table.shape[1]
-    pieces = _pieces(len(items), each, items.device)
-    return torch.cat([function(_vectors(items[some], table, weights[some])) for some in pieces])
+    cells_per_row = items.shape[1] * table.shape[1]
+    pieces = _pieces(len(items), cells_per_row, items.device)
+    return torch.cat([function(_vectors(items[piece], table, weights[piece])) for piece in pieces])
 
 
 def _distributions(
@@ -495,21 +495,21 @@ def _distributions(
         weights = weights * log2_discounts(depth, dtype, device)
     length = _sum(ranking, k, weights) if discount else _length(ranking, k)
     shares = catalogue.categories.dim() == 2
-    each = width * catalogue.num_categories if shares else len(k) * min(width, catalogue.num_categories)
-    for some in _pieces(rows, each, device):
-        its, usual, weight, once = items[some], history[some], weights[some], first[some]
+    cells_per_row = width * catalogue.num_categories if shares else len(k) * min(width, catalogue.num_categories)
+    for piece in _pieces(rows, cells_per_row, device):
+        piece_items, usual, weight, once = items[piece], history[piece], weights[piece], first[piece]
         if shares:
             p = _vectors(usual, catalogue.categories, once).sum(2)
-            running = _running(_vectors(its, catalogue.categories, weight))
-            q = torch.stack([running[..., min(one, depth) - 1] for one in k])
+            running = _running(_vectors(piece_items, catalogue.categories, weight))
+            q = torch.stack([running[..., min(cutoff, depth) - 1] for cutoff in k])
         else:
-            codes = _codes(ranking, catalogue)[some], _at(catalogue.categories, usual)
+            codes = _codes(ranking, catalogue)[piece], _at(catalogue.categories, usual)
             listed, had, columns = _slots(*codes, catalogue.num_categories)
-            tables = torch.zeros((1 + len(k), len(its), columns), dtype=dtype, device=device)
+            tables = torch.zeros((1 + len(k), len(piece_items), columns), dtype=dtype, device=device)
             p, q = tables[0].scatter_add_(1, had, once), tables[1:]
-            for table, one in zip(q, k, strict=True):
-                table.scatter_add_(1, listed[:, :one], weight[:, :one])
-        yield p / _num_had(ranking)[some, None], q / length[:, some, None]
+            for table, cutoff in zip(q, k, strict=True):
+                table.scatter_add_(1, listed[:, :cutoff], weight[:, :cutoff])
+        yield p / _num_had(ranking)[piece, None], q / length[:, piece, None]
 
 
 def _slots(codes: Tensor, others: Tensor, categories: int) -> tuple[Tensor, Tensor, int]:

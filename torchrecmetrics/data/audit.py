@@ -130,13 +130,13 @@ def audit(what: Log | LogSplit | UserSplit | Interactions | Split) -> Audit:
     if not len(whole):
         raise ValueError(f"there are no events to audit: {what}")
     times = _times(parts)
-    several = len(parts) > 1
-    in_test = torch.cat([torch.full((len(part),), int(several and name == "test")) for name, part in parts.items()])
-    findings = _of_all(whole, None if times is None else torch.cat(list(times.values())), in_test, several)
-    if several:
+    is_split = len(parts) > 1
+    in_test = torch.cat([torch.full((len(part),), int(is_split and name == "test")) for name, part in parts.items()])
+    findings = _of_all(whole, None if times is None else torch.cat(list(times.values())), in_test, is_split)
+    if is_split:
         findings |= _of_split(parts, times)
     title = ", ".join(f"{name} {len(part)}" for name, part in parts.items())
-    return Audit(f"{type(what).__name__}: {title} events" if several else f"{type(what).__name__}: {title}", findings)
+    return Audit(f"{type(what).__name__}: {title} events" if is_split else f"{type(what).__name__}: {title}", findings)
 
 
 def _parts(what: Any) -> dict[str, Events]:
@@ -166,17 +166,17 @@ def _parts(what: Any) -> dict[str, Events]:
     return {name: _recoded(part, users, items) for name, part in parts.items()}
 
 
-def _vocabulary(each: list[Vocabulary | None], name: str) -> Vocabulary | None:
+def _vocabulary(vocabularies: list[Vocabulary | None], name: str) -> Vocabulary | None:
     """Return a vocabulary of all ids that any part knows."""
-    known = [one for one in each if one is not None]
-    if len(known) not in (0, len(each)):
+    known = [vocabulary for vocabulary in vocabularies if vocabulary is not None]
+    if len(known) not in (0, len(vocabularies)):
         raise ValueError(f"some parts have {name}, others have none: row 5 could mean two things; with_ids({name}=...)")
     if not known:
         return None
-    whole = known[0]
-    for one in known[1:]:
-        whole = whole if one == whole else whole.union(one)
-    return whole
+    union = known[0]
+    for vocabulary in known[1:]:
+        union = union if vocabulary == union else union.union(vocabulary)
+    return union
 
 
 def _recoded(part: Events, users: Vocabulary | None, items: Vocabulary | None) -> Events:

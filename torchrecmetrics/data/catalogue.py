@@ -79,7 +79,7 @@ class Catalogue:
         if self.item_ids is not None and len(self.item_ids) != self.num_items:
             raise ValueError(f"item_ids holds {len(self.item_ids)} ids, but there are {self.num_items} items")
         self._num_categories = 0 if self._categories is None else _number_of(self._categories)
-        held = [each for each in (self._embeddings, self._categories, self._popularity) if each is not None]
+        held = [part for part in (self._embeddings, self._categories, self._popularity) if part is not None]
         self.device: torch.device = held[0].device if held else torch.device("cpu")
         self._move(self.device)
         self._by_device: dict[torch.device, Catalogue] = {self.device: self}
@@ -348,7 +348,7 @@ def _holds_words(column: Any) -> bool:
         hasattr(column, "__iter__")
         and hasattr(column, "__len__")
         and bool(len(column))
-        and all(isinstance(one, str) for one in column)
+        and all(isinstance(entry, str) for entry in column)
     )
 
 

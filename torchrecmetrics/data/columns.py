@@ -81,7 +81,7 @@ def words_of(name: str, column: Any) -> tuple[Any, Any, str]:
     values = values[~missing]
     kind = _KINDS.get(values.dtype.kind, str(values.dtype))
     if values.dtype.kind == "O":
-        kinds = sorted({_kind(each) for each in set(map(type, values))}) or ["missing"]
+        kinds = sorted({_kind(type_) for type_ in set(map(type, values))}) or ["missing"]
         if kinds == ["floats", "whole numbers"] and all(isinstance(v, float) or abs(v) <= 2**53 for v in values):
             kinds = ["floats"]
         if len(kinds) > 1:

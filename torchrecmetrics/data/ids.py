@@ -304,8 +304,8 @@ def read_ids(name: str, column: Any) -> tuple[Ids, Tensor | None]:
             if kinds and kinds <= {type_, type(None)} and type_ in kinds:
                 missing = None
                 if len(kinds) == 2:
-                    missing = torch.tensor([each is None for each in column], device="cpu")
-                    column = [each for each in column if each is not None]
+                    missing = torch.tensor([entry is None for entry in column], device="cpu")
+                    column = [entry for entry in column if entry is not None]
                 return _words(list(column), kind), missing
     values, absent, kind = words_of(name, column)
     gaps = torch.from_numpy(absent) if absent.any() else None

@@ -363,8 +363,8 @@ class Interactions:
             check_spread(name, ids, "", 3)
         num_users, num_items = (int(ids.max()) + 1 if len(ids) else 0 for ids in (users, items))
         built = tuple(cls.from_edge_index(edges, num_users, num_items) for edges, _ in read)
-        for each in built:
-            each.num_items_inferred = True
+        for interactions in built:
+            interactions.num_items_inferred = True
         return built[0] if len(built) == 1 else built
 
     @classmethod

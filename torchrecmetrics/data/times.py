@@ -136,13 +136,13 @@ def in_one_unit(times: Sequence[Times]) -> list[Tensor]:
     """
     import numpy as np
 
-    dtypes = [each.dtype for each in times if len(each)]
+    dtypes = [part.dtype for part in times if len(part)]
     if any(dtype is None for dtype in dtypes) and not all(dtype is None for dtype in dtypes):
         raise TypeError("times are numbers in one part and datetimes in another: make them all one kind")
     if len(set(dtypes)) <= 1:
-        return [each.numbers for each in times]
+        return [part.numbers for part in times]
     common = np.result_type(*dtypes)
-    return [torch.from_numpy(each.when.view(each.dtype or common).astype(common).view(np.int64)) for each in times]
+    return [torch.from_numpy(part.when.view(part.dtype or common).astype(common).view(np.int64)) for part in times]
 
 
 def _per_second(dtype: Any) -> Fraction:

@@ -133,9 +133,9 @@ class GroupResults(Exported):
         if not found:
             return WorstGroup(None, math.nan, math.nan, math.nan, ())
         worst = min if better else max
-        low, high = worst(each.low for each in found), worst(each.high for each in found)
-        group = worst(found, key=lambda each: each.value)
-        possible = tuple(each.group for each in found if (each.low <= high if better else each.high >= low))
+        low, high = worst(entry.low for entry in found), worst(entry.high for entry in found)
+        group = worst(found, key=lambda entry: entry.value)
+        possible = tuple(entry.group for entry in found if (entry.low <= high if better else entry.high >= low))
         return WorstGroup(group.group, group.value, low, high, possible)
 
     def gap(self, label: str, level: float = 0.95) -> GroupGap:
@@ -150,9 +150,9 @@ class GroupResults(Exported):
         found = self._with_value(label, level)
         if len(found) < 2:
             return GroupGap(None, None, math.nan, math.nan, math.nan)
-        most, least = max(found, key=lambda each: each.value), min(found, key=lambda each: each.value)
-        low = max(each.low for each in found) - min(each.high for each in found)
-        high = max(each.high for each in found) - min(each.low for each in found)
+        most, least = max(found, key=lambda entry: entry.value), min(found, key=lambda entry: entry.value)
+        low = max(entry.low for entry in found) - min(entry.high for entry in found)
+        high = max(entry.high for entry in found) - min(entry.low for entry in found)
         return GroupGap(most.group, least.group, most.value - least.value, max(low, 0.0), high)
 
     def plot(self, label: str, ax: Axes | None = None, name: str | None = None) -> Drawn:
@@ -180,7 +180,7 @@ class GroupResults(Exported):
         return found
 
     def _with_value(self, label: str, level: float) -> list[GroupInterval]:
-        return [each for each in self.corrected(label, level) if not math.isnan(each.value)]
+        return [interval for interval in self.corrected(label, level) if not math.isnan(interval.value)]
 
 
 def _has_error(point: Point) -> bool:

@@ -374,13 +374,13 @@ def _flat(lists: Any) -> tuple[Any, Tensor]:
         raise TypeError(
             f"each of the lists must be a list of item ids, best first, got {', '.join(sorted(wrong))}{cure}"
         )
-    pair = next((entry for each in lists[:1] for entry in each[:1] if isinstance(entry, (tuple, list))), None)
+    pair = next((entry for list_ in lists[:1] for entry in list_[:1] if isinstance(entry, (tuple, list))), None)
     if pair is not None:
         raise TypeError(f"each of the lists must hold item ids, best first, got {pair!r}: pass the items alone")
     lengths = torch.tensor(list(map(len, lists)), dtype=torch.int64, device="cpu")
     if kinds == {Tensor}:
         return torch.cat(lists), lengths
-    return list(chain.from_iterable(each.tolist() if hasattr(each, "tolist") else each for each in lists)), lengths
+    return list(chain.from_iterable(list_.tolist() if hasattr(list_, "tolist") else list_ for list_ in lists)), lengths
 
 
 def _recommended(lists: Recommendations, users: Side, items: Side) -> _Part:
@@ -420,14 +420,14 @@ def _in_order(parts: Iterable[_Part], source: Source, users: Side, asked: Tensor
         met = met or bool(wanted.any())
         others.append(torch.unique(part.owners[~wanted]))
         kept = _asked(part.users, asked)
-        every = bool(kept.all())
+        keeps_all = bool(kept.all())
         source.kept.append(kept)
-        rows.append((part.users if every else part.users[kept]).int())
+        rows.append((part.users if keeps_all else part.users[kept]).int())
         narrow = not len(part.items) or int(part.items.max()) < 2**31
-        chosen = part.items if every else part.items[kept]
+        chosen = part.items if keeps_all else part.items[kept]
         columns.append(chosen.int() if narrow else chosen)
         if part.order is not None:
-            orders.append(part.order if every else part.order[kept])
+            orders.append(part.order if keeps_all else part.order[kept])
     if not number:
         raise ValueError(f"{source.what} holds no rows")
     left_out = torch.unique(torch.cat(others))

@@ -372,9 +372,9 @@ def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[
                 f"{name} must be a dict {{user: items}} or of columns {names.user!r} and {names.item!r}, got "
                 f"{describe(items)} for {user!r}"
             )
-    several = {user: [*items] for user, items in given.items()}
-    users = chain.from_iterable(repeat(user, len(items)) for user, items in several.items())
-    return {names.user: [*users], names.item: [*chain.from_iterable(several.values())]}
+    lists = {user: [*items] for user, items in given.items()}
+    users = chain.from_iterable(repeat(user, len(items)) for user, items in lists.items())
+    return {names.user: [*users], names.item: [*chain.from_iterable(lists.values())]}
 
 
 def _history(given: Any, names: Names) -> Any:
@@ -387,9 +387,9 @@ def _history(given: Any, names: Names) -> Any:
 def _written_alike(given: list[Any], read: list[Any]) -> list[Any]:
     """Return what was read, ids of files of text as text in all of them if one holds text that is no number."""
     found = list(read)
-    files = [at for at, one in enumerate(given) if isinstance(one, FileSource) and one.as_written]
+    files = [at for at, part in enumerate(given) if isinstance(part, FileSource) and part.as_written]
     for name in ("user_ids", "item_ids"):
-        kinds = {getattr(one, name).kind for one in read if isinstance(one, Interactions) and getattr(one, name)}
+        kinds = {getattr(part, name).kind for part in read if isinstance(part, Interactions) and getattr(part, name)}
         for at in files if "text" in kinds else ():
             found[at] = found[at].with_ids(**{name: getattr(found[at], name).as_text()})
     return found
@@ -397,11 +397,11 @@ def _written_alike(given: list[Any], read: list[Any]) -> list[Any]:
 
 def _in_one_numbering(truth: Interactions, parts: list[Any]) -> tuple[Interactions, list[Any]]:
     """Return ground truth and history with the same row numbers: items that only the history knows come last."""
-    every = truth.item_ids
+    item_ids = truth.item_ids
     for part in parts:
-        if every is not None and isinstance(part, Interactions) and part.item_ids is not None:
-            every = every.union(part.item_ids)
-    whole = truth if every is None or every == truth.item_ids else truth.recode(item_ids=every)
+        if item_ids is not None and isinstance(part, Interactions) and part.item_ids is not None:
+            item_ids = item_ids.union(part.item_ids)
+    whole = truth if item_ids is None or item_ids == truth.item_ids else truth.recode(item_ids=item_ids)
     numbered: list[Any] = []
     for part in parts:
         if isinstance(part, Interactions):

@@ -20,7 +20,7 @@ from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Batch, Interactions
-from torchrecmetrics.distributed import together
+from torchrecmetrics.distributed import raise_on_all_ranks
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import (
@@ -252,7 +252,7 @@ def _evaluate(request: _Request, collection: RecMetricCollection, target: Any) -
     inputs, member = _Inputs.read(request, collection, target), collection.leading
     history = inputs.history
     rank, world = _my_share(request.shard)
-    with nullcontext() if request.shard is None else together(inputs.device):
+    with nullcontext() if request.shard is None else raise_on_all_ranks(inputs.device):
         if member.padding_idx is None and rank == 0:
             parts = [inputs.target, *history.parts]
             _warn_of_item_0(parts, history.masks, request.terms.items_allowed, "padding_idx=0", stacklevel=5)
@@ -400,7 +400,7 @@ def past_of(collection: RecMetricCollection, target: Interactions) -> Interactio
     if catalogue is None or not collection.needs.history:
         return None
     if catalogue.interactions is None:
-        reads = next(key for key, each in collection.items() if each.needs.history)
+        reads = next(key for key, metric in collection.items() if metric.needs.history)
         raise ValueError(
             f"{reads} compares lists with what users had before: make the catalogue from it, "
             "Catalogue.from_interactions(train)"

@@ -203,8 +203,8 @@ def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
     if user_ids is None or not isinstance(rows.ids, Tensor):
         return rows
     ids = user_ids.ids(rows.ids)
-    whole = all(isinstance(one, int) and abs(one) < 2**63 for one in ids)
-    return replace(rows, ids=torch.tensor(ids, dtype=torch.int64) if whole else [str(one) for one in ids])
+    whole = all(isinstance(id_, int) and abs(id_) < 2**63 for id_ in ids)
+    return replace(rows, ids=torch.tensor(ids, dtype=torch.int64) if whole else [str(id_) for id_ in ids])
 
 
 def _entries(number: int) -> str:

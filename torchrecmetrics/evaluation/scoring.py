@@ -341,8 +341,8 @@ def histories(exclude: Any) -> Sequence[Any]:
     """Return what was given as one thing, several or none as several."""
     if exclude is None:
         return ()
-    several: Sequence[Any] = exclude if type(exclude) in (tuple, list) else (exclude,)  # a Batch or Split is one thing
-    return several
+    parts: Sequence[Any] = exclude if type(exclude) in (tuple, list) else (exclude,)  # a Batch or Split is one thing
+    return parts
 
 
 class History:

@@ -30,8 +30,8 @@ def take(scores: Tensor, blocks: Tensor) -> Tensor:
     `scores` [B, I] have unit stride along the items.
     """
     (rows, items), stride = scores.shape, scores.stride(0)
-    every = scores.as_strided(((rows - 1) * stride + items - BLOCK_ITEMS + 1, BLOCK_ITEMS), (1, 1))  # of all starts
+    windows = scores.as_strided(((rows - 1) * stride + items - BLOCK_ITEMS + 1, BLOCK_ITEMS), (1, 1))  # of all starts
     starts = blocks * BLOCK_ITEMS + stride * torch.arange(rows, device=scores.device)[:, None]
-    taken = every.index_select(0, starts.flatten()).view(rows, -1)
+    taken = windows.index_select(0, starts.flatten()).view(rows, -1)
     behind = items % BLOCK_ITEMS
     return torch.cat([taken, scores[:, items - behind :]], 1) if behind else taken

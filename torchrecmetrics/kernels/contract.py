@@ -33,12 +33,12 @@ class Question(NamedTuple):
     nan_is_rejected: bool = False
     """True: a row that holds NaN is left out later, and any counts will do for it."""
 
-    def rows(self, some: Tensor | slice) -> Question:
+    def rows(self, rows: Tensor | slice) -> Question:
         """Ask the same about some of the rows."""
         return self._replace(
-            thresholds=self.thresholds[some],
-            masks=[mask[some] if mask.dim() == 2 else mask for mask in self.masks],
-            removed=None if self.removed is None else self.removed[some],
+            thresholds=self.thresholds[rows],
+            masks=[mask[rows] if mask.dim() == 2 else mask for mask in self.masks],
+            removed=None if self.removed is None else self.removed[rows],
         )
 
 

@@ -141,7 +141,7 @@ def _count_last(scores: Tensor, thresholds: Tensor, last: Tensor, above: Tensor,
     rows = equal.any(1).nonzero()[:, 0]
     if not len(rows):
         return at_least
-    counted = torch.cat([(scores[some] >= last[some]).sum(1, keepdim=True) for some in torch.split(rows, 64)])
+    counted = torch.cat([(scores[chunk] >= last[chunk]).sum(1, keepdim=True) for chunk in torch.split(rows, 64)])
     return at_least.index_copy(0, rows, torch.where(equal[rows], counted, at_least[rows]))
 
 

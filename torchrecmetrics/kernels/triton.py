@@ -53,9 +53,9 @@ _TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: 
 
 
 @triton.jit
-def _larger(one, other):
+def _larger(first, second):
     """Return the larger of two; NaN if one is NaN, which tl.max would pass over."""
-    return tl.maximum(one, other, propagate_nan=tl.PropagateNan.ALL)
+    return tl.maximum(first, second, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
@@ -78,11 +78,11 @@ def _candidates(score, masks, mask_step, matrix, matrix_step, at, size, MASKED: 
 
 
 @triton.jit
-def _range(items, each, ranges, LANES: tl.constexpr):
+def _range(items, steps, ranges, LANES: tl.constexpr):
     """Return which program this is, its row, its first item there and how many: `each` tiles, or what is left."""
     program = tl.program_id(0)
-    start = (program % ranges).to(tl.int64) * each * LANES
-    return program, (program // ranges).to(tl.int64), start, tl.minimum(items - start, each * LANES).to(tl.int32)
+    start = (program % ranges).to(tl.int64) * steps * LANES
+    return program, (program // ranges).to(tl.int64), start, tl.minimum(items - start, steps * LANES).to(tl.int32)
 
 
 @triton.jit
@@ -108,7 +108,7 @@ def _by_comparing(
     at_least_out,
     highest_out,
     items,
-    each,
+    steps,
     ranges,
     MASKED: tl.constexpr,
     MATRIX: tl.constexpr,
@@ -117,7 +117,7 @@ def _by_comparing(
     LANES: tl.constexpr,
 ):
     """One row and `each` tiles of its items: every score with every edge."""
-    program, row, start, size = _range(items, each, ranges, LANES)
+    program, row, start, size = _range(items, steps, ranges, LANES)
     whole = size // LANES * LANES
     lanes = tl.arange(0, LANES).to(tl.int64) if FAR else tl.arange(0, LANES)
     scores += row * row_step + start * step
@@ -189,7 +189,7 @@ def _by_buckets(
     found_out,
     highest_out,
     items,
-    each,
+    steps,
     ranges,
     MASKED: tl.constexpr,
     MATRIX: tl.constexpr,
@@ -200,7 +200,7 @@ def _by_buckets(
 ):
     """One row and `each` tiles of its items: how many scores have each key of its 2^LEVELS - 1 ascending edges."""
     KEYS: tl.constexpr = 2 ** (LEVELS + 1)
-    program, row, start, size = _range(items, each, ranges, LANES)
+    program, row, start, size = _range(items, steps, ranges, LANES)
     whole = size // LANES * LANES
     lanes = tl.arange(0, LANES).to(tl.int64) if FAR else tl.arange(0, LANES)
     scores += row * row_step + start * step
@@ -269,7 +269,7 @@ def _by_skipping(
     found_out,
     highest_out,
     items,
-    each,
+    steps,
     ranges,
     MASKED: tl.constexpr,
     MATRIX: tl.constexpr,
@@ -282,7 +282,7 @@ def _by_skipping(
 
     Other tiles are read again, a part at a time, so that a thread never holds more than it did.
     """
-    program, row, start, size = _range(items, each, ranges, LANES)
+    program, row, start, size = _range(items, steps, ranges, LANES)
     whole = size // LANES * LANES
     lanes = tl.arange(0, LANES).to(tl.int64) if FAR else tl.arange(0, LANES)
     few = tl.arange(0, PART).to(tl.int64) if FAR else tl.arange(0, PART)
@@ -448,7 +448,7 @@ def _launch(kernel: Any, dense: _Dense, others: tuple[Tensor, ...], options: dic
     mask, matrix = (scores if part is None else part for part in dense[1:])
     rows, items = scores.shape
     lanes = options["LANES"]
-    each, ranges = _split(items, lanes, rows, _RESIDENT, scores.device)
+    steps, ranges = _split(items, lanes, rows, _RESIDENT, scores.device)
     partial = others[0].new_empty((rows, ranges))
     if rows:
         with torch.cuda.device_of(scores):
@@ -462,11 +462,11 @@ def _launch(kernel: Any, dense: _Dense, others: tuple[Tensor, ...], options: dic
                 *others,
                 partial,
                 items,
-                each,
+                steps,
                 ranges,
                 MASKED=dense.mask is not None,
                 MATRIX=dense.matrix is not None,
-                FAR=each * lanes * max(part.stride(-1) for part in (scores, mask, matrix)) >= 2**31,
+                FAR=steps * lanes * max(part.stride(-1) for part in (scores, mask, matrix)) >= 2**31,
                 enable_fp_fusion=_FUSED,
                 **options,
             )
@@ -530,9 +530,9 @@ def _products(
     else:
         score = tl.zeros([user_at.shape[0], item_at.shape[0]], tl.float32)
         for first in range(0, D, K):
-            some = _entries(users, user_at, user_step, first, OPERAND, D, K)
+            own = _entries(users, user_at, user_step, first, OPERAND, D, K)
             others = _entries(items, item_at, item_step, first, OPERAND, D, K)
-            score = tl.dot(some, tl.trans(others), score, input_precision=PRECISION)
+            score = tl.dot(own, tl.trans(others), score, input_precision=PRECISION)
     if BIASED:
         score += tl.load(bias + item)[None, :]
     return score
@@ -582,7 +582,7 @@ def _by_products(
     at_least_out,
     num_rows,
     num_items,
-    each,
+    steps,
     blocks,
     OPERAND: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -597,8 +597,8 @@ def _by_products(
     """M rows, `each` tiles of items and COLUMNS edges: programs that run together read the same items."""
     program = tl.program_id(0)
     place = (program % blocks).to(tl.int64) * M + tl.arange(0, M)
-    start = (program // blocks).to(tl.int64) * each * N
-    stop = tl.minimum(start + each * N, num_items)
+    start = (program // blocks).to(tl.int64) * steps * N
+    stop = tl.minimum(start + steps * N, num_items)
     row = tl.load(order + tl.minimum(place, num_rows - 1))
     first = tl.program_id(1) * COLUMNS
     last = tl.minimum(tl.max(tl.load(asked + row), 0), first + COLUMNS)
@@ -870,7 +870,7 @@ def _count_products(users: Tensor, items: Tensor, bias: Tensor | None, edges: Te
             raise ValueError(
                 f"Triton's kernels count products at {most}, got {width}; kernels='eager' counts any number"
             )
-        each, ranges = _split(len(items), cut.items, blocks * groups, _RESIDENT_PRODUCTS, users.device)
+        steps, ranges = _split(len(items), cut.items, blocks * groups, _RESIDENT_PRODUCTS, users.device)
         with torch.cuda.device_of(users):
             _by_products[(blocks * ranges, groups)](
                 users,
@@ -886,7 +886,7 @@ def _count_products(users: Tensor, items: Tensor, bias: Tensor | None, edges: Te
                 at_least,
                 rows,
                 len(items),
-                each,
+                steps,
                 blocks,
                 OPERAND=_TYPES[cut.operand],
                 PRECISION=cut.precision,
@@ -956,6 +956,6 @@ def _split(items: int, tile: int, others: int, resident: int, device: torch.devi
     if device.type == "cuda":
         wanted = _WAVES * resident * torch.cuda.get_device_properties(device).multi_processor_count
     tiles = -(-items // tile)
-    each = -(-tiles // min(tiles, -(-wanted // max(1, others))))
-    each = min(each, 2**23 // tile)  # counted in floats
-    return each, -(-tiles // each)
+    steps = -(-tiles // min(tiles, -(-wanted // max(1, others))))
+    steps = min(steps, 2**23 // tile)  # counted in floats
+    return steps, -(-tiles // steps)

@@ -15,7 +15,7 @@ from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.distributed import together
+from torchrecmetrics.distributed import raise_on_all_ranks
 from torchrecmetrics.evaluation.models import check_target, evaluate
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import Budget, Histories, ScoreFunction, Terms, evaluating
@@ -148,11 +148,11 @@ class CatalogueEvaluationCallback(Reporting):
         )
         if monitor not in self._current or validated % ours == 0:
             return
-        every, cure = _pace(reader, ours, validated)
-        if every % ours:
+        period, cure = _pace(reader, ours, validated)
+        if period % ours:
             logged = math.lcm(ours, validated)
             raise ValueError(
-                f"{name} (monitor={monitor!r}) reads its key after epochs {every}, {2 * every}, ..., every_n_epochs="
+                f"{name} (monitor={monitor!r}) reads its key after epochs {period}, {2 * period}, ..., every_n_epochs="
                 f"{ours} logs it after {logged}, {2 * logged}, ...: {cure}"
             )
 
@@ -177,7 +177,7 @@ class CatalogueEvaluationCallback(Reporting):
         self.results = {}
         device, name = pl_module.device, type(self).__name__
         with torch.no_grad(), evaluating(pl_module), buffers_of_the_first(pl_module, device):
-            with _naming(name), together(device):
+            with _naming(name), raise_on_all_ranks(device):
                 embeddings = self.embed(pl_module)
                 listed = isinstance(embeddings, (tuple, list))
                 if not listed or len(embeddings) != 2:
@@ -244,8 +244,8 @@ def _pace(reader: Any, ours: int, validated: int) -> tuple[int, str]:
     kinds = {kind.__name__ for kind in type(reader).__mro__}
     if "ModelCheckpoint" in kinds:
         own = reader._every_n_epochs
-        every = own if reader._save_on_train_epoch_end else math.lcm(own, validated)
-        return every, f"pass it every_n_epochs={math.lcm(own, ours)}, too"
+        period = own if reader._save_on_train_epoch_end else math.lcm(own, validated)
+        return period, f"pass it every_n_epochs={math.lcm(own, ours)}, too"
     if "EarlyStopping" in kinds and (reader.strict or reader.patience < ours):
         return validated, (
             f"leave that out and pass Trainer(check_val_every_n_epoch={ours}); or pass EarlyStopping(strict=False, "

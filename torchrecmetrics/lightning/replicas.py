@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from torchrecmetrics.checks import describe
-from torchrecmetrics.distributed import gathered, several, together
+from torchrecmetrics.distributed import gathered, is_distributed, raise_on_all_ranks
 
 _SKETCHES = 8
 _PROBES = 8
@@ -20,7 +20,7 @@ _PROBES = 8
 def buffers_of_the_first(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Give the module the buffers of process 0, such as BatchNorm's running statistics, and then its own again."""
     changed: list[tuple[Tensor, Tensor]] = []
-    if several():
+    if is_distributed():
         # what is sparse or sharded cannot be sent as it is: if it differs, the embeddings show it
         named = {name: b for name, b in module.named_buffers() if type(b) is Tensor and b.layout == torch.strided}
         _check_equal("the module's buffers are", {name: describe(buffer) for name, buffer in named.items()})
@@ -38,14 +38,14 @@ def buffers_of_the_first(module: nn.Module, device: torch.device) -> Iterator[No
 
 def check_alike(embeddings: Mapping[str, Any]) -> None:
     """Refuse embeddings that differ between processes by more than rounding does."""
-    if not several():
+    if not is_distributed():
         return
     _check_equal("embed returned", {name: describe(value) for name, value in embeddings.items()})
     for name, value in embeddings.items():
         if isinstance(value, Tensor) and value.dim() == 2 and value.is_floating_point():
             first, *others = gathered(_sketch(value))
             for process, other in enumerate(others, 1):
-                far = max(abs(one - two) for one, two in zip(first[1:], other[1:], strict=True))
+                far = max(abs(x - y) for x, y in zip(first[1:], other[1:], strict=True))
                 if not far <= torch.finfo(value.dtype).eps ** 0.5 * max(first[0], other[0]):
                     raise ValueError(
                         f"embed returned other {name} on process {process} than on process 0: every process embeds "
@@ -55,10 +55,10 @@ def check_alike(embeddings: Mapping[str, Any]) -> None:
 
 def check_scores_alike(function: Callable[[Tensor], Tensor], users: Tensor, device: torch.device) -> None:
     """Refuse a score function whose scores of a few users differ between processes by more than rounding does."""
-    if not several():
+    if not is_distributed():
         return
     probes = users[torch.linspace(0, max(len(users) - 1, 0), min(_PROBES, len(users)), device="cpu").long()]
-    with together(device):
+    with raise_on_all_ranks(device):
         scores = function(probes.to(device, copy=True)) if len(probes) else None
     _check_equal("the score function's results are", {"scores": describe(scores)})
     if type(scores) is not Tensor or scores.layout != torch.strided or not scores.is_floating_point():
@@ -80,9 +80,11 @@ def _check_equal(what: str, mine: dict[str, str]) -> None:
     first, *others = gathered(mine)
     for process, other in enumerate(others, 1):
         for name in {**first, **other}:
-            one, two = first.get(name, "nothing"), other.get(name, "nothing")
-            if one != two:
-                raise ValueError(f"{what} not alike: {name} is {one} on process 0 and {two} on process {process}")
+            expected, value = first.get(name, "nothing"), other.get(name, "nothing")
+            if expected != value:
+                raise ValueError(
+                    f"{what} not alike: {name} is {expected} on process 0 and {value} on process {process}"
+                )
 
 
 def _sent_by_the_first(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:

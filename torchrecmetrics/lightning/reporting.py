@@ -111,8 +111,8 @@ class Reporting(Callback):
             raise ValueError(f"prog_bar names {', '.join(unknown)}, the metrics are {', '.join(self._labels)}")
         self.prog_bar: set[str] = {keys[name] for name in prog_bar}
         self.log_counts = log_counts
-        every = self._metrics.labels.items()
-        self._falling = [label for label, metric in every if metric.higher_is_better is False]
+        labels = self._metrics.labels.items()
+        self._falling = [label for label, metric in labels if metric.higher_is_better is False]
         self._current: list[str] = []  # keys that the stage now running logs
 
     def _names(self, stage: str) -> list[str]:
@@ -339,11 +339,11 @@ def _plain(key: str) -> str:
     return re.sub("^valid(ation)?", "val", re.sub(r"[\W_]", "", key.lower()))
 
 
-def _one_edit(one: str, two: str) -> bool:
+def _one_edit(first: str, second: str) -> bool:
     """Whether texts are equal but for one letter, or two neighbours that have changed places."""
-    start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False)))
-    one, two = one[start:], two[start:]
-    return two in (one, one[1:], one[1::-1] + one[2:]) or one[1:] == two[1:] or one == two[1:]
+    start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+    first, second = first[start:], second[start:]
+    return second in (first, first[1:], first[1::-1] + first[2:]) or first[1:] == second[1:] or first == second[1:]
 
 
 def _check_loggers(loggers: Iterable[Any], keys: Iterable[str]) -> None:

@@ -186,7 +186,7 @@ class SampleRows:
         device = self._evaluator.members[0].state().sums.device
         invalid = self._invalid.to(device)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            columns, told = self._kept.together(device, all_gather, invalid.flatten())
+            columns, told = self._kept.joined(device, all_gather, invalid.flatten())
             assert told is not None
             invalid = told.view_as(invalid)
         else:

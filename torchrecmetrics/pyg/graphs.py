@@ -236,9 +236,9 @@ def _check_embed(embed: Any, model: nn.Module) -> None:
 def _only_type(data: HeteroData, edge_type: EdgeType | None) -> tuple[str, str, str]:
     """Return the type of the edges that is meant."""
     types: list[tuple[str, str, str]] = data.edge_types
-    fitting = [each for each in types if edge_type in (None, each, (each[0], each[2]))]
+    fitting = [known for known in types if edge_type in (None, known, (known[0], known[2]))]
     if len(fitting) != 1:
-        turned = [each for each in types if edge_type in (each[::-1], (each[2], each[0]))]
+        turned = [known for known in types if edge_type in (known[::-1], (known[2], known[0]))]
         hint = f"; did you mean {turned[0]}?" if turned and not fitting else ""
         raise ValueError(
             "HeteroData needs edge_type, (user type, relation, item type) or, where that says it, (user type, item "

@@ -295,7 +295,7 @@ class RankingData:
 
     def save(self, path: str | Path) -> None:
         """Write a file that `load` reads, and `torch.load` with its default `weights_only=True`; from the CPU."""
-        fields = {each.name: getattr(self, each.name) for each in dataclass_fields(self) if each.init}
+        fields = {field_.name: getattr(self, field_.name) for field_ in dataclass_fields(self) if field_.init}
         write(path, "Ranking", {name: _plain(value) for name, value in fields.items()})
 
     @classmethod
@@ -306,7 +306,7 @@ class RankingData:
             ValueError: for any other file.
         """
         held = read(path, "Ranking")
-        given = {each.name: held[each.name] for each in dataclass_fields(cls) if each.name in held}
+        given = {field_.name: held[field_.name] for field_ in dataclass_fields(cls) if field_.name in held}
         given["found"] = RankedItems(*given["found"])
         given["penalties"] = None if given["penalties"] is None else RankedItems(*given["penalties"])
         given["reach"], given["violations"] = Depth(*given["reach"]), Violations(*given["violations"])
@@ -330,10 +330,10 @@ class RankingData:
         if self.violations.counts is not None:
             return short
         checks = Checks(True, rows.device, len(self))
-        some = short.any(0) if short.dim() == 2 else short
+        short_rows = short.any(0) if short.dim() == 2 else short
         twice = "" if self.reach.known else ", since rank {} stands twice in it"  # of ranks, no other row is cut short
         checks.reject(
-            "list_short", some, lambda row: f"row {row} to {int(rows[row])}{twice.format(int(rows[row]) + 1)}"
+            "list_short", short_rows, lambda row: f"row {row} to {int(rows[row])}{twice.format(int(rows[row]) + 1)}"
         )
         return None
 
@@ -360,7 +360,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().cpu()
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_plain(entry) for entry in value]
     return dict(value) if isinstance(value, Mapping) else value
 
 
@@ -386,15 +386,15 @@ def derived(make: Callable[[P, Unpack[More]], Made]) -> Callable[[P, Unpack[More
 
 @derived
 def _num_hits(ranking: RankingData, k: int | tuple[int, ...] | None) -> Tensor:
-    for one in k if isinstance(k, tuple) else (k,):
-        ranking._reached(one)
+    for cutoff in k if isinstance(k, tuple) else (k,):
+        ranking._reached(cutoff)
     return ranking.num_within(None if k is None else ranking.cutoffs(k))
 
 
 @derived
 def _any_hit(ranking: RankingData, k: int | tuple[int, ...] | None) -> Tensor:
-    for one in k if isinstance(k, tuple) else (k,):
-        ranking._reached(one)
+    for cutoff in k if isinstance(k, tuple) else (k,):
+        ranking._reached(cutoff)
     first = ranking.ranks[:, 0]
     return first.isfinite() if k is None else first <= ranking.cutoffs(k)
 
@@ -412,7 +412,7 @@ def _items(ranking: RankingData) -> Tensor:
 @derived
 def _column(ranking: RankingData, k: tuple[int, ...]) -> Tensor:
     """Return cut-offs as int64 [K, 1]; without a copy from the host, which could wait."""
-    return torch.cat([torch.full((1, 1), one, device=ranking.ranks.device) for one in k])
+    return torch.cat([torch.full((1, 1), cutoff, device=ranking.ranks.device) for cutoff in k])
 
 
 @derived

@@ -28,7 +28,7 @@ def _parts(exclude: Any, checks: Checks) -> list[Any]:
     if exclude is None:
         return []
     if type(exclude) is tuple and not _is_pair(exclude, checks.num_rows):
-        return [each for part in exclude for each in _parts(part, checks)]
+        return [entry for part in exclude for entry in _parts(part, checks)]
     if isinstance(exclude, Batch):
         return [exclude.items]
     jagged = as_jagged("exclude", exclude)

@@ -56,8 +56,8 @@ class Rules:
 
     def shaping(self, *names: str) -> dict[str, object]:
         """Return those of the rules that decide about places, by name: all of them, or some."""
-        every = {"ties": self.place_ties, "padding_idx": self.padding_idx, "overlap": self.take_overlap}
-        return {name: every[name] for name in names or every}
+        options = {"ties": self.place_ties, "padding_idx": self.padding_idx, "overlap": self.take_overlap}
+        return {name: options[name] for name in names or options}
 
     def contradiction(self, made_with: Mapping[str, object]) -> str | None:
         """Say which rule that was given a ranking was not made with; None if there is none."""
@@ -92,29 +92,29 @@ class Needs(NamedTuple):
     """How many items there are, where what is named is looked up among them."""
 
     @classmethod
-    def union(cls, several: Iterable[Needs]) -> Needs:
+    def union(cls, all_needs: Iterable[Needs]) -> Needs:
         """Return what serves all of them.
 
         Raises:
             ValueError: for different score thresholds: a batch can be counted against one only; for catalogues of
                 different sizes.
         """
-        needs = list(several)
-        depths = [each.depth for each in needs]
-        thresholds = {each.score_threshold for each in needs if each.score_threshold is not None}
+        needs = list(all_needs)
+        depths = [need.depth for need in needs]
+        thresholds = {need.score_threshold for need in needs if need.score_threshold is not None}
         if len(thresholds) > 1:
             raise ValueError(f"metrics with different score_thresholds {sorted(thresholds)} need a collection each")
-        sizes = {each.num_items for each in needs if each.num_items is not None}
+        sizes = {need.num_items for need in needs if need.num_items is not None}
         if len(sizes) > 1:
             raise ValueError(f"metrics with catalogues of {sorted(sizes)} items need a collection each")
         return cls(
             None if None in depths else max((depth for depth in depths if depth is not None), default=0),
-            any(each.depth_is_num_relevant for each in needs),
-            any(each.num_ranked for each in needs),
+            any(need.depth_is_num_relevant for need in needs),
+            any(need.num_ranked for need in needs),
             next(iter(thresholds), None),
-            any(each.target for each in needs),
-            max((each.list_depth for each in needs), default=0),
-            any(each.history for each in needs),
+            any(need.target for need in needs),
+            max((need.list_depth for need in needs), default=0),
+            any(need.history for need in needs),
             next(iter(sizes), None),
         )
 

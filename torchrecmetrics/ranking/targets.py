@@ -214,7 +214,7 @@ def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
     width = max(1, longest) if max_relevant is None else max_relevant
     if longest > width:
         _reject_wide(size, width, checks)
-        row, column, slot = (each[slot < width] for each in (row, column, slot))
+        row, column, slot = (column_[slot < width] for column_ in (row, column, slot))
     ids = torch.full((rows, width), -1, dtype=torch.int64, device=dense.device)
     ids[row, slot] = column
     return ids

@@ -1,0 +1,119 @@
+"""The site: `python -m sphinx -W --keep-going docs site`."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from docutils import nodes
+from latex2mathml.converter import convert
+from sphinx.ext.napoleon import Config, GoogleDocstring
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torchrecmetrics
+
+project = "torchrecmetrics"
+author = "the torchrecmetrics authors"
+copyright = "the torchrecmetrics authors, Apache-2.0"
+release = version = torchrecmetrics.__version__
+exclude_patterns = ["pictures.py"]
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.intersphinx",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath"]
+myst_heading_anchors = 4
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+nitpicky = True
+nitpick_ignore_regex = [("py:(?!obj).*", ".*"), ("py:obj", r"typing\..*")]  # types in signatures
+toc_object_entries_show_parents = "hide"
+intersphinx_mapping = {}
+if os.environ.get("LINKS"):  # given a network
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "torch": ("https://docs.pytorch.org/docs/stable", None),
+        "torchmetrics": ("https://lightning.ai/docs/torchmetrics/stable", None),
+    }
+html_theme = "furo"
+html_title = "torchrecmetrics"
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+html_math_renderer = "mathml"
+html_show_sourcelink = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+
+# ------------------------------------------------------------------------------------------- docstrings in Markdown
+
+_NAMES = "|".join(sorted(torchrecmetrics.__all__, key=len, reverse=True))
+_PUBLIC = re.compile(rf"(?:torchrecmetrics\.)?((?:{_NAMES})(?:\.[a-z_]\w*)?)")
+
+
+def _code(text: str) -> str:
+    """Return code, as a link where it is a public name."""
+    public = _PUBLIC.fullmatch(text)
+    return f":py:obj:`{text} <torchrecmetrics.{public[1]}>`" if public and public[1] != "HR" else f"``{text}``"
+
+
+def _table(text: str) -> str:
+    """Return a Markdown table as a list table."""
+    rows = [re.split(r" \| ", line.strip().strip("|").strip()) for line in text.splitlines()]
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+    for row in rows[:1] + rows[2:]:
+        cells = row + [""] * (len(rows[0]) - len(row))
+        lines += [f"   {' ' if number else '*'} - {_inline(cell.strip())}" for number, cell in enumerate(cells)]
+    return "\n".join(lines)
+
+
+def _inline(text: str) -> str:
+    """Return a paragraph of Markdown as reStructuredText."""
+    parts = re.split(r"(`[^`]+`)", text)
+    parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
+    parts[1::2] = [_code(part[1:-1]) for part in parts[1::2]]
+    parts[2::2] = [rf"\ {part}" if part[:1].isalnum() else part for part in parts[2::2]]  # `Rows`s
+    return re.sub(r"\[([^\]\n]+)\]\((http[^)]+)\)", r"`\1 <\2>`__", "".join(parts))
+
+
+def to_rst(text: str) -> str:
+    """Return a docstring in Markdown as reStructuredText; a colon in the section "Returns" does not end a type."""
+    paragraphs = text.split("\n\n")
+    for number, paragraph in enumerate(paragraphs):
+        if paragraph.lstrip().startswith("|"):
+            paragraphs[number] = _table(paragraph)
+        elif not re.search(r"^ *>>> ", paragraph, re.M):
+            paragraphs[number] = _inline(paragraph)
+    return re.sub(r"^Returns:$", ":returns:", "\n\n".join(paragraphs), flags=re.M)
+
+
+def _on_docstring(app, what, name, obj, options, lines):
+    """Convert a docstring; "object" keeps napoleon from reading the first line of a property as "type: text"."""
+    text = to_rst("\n".join(lines))
+    lines[:] = GoogleDocstring(text, Config(napoleon_use_rtype=False), app, "object", name, obj, options).lines()
+
+
+# ------------------------------------------------------------------------------------------------------------ formulas
+
+
+def _mathml(self, node, display):
+    self.body.append(convert(node.astext(), display=display))
+    raise nodes.SkipNode
+
+
+def setup(app):
+    """Register what Sphinx does not do by itself."""
+    app.connect("autodoc-process-docstring", _on_docstring)
+    app.add_html_math_renderer(
+        "mathml",
+        (lambda self, node: _mathml(self, node, "inline"), None),
+        (lambda self, node: _mathml(self, node, "block"), None),
+    )

@@ -1,0 +1,35 @@
+"""The page of messages quotes messages that the library raises."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "reference" / "messages.md").read_text(encoding="utf-8")
+QUOTED = [quoted for quoted in re.findall(r"^\| `([^`]+)` \| [A-Z`]", PAGE, re.M)]
+
+
+def texts():
+    """Return every text of the package, with "*" in place of values; adjacent literals are one text."""
+    for path in sorted((ROOT / "torchrecmetrics").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+            elif isinstance(node, ast.JoinedStr):
+                yield "".join(part.value if isinstance(part, ast.Constant) else "*" for part in node.values)
+
+
+TEXTS = list(texts())
+
+
+@pytest.mark.parametrize("message", QUOTED)
+def test_quoted_messages_are_in_the_code(message):
+    """A value that the page shows stands for one that the code fills in."""
+    pattern = re.compile(re.escape(message).replace("NDCG", r"(NDCG|\*)").replace("row\\ 5", r"row\ 5"))
+    assert any(pattern.search(text) for text in TEXTS), message
+
+
+def test_all_rows_are_read():
+    assert len(QUOTED) > 40
