@@ -16,7 +16,7 @@ from test_kernels import check, problems, removed
 import torchrecmetrics as trm
 from torchrecmetrics.kernels import Question
 from torchrecmetrics.kernels import triton as kernels
-from torchrecmetrics.ranking import Rules
+from torchrecmetrics.ranking.rules import Rules
 
 INF, NAN = math.inf, math.nan
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)

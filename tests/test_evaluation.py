@@ -263,6 +263,58 @@ def test_user_subset():
     trm.evaluate("HR@5", users, items, target=test, exclude=seen_by_others, user_ids=picked)  # no overlap of theirs
 
 
+def test_edge_index():
+    """Edges [2, E] as target and exclude, alone, in a tuple or a dict, are `Interactions` of the embeddings' sizes."""
+    users, items, train, test = world()
+    expected = trm.evaluate(NAMES, users, items, target=test, exclude=train, k=5)
+    edges, seen = test.to_edge_index(), train.to_edge_index()
+    got = trm.evaluate(NAMES, users, items, target=edges, exclude=seen, k=5)
+    assert numbers(got) == numbers(expected)
+    parts = (seen[:, ::2], train, seen[:, 1::2], torch.zeros(ITEMS, dtype=torch.bool))
+    both = trm.evaluate(NAMES, users, items, target={"edges": edges, "whole": test}, exclude=parts, k=5)
+    assert numbers(both["edges"]) == numbers(both["whole"]) == pytest.approx(numbers(expected), abs=1e-12)
+
+
+EDGES = torch.tensor([[0, 1, 1], [2, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (
+            {"users": lambda ids: torch.rand(len(ids), 3), "target": EDGES},
+            TypeError,
+            r"^target is an edge_index, whose numbers of users and items only embeddings tell: pass "
+            r"Interactions\.from_edge_index\(edge_index, num_users, num_items\)$",
+        ),
+        ({"item_bias": torch.rand(3), "target": {"test": EDGES}}, TypeError, r"^target\['test'\] is an edge_index, "),
+        (
+            {"users": lambda ids: torch.rand(len(ids), 3), "target": "interactions", "exclude": EDGES},
+            TypeError,
+            r"^exclude is an edge_index, .* pass Interactions\.from_edge_index\(",
+        ),
+        ({"target": EDGES + 1}, ValueError, r"^target: items \(edge_index\[1\]\).*3"),
+        ({"target": EDGES - 1}, ValueError, r"^target: users \(edge_index\[0\]\).*-1"),
+        ({"target": EDGES, "exclude": (EDGES.flip(0), EDGES + 1)}, ValueError, r"^exclude: "),
+        (
+            {"target": EDGES.int()},
+            TypeError,
+            r"^target must be .*, got a torch\.int32 .*from_edge_index",
+        ),
+        ({"target": EDGES.T}, TypeError, r"^target must be Interactions, got .*from_edge_index"),
+        ({"target": EDGES, "exclude": EDGES[0]}, TypeError, r"^exclude must be Interactions, bool \[3\] or a tuple of"),
+        ({"target": EDGES, "exclude": EDGES > 1}, TypeError, r"exclude must be .*Interactions\.from_dense\(exclude\)"),
+    ],
+)
+def test_edge_index_without_sizes_or_beyond_them(given, error, message):
+    """An edge_index beside a function, ids beyond the embeddings and other tensors raise an error with the cure."""
+    given = {**({} if {"users", "item_bias"} & set(given) else {"users": torch.eye(3), "items": torch.eye(3)}), **given}
+    if given["target"] == "interactions":
+        given["target"] = Interactions.from_edge_index(EDGES, 2, 3)
+    with pytest.raises(error, match=message):
+        trm.evaluate("HR", k=1, **given)
+
+
 def test_table():
     """str() shows values, standard errors, intervals and counts, and where two models are compared."""
     users, items, train, test = world()
@@ -274,6 +326,41 @@ def test_table():
     assert lines[2].startswith(f"{got.num_users} users, {got.num_skipped} without a relevant item")
     assert "trm.compare" in lines[3]
     assert len(lines) == 4
+
+
+def test_table_of_few_users():
+    """Fewer than 10 users have a standard error and no interval, which the last line says; 10 users have both."""
+    ten = [trm.Interactions.from_columns(range(n), range(n), num_users=n, num_items=20) for n in (9, 10)]
+    users = torch.eye(20).where(torch.arange(20)[:, None] < 6, 0)  # six hit at k = 1
+    few, enough = (trm.evaluate("HR", users[: len(t)], torch.eye(20), target=t, k=1) for t in ten)
+    low, high = few.confidence_intervals["HR@1"]
+    assert low < few["HR@1"] == 6 / 9 < high
+    error = math.sqrt(6 / 9 * 3 / 9 / 8)
+    assert str(few).splitlines() == [
+        f"HR@1  {6 / 9:.4f} ± {error:.4f}",
+        "9 users",
+        "± standard error; no interval for fewer than 10 users",
+    ]
+    assert "[" in str(enough).splitlines()[0]
+    groups = trm.Groups(torch.tensor([0] * 8 + [1] * 2), ["many", "two"])
+    parts = trm.evaluate("HR", users[:10], torch.eye(20), target=ten[1], k=1, groups=groups)
+    lines = str(parts).splitlines()
+    assert ["[" in line for line in lines[:3]] == [True, False, False]
+    assert lines[-1] == (
+        "± standard error, [95 % interval] from 10 users on; two models are compared with trm.compare, not by these"
+    )
+
+
+def test_table_stays_within_bounds():
+    """Intervals of metrics with one known bound, such as novelty, end there."""
+    names = ["AveragePopularity", "CategoryShare", "Novelty", "PopularityLift"]
+    assert [getattr(trm, name).bounds for name in names] == [(0, math.inf)] * 3 + [(-1, math.inf)]
+    novelty = trm.Novelty(1, catalogue=trm.Catalogue(3, popularity=torch.tensor([8, 1, 2]), num_users=8))
+    novelty.update(torch.tensor([[0.9, 0.1, 0.5]] * 11 + [[0.1, 0.9, 0.5]]))
+    assert novelty.compute() == pytest.approx(3 / 12)  # -log2(1 / 8) in one of 12 rows
+    low, high = novelty.confidence_interval()
+    assert low == 0 < 3 / 12 < high
+    assert novelty.confidence_interval(method="student")[0] < 0
 
 
 def test_batches_follow_the_budget():

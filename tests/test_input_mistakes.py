@@ -257,3 +257,104 @@ def test_labels_that_are_no_edges(labels, advice):
     known = {"edge_label_index": edge_label_index, "Interactions": trm.Interactions, "user_ids": [5, 6]}
     collection.update(LISTS, eval(typed.replace("...", "9"), known))
     assert collection.compute() == {"Recall@2": (1 / 2 + 1) / 2}
+
+
+# Arguments and options under the names of others
+
+UPDATES = {
+    "metric": lambda: trm.NDCG(2).update,
+    "metric, forward": lambda: trm.NDCG(2).forward,
+    "collection": lambda: trm.RecMetricCollection("NDCG", k=[2]).update,
+    "collection, forward": lambda: trm.RecMetricCollection("NDCG", k=[2]).forward,
+}
+TRIPLE = (torch.tensor([0.1, 0.9, 0.5]), torch.tensor([0, 1, 0]), torch.tensor([0, 0, 1]))
+
+
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
+@pytest.mark.parametrize(
+    ("positional", "named", "message"),
+    [
+        ((), {"preds": SCORES, "target": TARGET}, r"^preds= is called scores here: update\(scores, target\)"),
+        ((SCORES,), {"y_true": TARGET}, "^y_true= is called target here"),
+        ((SCORES, TARGET), {"sample_weight": TARGET}, "^sample_weight= is called weights here"),
+        ((SCORES, TARGET), {"excluded": TARGET}, "^update has no argument 'excluded'; did you mean 'exclude'"),
+        (TRIPLE[:2], {"indexes": TRIPLE[2]}, r"Ranking\.from_flat\(scores, target, indexes\), and update takes that"),
+        (
+            TRIPLE,
+            {},
+            r"got a torch\.int64 tensor of shape \[3\] as the third: .* Ranking\.from_flat\(",
+        ),
+        ((SCORES.topk(2), TARGET), {}, r"got what torch\.topk returns, .*: pass Ranking\.from_topk\(topk\.indices, t"),
+        ((SCORES.topk(2),), {}, r"got what torch\.topk returns"),
+        (
+            (SCORES, SCORES.topk(1)),
+            {},
+            r"^target must be a tensor, got what torch\.topk .*: pass topk\.indices",
+        ),
+        (
+            (SCORES.to(torch.complex64), TARGET),
+            {},
+            r"got a torch\.complex64 .*: scores\.real or scores\.abs\(\)",
+        ),
+        ((SCORES.long(), TARGET), {}, r"torch\.int64 .* lists of .* Ranking\.from_topk\(.*scores\.double\(\)$"),
+    ],
+)
+def test_arguments_of_update_that_others_have(update, positional, named, message):
+    """Names and forms of torchmetrics and others raise an error that says the name or form of this package."""
+    with pytest.raises(TypeError, match=message):
+        update()(*positional, **named)
+
+
+def test_cures_for_arguments_of_update_that_others_have():
+    """What the errors advise works: a ranking of flat entries, of the indices of topk, and real or converted scores."""
+    first = 1 / 2  # item 2 of row 0 stands in place 2, item 0 of row 1 in place 1
+    assert mean_reciprocal_rank(trm.Ranking.from_topk(SCORES.topk(2).indices, TARGET, complete=True)) == (first + 1) / 2
+    for scores in (SCORES.to(torch.complex64).real, SCORES.to(torch.complex64).abs(), (10 * SCORES).long().double()):
+        assert mean_reciprocal_rank(scores, TARGET) == (first + 1) / 2
+    assert mean_reciprocal_rank(trm.Ranking.from_flat(*TRIPLE)) == 1  # query 1 has no relevant item
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: trm.AUROC(10), r"^AUROC has no cut-off, got 10: AUROC\(\); its options are weight=$"),
+        (lambda: trm.RPrecision(10), r"^RPrecision has no cut-off, got 10: RPrecision\(\)$"),
+        (
+            lambda: trm.NDCG(10, "exponential"),
+            r"got 'exponential' without .*: NDCG\(10, gain='exponential'\)$",
+        ),
+        (lambda: trm.MAP(10, "min"), r"MAP\(10, normalize='min'\)$"),
+        (
+            lambda: trm.Recall(10, True),
+            r"got True without .*: Recall\(10, \.\.\.\), .*truncated=, weighted=",
+        ),
+        (lambda: trm.MRR(10, "pessimistic"), r"MRR\(10, ties='pessimistic'\) or another option of every metric$"),
+        (lambda: trm.AUROC("relevant"), r"AUROC\(weight='relevant'\)$"),
+        (lambda: trm.Novelty(10, "max"), r"^Novelty takes options by name, got 'max' without one"),
+    ],
+)
+def test_options_of_metrics_without_their_names(make, message):
+    """Options by position, and a cut-off of a metric that has none, raise an error that names the keywords."""
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda: trm.Vocabulary([("a", 1), ("b", 2)]),
+        lambda: trm.Interactions.from_columns([("a", 1), ("b", 2)], ["x", "y"]),
+        lambda: trm.Interactions.from_frame({"user": [("a", 1), ("b",)], "item": ["x", "y"]}),
+        lambda: trm.evaluate_lists("NDCG", {"u": [("a", 1)]}, target={"u": [("a", 1)]}, k=1),
+        lambda: trm.evaluate_lists("NDCG", {("a", 1): ["x"]}, target={("a", 1): ["x"]}, k=1),
+    ],
+    ids=["vocabulary", "columns", "frame", "items of lists", "users of lists"],
+)
+def test_tuples_are_no_ids(given):
+    """Tuples as ids raise an error that says how text is made of them, and such text works."""
+    cure = r"holds tuples, such as \('a', 1\), .* text of each, (\[f'\{id\[0\]\}/\{id\[1\]\}' for id in ids\])$"
+    with pytest.raises(TypeError, match=cure) as error:
+        given()
+    typed = re.search(cure, str(error.value))[1]
+    assert eval(typed, {"ids": [("a", 1), ("b", 2)]}) == ["a/1", "b/2"]
+    assert len(trm.Vocabulary(["a/1", "b/2"])) == 2

@@ -64,6 +64,19 @@ def test_rows_beyond_their_bounds():
     assert interval(0.0, 0.03, 50) == interval(0.0, 0.03, 50, method="student")
 
 
+def test_one_known_bound():
+    """With one finite bound the interval is Student's, cut there; a mean beyond it, and Student's own, are not cut."""
+    low, high = interval(1.0, 1.0, 12, None)
+    assert low < 0
+    assert interval(1.0, 1.0, 12, (0, math.inf)) == (0, high)
+    assert interval(1.0, 1.0, 12, (-math.inf, 2)) == (low, 2)
+    assert (
+        interval(1.0, 1.0, 12, (1.5, math.inf))
+        == interval(1.0, 1.0, 12, (0, math.inf), method="student")
+        == (low, high)
+    )
+
+
 def test_at_the_edges():
     """Without a hit, and with nothing but hits, n_e = n: the jump that is documented."""
     assert interval(0, 0, 200) == pytest.approx((0, 0.0191), abs=5e-5)

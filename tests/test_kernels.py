@@ -16,8 +16,8 @@ import torchrecmetrics as trm
 from torchrecmetrics import arrays, functional, kernels
 from torchrecmetrics.evaluation import scoring
 from torchrecmetrics.kernels import Question, blocks, eager
-from torchrecmetrics.ranking import Needs, Rules
 from torchrecmetrics.ranking.exclusion import Exclusion
+from torchrecmetrics.ranking.rules import Needs, Rules
 from torchrecmetrics.ranking.scores import ScoreRows
 
 INF, NAN = math.inf, math.nan
@@ -370,7 +370,7 @@ def test_one_ranking_serves_every_option(generator):
         (functional.ndcg, {"gain": "linear"}),
         (functional.ndcg, {"gain": "exponential"}),
         (functional.recall, {"weighted": True}),
-        (functional.recall, {"truncated": True}),
+        (functional.recall, {"normalize": "min"}),
         (functional.average_precision, {"normalize": "min"}),
     ):
         for k in (3, 10):
@@ -389,8 +389,8 @@ RANKINGS = {
 
 OPTIONS = {
     "precision": [{}, {"denominator": "min"}, {"denominator": "recommended", "zero_division": 1.0}],
-    "recall": [{}, {"truncated": True}, {"weighted": True}],
-    "f1": [{}, {"denominator": "min"}, {"denominator": "recommended"}],
+    "recall": [{}, {"normalize": "min"}, {"truncated": True}, {"weighted": True}],
+    "f1": [{}, {"normalize": "min"}, {"denominator": "min"}, {"denominator": "recommended"}],
     "average_precision": [{}, {"normalize": "min"}],
     "ndcg": [{}, {"gain": "exponential"}],
 }

@@ -63,6 +63,41 @@ def test_prefix_and_key_format(pl, tmp_path):
     assert set(logged(run)) == {"val_full/val_HR_at_10", "val_full/val_NDCG_at_10"} == set(run.progress_bar_metrics)
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: RecMetricsCallback("HR", k=1, embed=lambda module: None),
+            "^RecMetricsCallback has no option 'embed': it is one of CatalogueEvaluationCallback, which ranks the",
+        ),
+        (
+            lambda: CatalogueEvaluationCallback("HR", k=1, embed=lambda m: None, target=catalogue()[0], sample_ids="i"),
+            "has no option 'sample_ids': it is one of RecMetricsCallback, which takes what a step returns",
+        ),
+        (
+            lambda: RecMetricsCallback("HR", k=1, embeddings=lambda module: None),
+            r"^RecMetricsCallback has no option 'embeddings'\. There are metrics, k, stages",
+        ),
+        (
+            lambda: RecMetricsCallback("NDCG", k=1, gain="exponential"),
+            r"^RecMetricsCallback has no option 'gain': .* instance, trm\.NDCG\(10, gain=\.\.\.\)",
+        ),
+        (
+            lambda: RecMetricsCallback("HR", k=1, stages="val"),
+            "^stages must be one of 'validate', 'test', or both, got 'val': that stage is called 'validate' here",
+        ),
+        (
+            lambda: RecMetricsCallback("HR", k=1, stages=["fit", "test"]),
+            "^stages must be .*, got 'fit': 'validate' is that of the Trainer's fit, too",
+        ),
+    ],
+)
+def test_options_of_the_other_callback_and_other_names_of_stages(make, message):
+    """An option that only the other callback has, and Lightning's short names of stages, raise an error with a cure."""
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
 def test_callbacks_that_log_the_same_key(pl, tmp_path):
     """The last one would win, silently."""
     data, step = samples(5), lambda s, t, u: {"scores": s, "target": t}

@@ -156,6 +156,24 @@ def test_rows_do_not_depend_on_the_number_of_processes(by, processes):
             assert clusters == ([0, 0, 0, 1, 1, 1, 2] if by == "sample_ids" else None)
 
 
+def rows_without_ids(rank, world_size):
+    """Return what a run that keeps rows says where steps return no ids."""
+    pl, run = distributed_trainer(world_size, RecMetricsCallback("NDCG", k=10, keep_rows=True))
+    with pytest.raises(ValueError, match="keep_rows") as error:
+        run.validate(make_module(pl, lambda s, t, u: {"scores": s, "target": t}), loader(samples(7)), verbose=False)
+    return str(error.value)
+
+
+def test_rows_of_several_processes_need_ids(processes):
+    """The error of kept rows without ids names the callback's argument and the step's entry that give them."""
+    expected = (
+        "RecMetricsCallback, loader 'val', batch 0: keep_rows=True over several processes tells rows apart by ids: "
+        "pass sample_ids=, the name of the step's entry that numbers its samples, or let validation_step return "
+        "'user_ids', one a row; it returned 'scores', 'target'"
+    )
+    assert processes.run(rows_without_ids, 2) == [expected] * 2
+
+
 def doubts(rank, world_size):
     """Return what is said where repeats cannot be known, by loader."""
     data, said = samples(5), {}

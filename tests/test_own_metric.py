@@ -1,6 +1,7 @@
 """A metric of one's own, five lines as in the documentation: everywhere that ours go, against a plain Python loop."""
 
 import functools
+import math
 import pickle
 import re
 from copy import deepcopy
@@ -381,6 +382,13 @@ def test_bounds():
         assert cls.bounds == (cls.plot_lower_bound, cls.plot_upper_bound) == (0.0, 1.0)
     limited = formula_of(lambda ranking, k: 3, bounds=(-1.0, 2.0))
     assert (limited.plot_lower_bound, limited.plot_upper_bound) == (-1.0, 2.0)
+    for unknown in (math.inf, None):
+        half = formula_of(lambda ranking, k: ranking.ranks[:, 0], bounds=(0.0, unknown))
+        assert (half.bounds, half.plot_lower_bound, half.plot_upper_bound) == ((0.0, math.inf), 0.0, None)
+        metric = half(2)
+        metric.update(torch.tensor([1, 2]))
+        assert metric.compute() == 3 / 2
+        assert metric.confidence_interval()[0] == 0  # Student's t of 1 degree of freedom leads far below
 
 
 def test_a_subclass_keeps_its_name_until_it_has_another_formula():

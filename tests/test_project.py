@@ -1,5 +1,7 @@
 """What is said of the project in several files is said alike: address, version, licence; the README is one screen."""
 
+import importlib
+import pkgutil
 import re
 import sys
 from pathlib import Path
@@ -39,6 +41,14 @@ def test_readme_is_one_screen():
     assert README.count("\n") <= 120
     targets = re.findall(r"\]\(([^)]+)\)", README)
     assert not [target for target in targets if not target.startswith("https://") and not (ROOT / target).is_file()]
+
+
+def test_internal_names_are_not_public():
+    """Options as one value, what metrics read, cached tensors and their like stand in no `__all__`."""
+    internal = {"Depth", "Needs", "Reach", "Rules", "ScoreRows", "derived", "hampered", "refusal"}
+    for info in pkgutil.walk_packages(trm.__path__, "torchrecmetrics."):
+        if info.name.rpartition(".")[2] not in ("__main__", "triton"):
+            assert not internal & set(getattr(importlib.import_module(info.name), "__all__", ())), info.name
 
 
 def test_readme_has_the_metrics():

@@ -13,6 +13,7 @@ import torchrecmetrics as trm
 from torchrecmetrics import arrays
 from torchrecmetrics.kernels import eager
 from torchrecmetrics.ranking import targets
+from torchrecmetrics.ranking.rules import Needs, Rules
 from torchrecmetrics.ranking.scores import INVALID_RANK
 from torchrecmetrics.ranking.ties import TargetCounts, sort_ranks
 from torchrecmetrics.ranking.update_args import UpdateArgs, to_ranking
@@ -679,7 +680,7 @@ def test_what_is_no_rank_is_padding(rows, columns, device):
     """Zeros, negative numbers and ranks beyond any that is read stand nowhere, and are counted, or not, for it."""
     row = [2, 0, -1, 2**50, 1, -(2**62), 128]
     ranks = torch.tensor([row] * rows, device=device)
-    ranking = to_ranking(UpdateArgs(ranks=ranks), trm.ranking.Needs(columns), trm.ranking.Rules())
+    ranking = to_ranking(UpdateArgs(ranks=ranks), Needs(columns), Rules())
     assert ranking.num_relevant.tolist() == [4] * rows
     found = [rank for rank in (1, 2, 128, 2**50) if columns is None or rank <= columns]
     assert all([rank for rank in one if rank < INF] == found for one in ranking.ranks.tolist())
@@ -1056,7 +1057,7 @@ def test_ranks_without_a_sort_of_their_own():
     """Ranks [B, T] of a loop, cut at k, against rank by rank; the last of a row may be the first of the next."""
     ranks = torch.tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])
     needs = trm.RecMetricCollection(["NDCG"], k=[2, 3]).needs
-    ranking = to_ranking(UpdateArgs(ranks=ranks, depth=9), needs, trm.ranking.Rules())
+    ranking = to_ranking(UpdateArgs(ranks=ranks, depth=9), needs, Rules())
     assert ranking.ranks.tolist() == [[1, 3, INF], [2, INF, INF], [INF, INF, INF]]
     assert ranking.num_relevant.tolist() == [3, 2, 3]
     whole = trm.Ranking.from_ranks(ranks)

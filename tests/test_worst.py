@@ -202,3 +202,13 @@ def test_coverage(hit_rates):
     if hit_rates == [0.1] * 50:  # as docs/how-to/for-whom.md says
         assert held["naive"] < num_samples / 2
         assert bias == pytest.approx(-0.045, abs=0.003)
+
+
+def test_one_known_bound():
+    """With one finite bound the ends of a group end there; beyond it nothing is cut."""
+    point = groups([0.5], [1.0], [12], (0.0, INF))._points[0]
+    low, high = _ends(point._replace(bounds=None), 0.025)
+    assert low < 0
+    assert _ends(point, 0.025) == (0, high)
+    assert _ends(point._replace(bounds=(1.0, INF)), 0.025) == (low, high)
+    assert _ends(point._replace(standard_error=NAN, size=1.0), 0.025) == (0, INF)

@@ -172,9 +172,13 @@ def check_scores(scores: Tensor, dims: int) -> None:
     check_tensor("scores", scores)
     check_strided("scores", scores, "-torch.inf")
     if scores.dtype not in SCORE_DTYPES:
-        cure = ""
-        if dims == 2 and not scores.is_floating_point():
-            cure = "; for lists of recommended item ids use Ranking.from_topk(item_ids, target)"
+        if scores.is_complex():
+            cure = "; items are ordered by a real number: scores.real or scores.abs()"
+        elif scores.is_floating_point():
+            cure = "; pass scores.float()"
+        else:
+            cure = "; for lists of recommended item ids use Ranking.from_topk(item_ids, target)" if dims == 2 else ""
+            cure += "; for scores that are whole numbers scores.double()"
         raise TypeError(f"scores must be float64, float32, float16 or bfloat16, got {describe(scores)}{cure}")
     if scores.dim() != dims or (dims == 2 and scores.shape[1] == 0):
         wanted = "[rows, items] with at least one item" if dims == 2 else "[entries]"
@@ -200,6 +204,10 @@ def check_ids(name: str, ids: Any) -> None:
 
 def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
     """Refuse anything but a tensor."""
+    if isinstance(value, (torch.return_types.topk, torch.return_types.sort)):
+        kind = type(value).__name__
+        cure = f"Ranking.from_topk({kind}.indices, target)" if name == "scores" else f"{kind}.indices"
+        raise TypeError(f"{name} must be a tensor, got what torch.{kind} returns, (values, indices): pass {cure}")
     if isinstance(value, tuple) and hasattr(value, "items"):  # what Interactions.select gives
         raise TypeError(f"{name} must be a tensor, got {describe(value)}: pass {name}.items")
     if not isinstance(value, Tensor):

@@ -27,8 +27,8 @@ from torchrecmetrics.checks import describe, nearest
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, check_names
 from torchrecmetrics.data.jagged import Spans
-from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Target
-from torchrecmetrics.ranking.rules import RULES
+from torchrecmetrics.ranking import Exclude, Gains, Ranking, Target
+from torchrecmetrics.ranking.rules import RULES, Needs
 from torchrecmetrics.ranking.update_args import UpdateArgs, to_ranking
 from torchrecmetrics.registry import KeyFormat, Metrics, key_of, members_of, ours
 

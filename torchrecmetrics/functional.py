@@ -24,7 +24,9 @@ from torchrecmetrics.ranking.data import derived
 Denominator: TypeAlias = Literal["k", "min", "recommended"]
 """What hits are divided by: k, min(k, R), or min(k, n') with n' the number of items that were recommended."""
 Normalization: TypeAlias = Literal["relevant", "min"]
-"""What average precision is divided by: R or min(k, R)."""
+"""What recall and average precision are divided by: R or min(k, R)."""
+NormalizationByK: TypeAlias = Literal["k", "min"]
+"""What precision is divided by: k or min(k, R)."""
 Gain: TypeAlias = Literal["linear", "exponential"]
 """What a relevant item of grade g adds to DCG: g or 2^g - 1."""
 Cutoffs: TypeAlias = int | Sequence[int]
@@ -60,11 +62,14 @@ def precision(
     ranking: Ranking,
     k: Cutoffs,
     *,
+    normalize: NormalizationByK = "k",
     denominator: Denominator = "k",
     score_threshold: float | None = None,
     zero_division: float = 0.0,
 ) -> Tensor:
-    """h(k) / k: the share of the first `k` places that is relevant; see `Precision` for the other denominators.
+    """h(k) / k: the share of the first `k` places that is relevant; `normalize="min"` divides by min(k, R).
+
+    `denominator`: see `Precision`; its "min" is `normalize="min"`.
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. With fewer
     than `k` items the denominator stays `k`. Also called P@k. Source: Manning, Raghavan & Schütze, Introduction to
@@ -72,6 +77,7 @@ def precision(
     """
     _check(ranking, "precision")
     _check_zero_division(zero_division)
+    denominator = _divided_by(normalize, denominator)
     hits = _hits(ranking, k, score_threshold)
     if denominator == "k":
         return _defined(ranking, hits / ranking.cutoffs(k))
@@ -83,35 +89,51 @@ def recall(
     ranking: Ranking,
     k: Cutoffs,
     *,
+    normalize: Normalization = "relevant",
     truncated: bool = False,
     weighted: bool = False,
     score_threshold: float | None = None,
 ) -> Tensor:
     """h(k) / R: the share of the relevant items that stands in the first `k` places.
 
-    `truncated`: h(k) / min(k, R); `weighted`: gains found / all gains. Returns float [B] for one cut-off, [K, B] for K
-    of them; 0 to 1, NaN in rows without a relevant item. Fewer than `k` items are no exception. Also called R@k.
+    `normalize="min"`, and `truncated=True`, its alias: h(k) / min(k, R); `weighted`: gains found / all gains. Returns
+    float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. Fewer than `k` items
+    are no exception. Also called R@k.
     Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, chapter 8.
     """
     _check(ranking, "recall")
     if not isinstance(truncated, bool) or not isinstance(weighted, bool):
         raise TypeError(f"truncated and weighted are True or False, got {truncated!r} and {weighted!r}")
-    if truncated and weighted:
-        raise ValueError("recall is either truncated (divided by min(k, R)) or weighted by gains, not both")
+    check_choice("normalize", normalize, ("relevant", "min"))
+    by_min = truncated or normalize == "min"
+    if truncated and normalize == "min":
+        raise ValueError("normalize='min' and truncated=True are one option: leave truncated out")
+    if by_min and weighted:
+        raise ValueError(
+            "recall is either divided by min(k, R) (normalize='min', truncated=True) or weighted by gains, not both"
+        )
     if weighted:
         found = _first(_gains(ranking), _num_found(ranking, k, score_threshold))
         return _defined(ranking, found / (_relevant(ranking) if ranking.gains is None else ranking.ideal_gains.sum(1)))
     hits = _hits(ranking, k, score_threshold)
-    return _defined(ranking, hits / (_at_most(ranking, k) if truncated else _relevant(ranking)))
+    return _defined(ranking, hits / (_at_most(ranking, k) if by_min else _relevant(ranking)))
 
 
-def f1(ranking: Ranking, k: Cutoffs, *, denominator: Denominator = "k", score_threshold: float | None = None) -> Tensor:
-    """2 h(k) / (k + R): the harmonic mean of precision and recall.
+def f1(
+    ranking: Ranking,
+    k: Cutoffs,
+    *,
+    normalize: NormalizationByK = "k",
+    denominator: Denominator = "k",
+    score_threshold: float | None = None,
+) -> Tensor:
+    """2 h(k) / (k + R): the harmonic mean of precision and recall; `normalize` and `denominator` as in `precision`.
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. With fewer
     than `k` items k stays what it is. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
     """
     _check(ranking, "f1")
+    denominator = _divided_by(normalize, denominator)
     places = _places(ranking, k, denominator, score_threshold)
     return _defined(ranking, 2 * _hits(ranking, k, score_threshold) / (places + _relevant(ranking)))
 
@@ -256,6 +278,16 @@ def _places(ranking: Ranking, k: Cutoffs, denominator: Denominator, score_thresh
     if denominator == "recommended":
         return _recommended(ranking, score_threshold).clamp(max=cut).to(ranking.ranks.dtype)
     return cut.to(ranking.ranks.dtype) if isinstance(cut, Tensor) else torch.full_like(ranking.ranks[:, 0], cut)
+
+
+def _divided_by(normalize: NormalizationByK, denominator: Denominator) -> Denominator:
+    """Return what precision is divided by, of the two options that say it."""
+    check_choice("normalize", normalize, ("k", "min"))
+    if normalize == "k":
+        return denominator
+    if denominator != "k":
+        raise ValueError(f"normalize='min' was given beside denominator={denominator!r}: leave denominator out")
+    return "min"
 
 
 def _recommended(ranking: Ranking, score_threshold: float | None) -> Tensor:

@@ -9,8 +9,9 @@ from torch import Tensor
 from torchrecmetrics import functional
 from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.base.options import Formula, MetricOptions
-from torchrecmetrics.functional import Denominator, Gain, Normalization
-from torchrecmetrics.ranking import Needs, Ranking
+from torchrecmetrics.functional import Denominator, Gain, Normalization, NormalizationByK
+from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.ranking.rules import Needs
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -72,9 +73,10 @@ class Precision(_OfRecommended):
 
     Args:
         k: cut-off, >= 1.
-        denominator: "k"; "min", h / min(k, R) (TP@k of recometrics, r_precision of RecTools); or "recommended",
-            h / min(k, n') with n' the length of the list handed in, the number of candidates, or with
-            `score_threshold=t` the candidates with score >= t (relison, Surprise).
+        normalize: "k", divided by k; or "min", by min(k, R) (TP@k of recometrics, r_precision of RecTools).
+        denominator: "recommended", h / min(k, n') with n' the length of the list handed in, the number of candidates,
+            or with `score_threshold=t` the candidates with score >= t (relison, Surprise); or "min", another name of
+            `normalize="min"`.
         score_threshold: only items with score >= this are recommended.
         zero_division: value of a row whose denominator is 0: 0.0, 1.0 or nan (the row is left out).
         options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
@@ -96,27 +98,34 @@ class Precision(_OfRecommended):
         self,
         k: int,
         *,
+        normalize: NormalizationByK = "k",
         denominator: Denominator = "k",
         score_threshold: float | None = None,
         zero_division: float = 0.0,
         **options: Unpack[MetricOptions],
     ) -> None:
         super().__init__(
-            k, denominator=denominator, score_threshold=score_threshold, zero_division=zero_division, **options
+            k,
+            normalize=normalize,
+            denominator=denominator,
+            score_threshold=score_threshold,
+            zero_division=zero_division,
+            **options,
         )
 
 
 class Recall(RankingMetric):
     """Recall at k: mean of h(k) / R, the share of the relevant items that stands in the first `k` places.
 
-    Range 0 to 1; below 1 where R > k.
+    Range 0 to 1; below 1 where R > k, unless `normalize="min"`.
 
     Also called R@k, sensitivity@k. Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008,
     chapter 8.
 
     Args:
         k: cut-off, >= 1.
-        truncated: h / min(k, R) (LensKit's Recall, recpack's CalibratedRecallK).
+        normalize: "relevant", divided by R; or "min", by min(k, R) (LensKit's Recall, recpack's CalibratedRecallK).
+        truncated: True is another name of `normalize="min"`; its label is `Recall-truncated@k`.
         weighted: gains found / all gains (PyG weighted).
         score_threshold: only items with score >= this are recommended.
         options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
@@ -138,12 +147,20 @@ class Recall(RankingMetric):
         self,
         k: int,
         *,
+        normalize: Normalization = "relevant",
         truncated: bool = False,
         weighted: bool = False,
         score_threshold: float | None = None,
         **options: Unpack[MetricOptions],
     ) -> None:
-        super().__init__(k, truncated=truncated, weighted=weighted, score_threshold=score_threshold, **options)
+        super().__init__(
+            k,
+            normalize=normalize,
+            truncated=truncated,
+            weighted=weighted,
+            score_threshold=score_threshold,
+            **options,
+        )
 
 
 class F1(_OfRecommended):
@@ -156,6 +173,7 @@ class F1(_OfRecommended):
 
     Args:
         k: cut-off, >= 1.
+        normalize: as in `Precision`.
         denominator: as in `Precision`.
         score_threshold: only items with score >= this are recommended.
         options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
@@ -177,11 +195,12 @@ class F1(_OfRecommended):
         self,
         k: int,
         *,
+        normalize: NormalizationByK = "k",
         denominator: Denominator = "k",
         score_threshold: float | None = None,
         **options: Unpack[MetricOptions],
     ) -> None:
-        super().__init__(k, denominator=denominator, score_threshold=score_threshold, **options)
+        super().__init__(k, normalize=normalize, denominator=denominator, score_threshold=score_threshold, **options)
 
 
 class RPrecision(RankingMetric):

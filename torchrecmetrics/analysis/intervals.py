@@ -42,10 +42,11 @@ def interval(
         value: the mean m.
         standard_error: of the mean, s / sqrt(n).
         size: number of rows n; where they have weights (sum w)^2 / sum w^2.
-        bounds: the least and the greatest value of a row; None = there are none. Others than (0, 1) are scaled to them.
+        bounds: the least and the greatest value of a row; infinite where one is unknown, None = both are.
+            Others than (0, 1) are scaled to them.
         level: of confidence, between 0 and 1.
-        method: "score" or "student". Score becomes student where there are no bounds, and where the error is larger
-            than rows within them allow, s^2 > m (1 - m) n / (n - 1).
+        method: "score" or "student". Score becomes student where a bound is missing, and where the error is larger
+            than rows within the bounds allow, s^2 > m (1 - m) n / (n - 1). Where one bound is known it ends there.
 
     Returns:
         Low and high; nan for less than 2 rows, or where value or error is nan.
@@ -78,7 +79,10 @@ def interval(
             inverse = 1 / size if all_equal else error * error / spread  # 1 / n_e
             ends = _wilson(min(1.0, max(0.0, mean)), inverse, t)
             return low + width * ends[0], high - width * (1 - ends[1])
-    return value - t * standard_error, value + t * standard_error
+    ends = value - t * standard_error, value + t * standard_error
+    if method == "score" and low <= value <= high and math.isinf(high - low):
+        return max(low, ends[0]), min(high, ends[1])
+    return ends
 
 
 def _wilson(mean: float, inverse: float, t: float) -> tuple[float, float]:

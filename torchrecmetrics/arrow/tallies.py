@@ -137,10 +137,10 @@ def merge(
         >>> from torchrecmetrics import arrow
         >>> ranks = pa.table({"rank": [1, 3, None]})
         >>> print(arrow.merge(arrow.tally(ranks, ["HR", "MRR"], k=2, ranks="rank"), ["HR", "MRR"], k=2))
-        HR@2   0.5000 ± 0.5000  [0.0015, 0.9985]
-        MRR@2  0.5000 ± 0.5000  [0.0015, 0.9985]
+        HR@2   0.5000 ± 0.5000
+        MRR@2  0.5000 ± 0.5000
         2 users, 1 without a relevant item
-        ± standard error, [95 % interval]; two models are compared with trm.compare, not by these
+        ± standard error; no interval for fewer than 10 users
     """
     check_options("arrow.merge", options, ["k", *OPTIONS])
     collection = _collection(metrics, k, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Sequence
 from copy import deepcopy
@@ -19,6 +20,7 @@ from torchrecmetrics.base.options import (
     EmptyTargetAction,
     Formula,
     Signature,
+    check_positional,
     check_spelling,
     fingerprint,
     label_part,
@@ -46,8 +48,8 @@ from torchrecmetrics.checks import (
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.jagged import Spans
 from torchrecmetrics.kernels import KernelChoice
-from torchrecmetrics.ranking import Exclude, Gains, Needs, Overlap, Ranking, Rules, Target, Ties
-from torchrecmetrics.ranking.rules import RULES
+from torchrecmetrics.ranking import Exclude, Gains, Overlap, Ranking, Target, Ties
+from torchrecmetrics.ranking.rules import RULES, Needs, Rules
 from torchrecmetrics.ranking.update_args import UpdateArgs, to_ranking
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ class RankingMetric(SummedMetric):
         many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B], and the ranking known further down;
             else it is called for each.
         higher_is_better: False lets callbacks monitor the metric with `mode="min"`.
-        bounds: lowest and highest value, None where unknown.
+        bounds: lowest and highest value; None or infinite = unknown.
 
     Examples:
         >>> import torch
@@ -139,7 +141,17 @@ class RankingMetric(SummedMetric):
             cls._name = cls.__dict__.get("_name", cls.__name__)
             if not re.fullmatch(r"[A-Za-z0-9_-]+", cls._name):
                 raise TypeError(f"{cls._name} becomes a label: letters, digits, '-' and '_' only")
-        cls.plot_lower_bound, cls.plot_upper_bound = cls.bounds or (None, None)
+        low, high = cls.bounds or (-math.inf, math.inf)
+        low, high = -math.inf if low is None else low, math.inf if high is None else high
+        cls.bounds = None if math.isinf(low) and math.isinf(high) else (low, high)
+        cls.plot_lower_bound, cls.plot_upper_bound = (end if math.isfinite(end) else None for end in (low, high))
+
+    if not TYPE_CHECKING:  # type checkers read `__init__`
+
+        def __new__(cls, *arguments: Any, **options: Any) -> Self:
+            """Refuse positional arguments that `__init__` does not take, and name the keywords that do."""
+            check_positional(cls, arguments)
+            return super().__new__(cls)
 
     def __init__(self, k: int | None = None, **options: Any) -> None:
         signature = self._signature
@@ -333,7 +345,8 @@ class RankingMetric(SummedMetric):
         Args:
             level: share of samples whose interval holds it, between 0 and 1.
             method: "score": Wilson's, with the number of rows that the standard error speaks of; it stays between the
-                metric's bounds, and is Student's where rows can leave them. "student": mean and standard errors.
+                metric's bounds. It is Student's where rows can leave them, and where one is unknown; then it ends at
+                the other. "student": mean and standard errors.
 
         Returns:
             Lower and upper end; nan for fewer than two rows. Rows are taken to be independent: where a user has
@@ -503,6 +516,9 @@ class RankingMetric(SummedMetric):
             found = zip(invalid, VIOLATIONS.values(), strict=True)
             what = "; ".join(f"{in_words(rows)} {text}" for rows, text in found if rows)
             raise ValueError(f"{self.label}: bad input since the last reset: {what}")
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return ()  # copies and pickles call `__new__` with these; torchmetrics gives the letters of the class's name
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy of the metric alone does not belong to its collection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from torch import Tensor
@@ -61,6 +61,33 @@ def check_spelling(options: Iterable[str]) -> None:
     for name in options:
         if name in NOT_K:
             raise TypeError(f"{name}= is called k here: k=10, or several cut-offs of a collection k=[5, 10]")
+
+
+def check_positional(cls: type, arguments: Sequence[Any]) -> None:
+    """Refuse arguments of a metric that have to be given by name; k alone has a position.
+
+    Raises:
+        TypeError: for more of them than `cls.__init__` takes; says the names of the options.
+    """
+    if not arguments:
+        return
+    parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]  # type: ignore[misc]
+    positions = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    if len(arguments) <= len(positions) or any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return
+    refused = arguments[len(positions)]
+    own = [f"{each.name}=" for each in parameters if each.kind is each.KEYWORD_ONLY]
+    if not positions and not isinstance(refused, str):
+        cure = f"; its options are {', '.join(own)}" if own else ""
+        raise TypeError(f"{cls.__name__} has no cut-off, got {refused!r}: {cls.__name__}(){cure}")
+    first = "".join(f"{value!r}, " for value in arguments[: len(positions)])
+    if len(own) == 1:
+        cure = f"{cls.__name__}({first}{own[0]}{refused!r})"
+    elif own:
+        cure = f"{cls.__name__}({first}...), with one of {', '.join(own)}"
+    else:
+        cure = f"{cls.__name__}({first}ties={refused!r}) or another option of every metric"
+    raise TypeError(f"{cls.__name__} takes options by name, got {refused!r} without one: {cure}")
 
 
 class Signature(NamedTuple):

@@ -22,7 +22,8 @@ from torchrecmetrics.checks import (
     shown,
 )
 from torchrecmetrics.functional import log2_discounts
-from torchrecmetrics.ranking import Needs, Ranking
+from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.ranking.rules import Needs
 
 if TYPE_CHECKING:
     from torchrecmetrics.base.metric import RankingMetric

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchrecmetrics.analysis.plots import pyplot
 from torchrecmetrics.arrays import float_dtype
 from torchrecmetrics.checks import describe
+from torchrecmetrics.ranking.update_args import too_many_arguments, unknown_argument
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -79,12 +81,21 @@ def ordinary_tensors() -> Iterator[None]:
 def outside_graphs(method: Method) -> Method:
     """Keep a method out of the graphs of torch.compile, as `torch.compiler.disable` does.
 
-    That one imports the compiler, which takes seconds; this one only calls it where it has been imported.
+    That one imports the compiler, which takes seconds; this one only calls it where it has been imported. Arguments
+    that the method does not have are refused by name.
     """
+    parameters = inspect.signature(method).parameters.values()
+    names = tuple(each.name for each in parameters)[1:]
+    num_positional = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)
     disabled = _disable_dynamo(method)
 
     @wraps(method)
     def run(*args: Any, **kwargs: Any) -> Any:
+        for name in kwargs:
+            if name not in names:
+                raise unknown_argument(name, names)
+        if len(args) > num_positional > 1:
+            raise too_many_arguments(args[num_positional])
         return (disabled if "torch._dynamo" in sys.modules else method)(*args, **kwargs)
 
     return cast(Method, run)

@@ -14,7 +14,7 @@ from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.base.row_values import ListBatch
 from torchrecmetrics.base.state import SparseUpdate, Summary, SumState
 from torchrecmetrics.checks import VIOLATIONS
-from torchrecmetrics.ranking import Needs
+from torchrecmetrics.ranking.rules import Needs
 
 if TYPE_CHECKING:
     from typing_extensions import Self

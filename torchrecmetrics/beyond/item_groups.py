@@ -15,7 +15,8 @@ from torchrecmetrics.base.row_values import ListBatch
 from torchrecmetrics.base.state import SparseUpdate, Summary, SumState
 from torchrecmetrics.checks import VIOLATIONS, check_choice
 from torchrecmetrics.data.catalogue import Catalogue
-from torchrecmetrics.ranking import Needs, Ranking
+from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.ranking.rules import Needs
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from torchrecmetrics.base.metric import RankingMetric
-from torchrecmetrics.ranking import Needs
+from torchrecmetrics.ranking.rules import Needs
 
 
 class ListMetric(RankingMetric):

@@ -77,6 +77,7 @@ class AveragePopularity(ListMetric):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.average_popularity)
+    bounds: ClassVar[tuple[float, float]] = (0.0, math.inf)
     many_cutoffs = True
     higher_is_better: bool | None = None
 
@@ -110,6 +111,7 @@ class PopularityLift(_ListAtK):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.popularity_lift)
+    bounds: ClassVar[tuple[float, float]] = (-1.0, math.inf)
     many_cutoffs = True
     higher_is_better: bool | None = None
     reads_history: ClassVar[bool] = True
@@ -142,6 +144,7 @@ class Novelty(ListMetric):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.novelty)
+    bounds: ClassVar[tuple[float, float]] = (0.0, math.inf)
     many_cutoffs = True
 
     def __init__(self, k: int, *, normalize: bool = False, **options: Unpack[MetricOptions]) -> None:
@@ -242,6 +245,7 @@ class CategoryShare(_ListAtK):
     """
 
     formula: ClassVar[Formula] = staticmethod(functional.category_share)
+    bounds: ClassVar[tuple[float, float]] = (0.0, math.inf)
     many_cutoffs = True
 
 

@@ -40,6 +40,12 @@ def array_of(name: str, column: Any) -> Any:
     check_container(name, column)
     if isinstance(column, np.ma.MaskedArray):
         column = column.tolist()  # None where masked
+    if isinstance(column, (list, tuple)) and column and type(column[0]) is tuple:
+        parts = "/".join(f"{{id[{place}]}}" for place in range(len(column[0])))
+        raise TypeError(
+            f"{name} holds tuples, such as {column[0]!r}, and an id is a whole number or text: make one text of each, "
+            f"[f'{parts}' for id in ids]"
+        )
     if isinstance(column, Tensor):
         column = column.detach().cpu()
         column = (column.double() if column.is_floating_point() else column).numpy()

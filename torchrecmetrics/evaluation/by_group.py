@@ -101,7 +101,8 @@ class GroupResults(Exported):
         n_e = n m (1 - m) / s^2 is the number of rows that are 0 or 1 with the same spread, n itself for hits and where
         all rows are alike; t is Student's, and the normal quantile for hits. No end of hits is missed more often than
         it should be, however few there are: score intervals are right on average, not where they have to hold for many
-        groups at once. Without bounds, or with a mean beyond them, the ends are m ± t times the standard error.
+        groups at once. Without both bounds, or with a mean beyond them, the ends are m ± t times the standard error;
+        where one bound is known they end there.
 
         Raises:
             ValueError: for an unknown label, another level.
@@ -195,7 +196,9 @@ def _ends(point: Point, tail: float) -> tuple[float, float]:
         return least, greatest
     t, width = quantile_above(tail, point.size - 1), greatest - least
     if not math.isfinite(width) or not least <= point.value <= greatest:
-        return point.value - t * point.standard_error, point.value + t * point.standard_error
+        low, high = point.value - t * point.standard_error, point.value + t * point.standard_error
+        within = least <= point.value <= greatest and not math.isfinite(width)
+        return (max(least, low), min(greatest, high)) if within else (low, high)
     mean, error = (point.value - least) / width, point.standard_error / width
     variance = mean * (1 - mean)
     alike = min(variance, error) < _NEAR

@@ -30,7 +30,8 @@ from torchrecmetrics.evaluation.models import (
 )
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import History, Place, histories
-from torchrecmetrics.ranking import Needs, Overlap, Ranking
+from torchrecmetrics.ranking import Overlap, Ranking
+from torchrecmetrics.ranking.rules import Needs
 from torchrecmetrics.registry import Metrics, check_options
 
 if TYPE_CHECKING:
@@ -133,10 +134,10 @@ def evaluate_lists(
         >>> import torchrecmetrics as trm
         >>> truth = {"user": ["al", "bo", "eve"], "item": ["x", "y", "z"]}
         >>> print(trm.evaluate_lists(["HR", "MRR"], {"al": ["y", "x"], "bo": ["z", "w"]}, target=truth, k=2))
-        HR@2   0.3333 ± 0.3333  [0.0113, 0.9562]
-        MRR@2  0.1667 ± 0.1667  [0.0069, 0.8513]
+        HR@2   0.3333 ± 0.3333
+        MRR@2  0.1667 ± 0.1667
         3 users, 1 without a list, 1 list entry whose item the ground truth does not know
-        ± standard error, [95 % interval]; two models are compared with trm.compare, not by these
+        ± standard error; no interval for fewer than 10 users
     """
     check_options("evaluate_lists", options, [*_KNOWN, *OPTIONS])
     check_choice("duplicates", duplicates, ("error", "first"))

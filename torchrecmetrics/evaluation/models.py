@@ -90,7 +90,7 @@ def evaluate(
     users: Tensor | ScoreFunction | None = None,
     items: Tensor | None = None,
     *,
-    target: Interactions,
+    target: Interactions | Tensor,
     exclude: Histories | None = None,
     **options: Unpack[EvaluateOptions],
 ) -> Evaluation: ...
@@ -100,7 +100,7 @@ def evaluate(
     users: Tensor | ScoreFunction | None = None,
     items: Tensor | None = None,
     *,
-    target: Mapping[str, Interactions],
+    target: Mapping[str, Interactions | Tensor],
     exclude: Histories | None = None,
     **options: Unpack[EvaluateOptions],
 ) -> dict[str, Evaluation]: ...
@@ -110,7 +110,7 @@ def evaluate(
     users: Tensor | ScoreFunction | None = None,
     items: Tensor | None = None,
     *,
-    target: Interactions | Mapping[str, Interactions],
+    target: Interactions | Tensor | Mapping[str, Interactions | Tensor],
     exclude: Histories | None = None,
     k: int | Iterable[int] | None = None,
     user_ids: Any = None,
@@ -134,10 +134,12 @@ def evaluate(
         users: embeddings [U, d], or a function of user ids (int64 [b] on `device`) that returns scores [b, I]; a
             module is put into eval mode meanwhile; None with `item_bias` alone, a ranking that is the same for all.
         items: embeddings [I, d]; None with a function.
-        target: ground truth [U, I]; or a dict of several, such as `slice_targets` gives, each evaluated by itself and
+        target: ground truth [U, I]; beside embeddings also its edges, int64 [2, E], users in row 0 and items in row 1,
+            both numbered from 0; or a dict of several, such as `slice_targets` gives, each evaluated by itself and
             returned under its name.
-        exclude: what leaves a user's candidates: `Interactions` (train items), bool [I], or a tuple of these.
-            Interactions whose vocabularies are not those of `target` are matched by id.
+        exclude: what leaves a user's candidates: `Interactions` (train items), beside embeddings also edges as for
+            `target`, bool [I], or a tuple of these. Interactions whose vocabularies are not those of `target` are
+            matched by id.
         k: cut-offs, where `metrics` are names.
         user_ids: evaluate only these users (row numbers, each once).
         item_bias: float or whole numbers [I], added to the scores; `train.popularity` without users and items is the
@@ -181,13 +183,18 @@ def evaluate(
         >>> users, items = torch.eye(2, 3), torch.eye(4, 3)
         >>> test = trm.Interactions.from_edge_index(torch.tensor([[0, 1], [0, 2]]), num_users=2, num_items=4)
         >>> print(trm.evaluate(["HR", "MRR"], users, items, target=test, k=1))
-        HR@1   0.5000 ± 0.5000  [0.0015, 0.9985]
-        MRR@1  0.5000 ± 0.5000  [0.0015, 0.9985]
+        HR@1   0.5000 ± 0.5000
+        MRR@1  0.5000 ± 0.5000
         2 users
-        ± standard error, [95 % interval]; two models are compared with trm.compare, not by these
+        ± standard error; no interval for fewer than 10 users
     """
     check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
     check_groups(groups)
+    if isinstance(target, Mapping):
+        target = {name: _from_edges(f"target[{name!r}]", part, users, items) for name, part in target.items()}
+    else:
+        target = _from_edges("target", target, users, items)
+    exclude = tuple(_from_edges("exclude", part, users, items) for part in histories(exclude))
     names = None if groups is None else groups.names
     collection = RecMetricCollection.fresh(metrics, k, options, "{name}@{k}", keep_rows, memory_budget, names)
     for metric in collection.members:
@@ -196,6 +203,28 @@ def evaluate(
     request = _Request(users, items, terms, exclude, user_ids, groups, all_users, device, budget, shard, progress)
     found: Evaluation | dict[str, Evaluation] = _evaluate(request, collection, target)
     return found
+
+
+def _from_edges(name: str, given: Any, users: Any, items: Any) -> Any:
+    """Return the `Interactions` of an edge_index, int64 [2, E], between embedded users and items; else what is given.
+
+    Raises:
+        TypeError: for an edge_index without both embeddings, which tell how many users and items there are.
+        ValueError: for ids beyond the embeddings.
+    """
+    if not isinstance(given, Tensor) or given.is_nested or given.layout != torch.strided:
+        return given
+    if given.dtype != torch.int64 or given.dim() != 2 or len(given) != 2:
+        return given
+    if not isinstance(users, Tensor) or not isinstance(items, Tensor):
+        raise TypeError(
+            f"{name} is an edge_index, whose numbers of users and items only embeddings tell: pass "
+            "Interactions.from_edge_index(edge_index, num_users, num_items)"
+        )
+    try:
+        return Interactions.from_edge_index(given, len(users), len(items))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 class _Request(NamedTuple):

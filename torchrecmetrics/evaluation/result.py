@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+MIN_USERS = 10
+"""Fewest users for which a table shows an interval; of fewer it is too wide, and too unsure, to read."""
+_COMPARE = "two models are compared with trm.compare, not by these"
+
+
 class Evaluation(dict[str, Tensor], Exported):
     """What `evaluate` or `evaluate_lists` found: {label: value}, and a table of it as `str()`.
 
@@ -113,12 +118,16 @@ class Evaluation(dict[str, Tensor], Exported):
         lines = [f"{key:{width}}  {value:.4f}" for key, value in self.items()]
         intervals = [self.confidence_intervals[key] for key in self]
         told, sure = [], any(not math.isnan(low) for low, _ in intervals)
+        enough = [point.num_users >= MIN_USERS for point in self._points]
+        means = [key not in self._of_items for key in self]  # the others have no standard error
         for place, (key, (low, high)) in enumerate(zip(self, intervals, strict=True)):
-            if key not in self._of_items:  # those are no means
-                lines[place] += f" ± {self.standard_errors[key]:.4f}"
-                lines[place] += f"  [{low:.4f}, {high:.4f}]" if sure else ""
-        if sure:
-            told = ["± standard error, [95 % interval]; two models are compared with trm.compare, not by these"]
+            lines[place] += f" ± {self.standard_errors[key]:.4f}" if means[place] else ""
+            lines[place] += f"  [{low:.4f}, {high:.4f}]" if means[place] and enough[place] and sure else ""
+        if sure and any(mean and many for mean, many in zip(means, enough, strict=True)):
+            few = any(mean and not many for mean, many in zip(means, enough, strict=True))
+            told = [f"± standard error, [95 % interval]{f' from {MIN_USERS} users on' if few else ''}; {_COMPARE}"]
+        elif sure:
+            told = [f"± standard error; no interval for fewer than {MIN_USERS} users"]
         return "\n".join([*lines, self.counted(), *told])
 
     def counted(self) -> str:

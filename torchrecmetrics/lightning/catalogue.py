@@ -78,6 +78,8 @@ class CatalogueEvaluationCallback(Reporting):
         ... )
     """
 
+    _reads = "ranks the whole catalogue by embeddings"
+
     def __init__(
         self,
         metrics: Metrics | RecMetricCollection,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 from torch import Tensor
 from torchmetrics import Metric
@@ -22,7 +22,7 @@ from torchrecmetrics.base.options import OPTIONS, MetricOptions
 from torchrecmetrics.checks import check_choice
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups, check_names
-from torchrecmetrics.registry import KeyFormat, Metrics, is_name
+from torchrecmetrics.registry import KeyFormat, Metrics, check_options, is_name
 
 Stage: TypeAlias = Literal["validate", "test"]
 """When a callback evaluates; "validate" in `fit`, too."""
@@ -53,6 +53,9 @@ else:
 class Reporting(Callback):
     """What both callbacks share: stages, keys, logging, and checks of keys before the first epoch."""
 
+    _reads: ClassVar[str]
+    """What the callback evaluates, in words that follow its name."""
+
     def __init__(
         self,
         metrics: Metrics | RecMetricCollection,
@@ -71,7 +74,7 @@ class Reporting(Callback):
         if not self.stages:
             raise ValueError("stages holds none: pass 'validate', 'test' or both")
         for stage in self.stages:
-            check_choice("stages", stage, get_args(Stage))
+            _check_stage(stage)
         try:
             names = groups.names if isinstance(groups, Groups) else groups
             names = None if names is None else check_names(names)
@@ -79,9 +82,16 @@ class Reporting(Callback):
         except (TypeError, ValueError) as error:
             own = list(inspect.signature(type(self).__init__).parameters)[1:-1]
             for name in options.keys() - set(OPTIONS):
+                for other in Reporting.__subclasses__():
+                    if name in inspect.signature(other.__init__).parameters:
+                        raise ValueError(
+                            f"{type(self).__name__} has no option {name!r}: it is one of {other.__name__}, which "
+                            f"{other._reads}; {type(self).__name__} {self._reads}"
+                        ) from error
                 if nearest := difflib.get_close_matches(name, [*own, *OPTIONS], n=1):
                     message = f"{type(self).__name__} has no option {name!r}; did you mean {nearest[0]!r}?"
                     raise ValueError(message) from error
+            check_options(type(self).__name__, options, [*own, *OPTIONS])
             raise
         self._metrics.prefix = self._metrics.postfix = None
         try:
@@ -250,6 +260,17 @@ class Reporting(Callback):
                 add_dataloader_idx=False,
                 metric_attribute=key_there,
             )
+
+
+def _check_stage(stage: object) -> None:
+    """Refuse anything but a stage, and say what is meant by other names of it."""
+    meant = {
+        **dict.fromkeys(("val", "valid", "validation"), "that stage is called 'validate' here and in Lightning"),
+        **dict.fromkeys(("fit", "train"), "'validate' is that of the Trainer's fit, too"),
+    }
+    if isinstance(stage, str) and stage in meant:
+        raise ValueError(f"stages must be one of 'validate', 'test', or both, got {stage!r}: {meant[stage]}")
+    check_choice("stages", stage, get_args(Stage))
 
 
 def _reporting(trainer: Any) -> list[Reporting]:

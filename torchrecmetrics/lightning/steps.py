@@ -90,6 +90,8 @@ class RecMetricsCallback(Reporting):
             one and is not logged, and for keys that a logger refuses; in a step, for a mapping that does not fit.
     """
 
+    _reads = "takes what a step returns"
+
     def __init__(
         self,
         metrics: Metrics | RecMetricCollection,
@@ -269,6 +271,8 @@ class RecMetricsCallback(Reporting):
                 given["exclude"] = (given.get("exclude", ()), loader.exclude.select(rows).items)
             if past is not None and rows is not None:
                 given["history"] = past.select(rows)
+            if loader.samples is None and loader.collection.keep_rows and outputs.get("user_ids") is None:
+                self._check_row_ids(outputs, source)
             weights = given.pop("weights", None)
             ranking = loader.collection.rank(UpdateArgs(**given))
             users = None
@@ -288,6 +292,15 @@ class RecMetricsCallback(Reporting):
                 raise told from error
             # alone, it would leave the other processes waiting: all of them raise when the epoch ends
             loader.error = loader.error or told
+
+    def _check_row_ids(self, outputs: Mapping[str, Any], source: str) -> None:
+        """Refuse rows without ids, where several processes keep them."""
+        if self._share_errors:
+            raise ValueError(
+                "keep_rows=True over several processes tells rows apart by ids: pass sample_ids=, the name of the "
+                f"step's entry that numbers its samples, or let {source} return 'user_ids', one a row; it returned "
+                f"{_keys_of(outputs)}"
+            )
 
     def _codes(
         self, loader: _Loader, outputs: Mapping[str, Any], users: Tensor | None, source: str, ranking: Ranking

@@ -9,7 +9,7 @@ from torchrecmetrics.ranking.data import DEPTH_UNKNOWN
 from torchrecmetrics.ranking.exclusion import Exclude
 from torchrecmetrics.ranking.flat import FromFlat
 from torchrecmetrics.ranking.ranks import FromRanks
-from torchrecmetrics.ranking.rules import Needs, Overlap, Rules, Ties
+from torchrecmetrics.ranking.rules import Overlap, Ties
 from torchrecmetrics.ranking.scores import FromScores, get_topk_ranks
 from torchrecmetrics.ranking.targets import Gains, Target
 from torchrecmetrics.ranking.topk import Duplicates, FromTopk
@@ -19,10 +19,8 @@ __all__ = [
     "Duplicates",
     "Exclude",
     "Gains",
-    "Needs",
     "Overlap",
     "Ranking",
-    "Rules",
     "Target",
     "Ties",
     "get_topk_ranks",

@@ -1,18 +1,30 @@
-"""`UpdateArgs`: the arguments of `update` (scores and target, ranks, or a ranking), and `to_ranking`."""
+"""`UpdateArgs`: the arguments of `update` (scores and target, ranks, or a ranking), their names, and `to_ranking`."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import Checks, check_device, check_ids, describe
+from torchrecmetrics.checks import Checks, check_device, check_ids, check_tensor, describe, nearest
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.data.jagged import Spans, as_jagged, as_spans
-from torchrecmetrics.ranking import Exclude, Gains, Needs, Ranking, Rules, Target
+from torchrecmetrics.ranking import Exclude, Gains, Ranking, Target
 from torchrecmetrics.ranking.data import Depth
+from torchrecmetrics.ranking.rules import Needs, Rules
+
+_FLAT = (
+    "queries of flat entries become rows by Ranking.from_flat(scores, target, indexes), and update takes that ranking"
+)
+#: What torchmetrics and others call the arguments of `update`.
+_OTHER_NAMES = {
+    **dict.fromkeys(("preds", "pred", "y_pred", "y_score", "input", "logits", "predictions"), "scores"),
+    **dict.fromkeys(("y_true", "targets", "labels", "ground_truth"), "target"),
+    **dict.fromkeys(("weight", "sample_weight"), "weights"),
+}
 
 
 class UpdateArgs(NamedTuple):
@@ -40,6 +52,23 @@ def _warn_of_lists(ranks: Tensor, k: int) -> None:
             UserWarning,
             stacklevel=5,  # past `update`
         )
+
+
+def unknown_argument(name: str, known: Sequence[str]) -> TypeError:
+    """Return the error for a keyword that `update` and `forward` do not have."""
+    if name == "indexes":
+        return TypeError(f"update has no argument 'indexes': a row of scores is one user; {_FLAT}")
+    if name in _OTHER_NAMES:
+        return TypeError(f"{name}= is called {_OTHER_NAMES[name]} here: update(scores, target), or by these names")
+    return TypeError(f"update has no argument {name!r}{nearest(name, known)}")
+
+
+def too_many_arguments(value: object) -> TypeError:
+    """Return the error for a third positional argument of `update` and `forward`."""
+    return TypeError(
+        f"update takes two positional arguments, scores and target, got {describe(value)} as the third: what follows "
+        f"is given by name, such as weights=; {_FLAT}"
+    )
 
 
 def to_ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
@@ -79,6 +108,7 @@ def _ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
     if scores is not None and target is None and not needs.target and isinstance(scores, Tensor):
         target = torch.full((len(scores), 1), -1, dtype=torch.int64, device=scores.device)
     if scores is not None and target is None:
+        check_tensor("scores", scores)
         raise ValueError("scores were given without target; ranks are integers, or Ranking.from_ranks(ranks)")
     if scores is not None and target is not None:
         if depth is not None:
