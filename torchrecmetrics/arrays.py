@@ -141,7 +141,7 @@ def slices(values: Tensor, shares: Sequence[float]) -> Tensor:
     before = running_sums(ordered[None])[0] - ordered
     number = torch.zeros_like(places)
     for share in shares:
-        # less what rounding may have added: 0.07 * 100 is 7.000000000000001
+        # tolerates rounding: 0.07 * 100 is 7.000000000000001
         number += before >= share * (1 - 2**-50) * total
     return torch.empty_like(number).scatter(0, places, number)
 

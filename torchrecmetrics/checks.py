@@ -13,9 +13,9 @@ from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack  # torch.func has no public names
 
 Validation: TypeAlias = bool | Literal["deferred"]
-"""Bad values raise at once on the CPU (True), in `compute` everywhere ("deferred"), or nobody looks (False)."""
+"""Bad values raise at once on the CPU (True), in `compute` everywhere ("deferred"), or not at all (False)."""
 
-#: What a value can do wrong. `Ranking.invalid` counts the offending rows in this order.
+#: Kinds of violations. `Ranking.invalid` counts the offending rows in this order.
 VIOLATIONS = {
     "target_range": "with a target id beyond the last item",
     "target_repeat": "with an item listed twice in target",
@@ -53,7 +53,7 @@ class Violations(NamedTuple):
 
 
 class Checks:
-    """Collects what is wrong with the values of one batch, row by row.
+    """Collects violations of the values of one batch, row by row.
 
     On the CPU (`validate_args=True`) a violation raises where it is found. Elsewhere, or with "deferred", nothing waits
     for the device: the row is left out and counted in `violations`, and the metric raises in `compute`.
@@ -83,7 +83,7 @@ class Checks:
 
     @property
     def violations(self) -> Violations:
-        """What has been rejected so far; nothing where values were checked at once or not at all."""
+        """Violations so far; none where values were checked at once or not at all."""
         if self.at_once or not self.enabled:
             return Violations()
         none = no_violations(self.device)
@@ -208,7 +208,7 @@ def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
         kind = type(value).__name__
         cure = f"Ranking.from_topk({kind}.indices, target)" if name == "scores" else f"{kind}.indices"
         raise TypeError(f"{name} must be a tensor, got what torch.{kind} returns, (values, indices): pass {cure}")
-    if isinstance(value, tuple) and hasattr(value, "items"):  # what Interactions.select gives
+    if isinstance(value, tuple) and hasattr(value, "items"):  # a result of Interactions.select
         raise TypeError(f"{name} must be a tensor, got {describe(value)}: pass {name}.items")
     if not isinstance(value, Tensor):
         array = f"{name}.to_numpy()" if hasattr(value, "to_numpy") else name  # a frame of pandas or polars
@@ -294,7 +294,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def describe(value: object) -> str:
-    """Say what was given, for a message."""
+    """Describe a value, for a message."""
     if isinstance(value, Tensor) and value.is_nested:
         return "a nested tensor"  # some of them do not tell their shape
     if isinstance(value, Tensor):

@@ -32,7 +32,7 @@ from torchrecmetrics.evaluation.result import Evaluation
 
 _Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
 
-#: What the shell gets.
+#: Exit statuses.
 FINE, BELOW, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
 _FILES = (
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _as_options(message: str) -> str:
     """Write the arguments that a message names as options of the command."""
     catalogue = re.compile(r"needs a catalogue: .*", re.DOTALL)
-    message = catalogue.sub("needs to know the items: --train FILE, what the model learned from", message)
+    message = catalogue.sub("needs to know the items: --train FILE, the training data", message)
     lacks = re.compile(r"the catalogue has no (\w+), which the metric reads: .*", re.DOTALL)
     message = lacks.sub(r"the metric reads \1 of items, which the command does not take: evaluate_lists does", message)
     options = {
@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = _Parser(
         "torchrecmetrics",
-        description="Metrics of recommended lists, whether differences are real, and what is wrong with a log.",
+        description="Metrics of recommended lists, whether differences are real, and faults of a log.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="evaluate|compare|audit")
@@ -205,9 +205,7 @@ def _add_evaluate(commands: _Commands, columns: _Parser) -> None:
     parser.add_argument("-c", "--config", type=Path, metavar="YAML", help="file of metrics with cut-offs and options")
     _add_columns(parser)
     parser.add_argument("--complete", action="store_true", help="the lists are all that is recommended, however short")
-    parser.add_argument(
-        "--first", action="store_true", help="of an item that a list repeats the first place stands alone"
-    )
+    parser.add_argument("--first", action="store_true", help="keep only the first occurrence of a repeated item")
     _add_results(parser)
     parser.set_defaults(run=_evaluate)
 
@@ -219,7 +217,7 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
     order.add_argument("--score", metavar="COLUMN", help="column of scores: the highest is best")
     order.add_argument("--in-order", action="store_true", help="the rows are in order, best first")
     parser.add_argument(
-        "--time", metavar="COLUMN", help="column of times in TRUTH and history: what audit finds is told"
+        "--time", metavar="COLUMN", help="column of times in TRUTH and history: prints what audit finds"
     )
     parser.add_argument("--truth-user", metavar="COLUMN", help="column of users in TRUTH and history, if it is another")
     parser.add_argument("--truth-item", metavar="COLUMN", help="column of items in TRUTH and history, if it is another")
@@ -229,7 +227,7 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
         "--train",
         type=Path,
         metavar="FILE",
-        help="what the model learned from, its columns as in history: popularity, and what users had before, for "
+        help="training data, with the columns of the history: popularity, and users' histories, for "
         "metrics beyond accuracy such as Coverage@10 (those that need categories or embeddings: in Python); items are "
         "those of TRAIN, TRUTH and LISTS",
     )
@@ -244,7 +242,7 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `evaluate` that say what becomes of the results."""
+    """Add the arguments of `evaluate` for its results."""
     parser.add_argument("--json", type=Path, metavar="FILE", help="write results and counts there, whole or not at all")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="write the values of each user there, as parquet")
     parser.add_argument("--markdown", action="store_true", help="print a table in Markdown, and the counts below it")
@@ -302,8 +300,8 @@ def _add_audit(commands: _Commands, columns: _Parser) -> None:
     parser = commands.add_parser(
         "audit",
         parents=[columns],
-        help="what is wrong with a log, or with train and test",
-        description=f"What is wrong with a log, or with a split of one, counted, with an example each.\n{_FILES}",
+        help="faults of a log, or of train and test",
+        description=f"Count faults of a log, or of a split, with an example each.\n{_FILES}",
         epilog=_AUDIT_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -410,7 +408,7 @@ def _catalogue(*sources: FileSource) -> Catalogue:
 
 
 def _look_at_times(logs: Sequence[Log]) -> None:
-    """Say on the error stream what is wrong between history and ground truth, the last of the logs."""
+    """Print faults between history and ground truth, the last of the logs, on the error stream."""
     truth = logs[-1]
     nothing = truth.take(torch.zeros(len(truth), dtype=torch.bool, device="cpu"))
     for log in logs[:-1]:
@@ -514,7 +512,7 @@ def metrics_of(path: str | Path, common: Mapping[str, Any] | None = None) -> lis
 
     Raises:
         ImportError: without PyYAML.
-        ValueError: for what is no such file, and names and options that do not exist; names the file and the metric.
+        ValueError: for another file, and names and options that do not exist; names the file and the metric.
     """
     try:
         import yaml

@@ -41,7 +41,7 @@ _DEFAULTS = {"ties": "realistic", "overlap": "error"}
 
 
 class Found(NamedTuple):
-    """What one `compute` found of a metric, or of a group."""
+    """Result of one `compute` for a metric, or for a group."""
 
     key: str
     label: str
@@ -77,7 +77,7 @@ class RecMetricCollection(MetricCollection):
             rows, under keys like `NDCG@10/cold`; `update` then takes `groups=`. Coverage and its like, which are no
             means over rows, have none. Such a collection is updated whole: no member alone, nor nested in others.
         keep_rows: keep what every row was worth, on the device (9 bytes a metric and row; beyond 256 MB on the host),
-            for `rows` after `compute`: what comparisons of two models and intervals of clustered rows are made of.
+            for `rows` after `compute`, the input of comparisons and of intervals of clustered rows.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
             `max_relevant`, `validate_args`, `kernels`, `catalogue`, torchmetrics' own). Instances must have been made
             with the same ones; of the catalogue, those that have one.
@@ -142,7 +142,7 @@ class RecMetricCollection(MetricCollection):
         memory_budget: int | None = None,
         groups: Sequence[str] | None = None,
     ) -> RecMetricCollection:
-        """Return an empty collection of copies: of such a collection, or of what makes one.
+        """Return an empty collection of copies: of a collection, or of its arguments.
 
         Rows that are kept stay on the device up to `memory_budget` bytes. Groups that are asked for here have values,
         but no items of their own.
@@ -172,7 +172,7 @@ class RecMetricCollection(MetricCollection):
                     member.split(collection.groups)
         return collection
 
-    if TYPE_CHECKING:  # what torchmetrics' own return, as it is here
+    if TYPE_CHECKING:  # the types of torchmetrics' methods
 
         def __iter__(self) -> Iterator[str]: ...
         def keys(self, keep_base: bool = False) -> Iterable[str]: ...  # type: ignore[override]  # noqa: D102
@@ -277,7 +277,7 @@ class RecMetricCollection(MetricCollection):
                 yield self._set_name(part), part, metric, number
 
     def found(self) -> list[Found]:
-        """Return what the last `compute` found: of each metric, and behind it of its groups."""
+        """Return the results of the last `compute`: of each metric, and behind it of its groups."""
         entries = []
         for key, label, metric, number in self._entries():
             summary = metric.last_summary()
@@ -294,7 +294,7 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def catalogue(self) -> Catalogue | None:
-        """What the members know of the items."""
+        """The members' catalogue."""
         return next((member.catalogue for member in self.members if member.catalogue is not None), None)
 
     @property
@@ -308,7 +308,7 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def needs(self) -> Needs:
-        """What all members together read of a batch."""
+        """The needs of all members together."""
         return self.evaluator.needs
 
     @outside_graphs
@@ -328,9 +328,9 @@ class RecMetricCollection(MetricCollection):
         row_ids: Tensor | None = None,
         clusters: Tensor | None = None,
     ) -> None:
-        """Add a batch to every member; takes what `RankingMetric.update` takes.
+        """Add a batch to every member; arguments as in `RankingMetric.update`.
 
-        Metrics that compare lists with what the row's user had before (`PopularityLift`, `Calibration`, `Seen`) read
+        Metrics that compare lists with the user's history (`PopularityLift`, `Calibration`, `Seen`) read
         `history`. With groups also `groups`, integers [B]: the number of each row's group among their names, -1 = in
         none. With `keep_rows=True` also `row_ids`, integers [B], each once in all batches, which pair the rows of two
         runs (without, rows are numbered as they come, on one process), and `clusters`, integers [B]: rows of one user,
@@ -375,7 +375,7 @@ class RecMetricCollection(MetricCollection):
         return {key: metric.__dict__["_forward_cache"] for key, metric in self.items(copy_state=False)}
 
     def rank(self, args: UpdateArgs) -> Ranking:
-        """Return the ranking of what `update` was given, as deep as the members need."""
+        """Return the ranking of the arguments of `update`, as deep as the members need."""
         if not len(self._modules):
             raise ValueError("the collection holds no metric any more")
         evaluator = self.evaluator
@@ -453,7 +453,7 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def keep_rows(self) -> bool:
-        """Whether rows are kept."""
+        """True if rows are kept."""
         return self._keeper is not None
 
     @property
@@ -468,12 +468,12 @@ class RecMetricCollection(MetricCollection):
         return self._rows
 
     def standard_errors(self) -> dict[str, Tensor]:
-        """Return the standard error of what the last `compute` gave for every member, under its key."""
+        """Return the standard error of the last `compute` for every member, under its key."""
         return {entry.key: entry.summary.standard_error.clone() for entry in self.found()}
 
     @property
     def points(self) -> list[Point]:
-        """What the last `compute` found for each member, in the order of the keys."""
+        """Results of the last `compute` for each member, in the order of the keys."""
         return [_point(entry) for entry in self.found()]
 
     def plot(self, val: Any = None, ax: Any = None, together: bool = True) -> Any:
@@ -484,7 +484,7 @@ class RecMetricCollection(MetricCollection):
 
         Args:
             val: values as `compute` or `forward` returns them, of which no interval is known; or a list of them, one a
-                step; None = what `compute` gives.
+                step; None = the values of `compute`.
             ax: matplotlib axes, or a list of them, one for each scale; None = a new figure.
             together: False: a figure a metric, as torchmetrics' collections have them; `ax` is then a list of axes.
 
@@ -572,7 +572,7 @@ class RecMetricCollection(MetricCollection):
             member.merge_state(theirs[key])
 
     def _columns(self, rows: RowValues, keys: RowKeys | None) -> Columns | None:
-        """Return what is kept of a batch, or refuse it; None where nothing is kept."""
+        """Return the columns to keep of a batch, or refuse it; None where nothing is kept."""
         if self._keeper is not None:
             return self._keeper.columns(self.evaluator.metrics, rows, keys)
         if keys is not None and not (keys.ids is None is keys.clusters):
@@ -600,7 +600,7 @@ class RecMetricCollection(MetricCollection):
 
 
 def _point(found: Found) -> Point:
-    """Return what a metric's last `compute` found."""
+    """Return the result of a metric's last `compute`."""
     metric, summary = found.metric, found.summary
     value, error, size = (float(number) for number in summary[:3])
     return Point(

@@ -18,7 +18,7 @@ def is_distributed() -> bool:
 
 
 def gathered(thing: Thing) -> list[Thing]:
-    """Return what each process has, in their order."""
+    """Return the objects of all processes, in their order."""
     things: list[Thing] = [thing] * distributed.get_world_size()
     distributed.all_gather_object(things, thing)
     return things

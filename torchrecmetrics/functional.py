@@ -22,13 +22,13 @@ from torchrecmetrics.ranking import DEPTH_UNKNOWN, Ranking
 from torchrecmetrics.ranking.data import derived
 
 Denominator: TypeAlias = Literal["k", "min", "recommended"]
-"""What hits are divided by: k, min(k, R), or min(k, n') with n' the number of items that were recommended."""
+"""Divisor of hits: k, min(k, R), or min(k, n') with n' the number of recommended items."""
 Normalization: TypeAlias = Literal["relevant", "min"]
-"""What recall and average precision are divided by: R or min(k, R)."""
+"""Divisor of recall and average precision: R or min(k, R)."""
 NormalizationByK: TypeAlias = Literal["k", "min"]
-"""What precision is divided by: k or min(k, R)."""
+"""Divisor of precision: k or min(k, R)."""
 Gain: TypeAlias = Literal["linear", "exponential"]
-"""What a relevant item of grade g adds to DCG: g or 2^g - 1."""
+"""Gain of a relevant item of grade g in DCG: g or 2^g - 1."""
 Cutoffs: TypeAlias = int | Sequence[int]
 """One cut-off, with a result [B], or a list or tuple of K, with a result [K, B]."""
 
@@ -130,7 +130,7 @@ def f1(
     """2 h(k) / (k + R): the harmonic mean of precision and recall; `normalize` and `denominator` as in `precision`.
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. With fewer
-    than `k` items k stays what it is. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
+    than `k` items k does not change. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
     """
     _check(ranking, "f1")
     denominator = _divided_by(normalize, denominator)
@@ -141,7 +141,7 @@ def f1(
 def r_precision(ranking: Ranking) -> Tensor:
     """h(R) / R: precision at the number of relevant items, which is recall there too.
 
-    Returns float [B]; 0 to 1, NaN in rows without a relevant item. With fewer than R items R stays what it is. Source:
+    Returns float [B]; 0 to 1, NaN in rows without a relevant item. With fewer than R items R does not change. Source:
     Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
     """
     _check(ranking, "r_precision")
@@ -216,7 +216,7 @@ def auroc(ranking: Ranking) -> Tensor:
     return _defined(ranking, (num_found * others - overtaken_by) / (_relevant(ranking) * others))
 
 
-# ----------------------------------------------------------------------------------------- what formulas have in common
+# ----------------------------------------------------------------------------------------- helpers
 
 
 def _check(ranking: object, name: str) -> None:
@@ -281,7 +281,7 @@ def _places(ranking: Ranking, k: Cutoffs, denominator: Denominator, score_thresh
 
 
 def _divided_by(normalize: NormalizationByK, denominator: Denominator) -> Denominator:
-    """Return what precision is divided by, of the two options that say it."""
+    """Return the divisor of precision from its two options."""
     check_choice("normalize", normalize, ("k", "min"))
     if normalize == "k":
         return denominator
@@ -341,7 +341,7 @@ def _sums(values: Tensor) -> Tensor:
 
 @derived
 def _hit_precisions(ranking: Ranking) -> Tensor:
-    """Precision at each hit, i / r_i: [B, T]; 0 for what was not found."""
+    """Precision at each hit, i / r_i: [B, T]; 0 for items that were not found."""
     number = torch.arange(1, ranking.near.shape[1] + 1, dtype=ranking.ranks.dtype, device=ranking.ranks.device)
     return number / ranking.near
 
@@ -360,7 +360,7 @@ def _gains(ranking: Ranking) -> Tensor:
 
 @derived
 def _discounts(ranking: Ranking) -> Tensor:
-    """1 / log2(1 + r), [B, T]; 0 for what was not found."""
+    """1 / log2(1 + r), [B, T]; 0 for items that were not found."""
     return torch.log2(1 + ranking.near).reciprocal()
 
 

@@ -166,7 +166,7 @@ class Recall(RankingMetric):
 class F1(_OfRecommended):
     """F1 at k: mean of 2 h(k) / (k + R), the harmonic mean of the row's precision and recall.
 
-    Range 0 to 1; with fewer than `k` items k stays what it is.
+    Range 0 to 1; with fewer than `k` items k does not change.
 
     Also called F-measure@k; others take the harmonic mean of the mean precision and the mean recall, which is another
     number. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
@@ -206,7 +206,7 @@ class F1(_OfRecommended):
 class RPrecision(RankingMetric):
     """R-precision: mean of #{r_i <= R} / R, precision at each row's own number of relevant items (= recall there).
 
-    Range 0 to 1, no cut-off; with fewer than R candidates R stays what it is.
+    Range 0 to 1, no cut-off; with fewer than R candidates R does not change.
 
     Also called precision@R, recall@R. Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008,
     section 8.4.

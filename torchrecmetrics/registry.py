@@ -55,7 +55,7 @@ def members_of(
 
 
 def ours(key: object, metric: object) -> RankingMetric:
-    """Return a metric of this package, or refuse what is none."""
+    """Return a metric of this package, or refuse anything else."""
     if not isinstance(metric, RankingMetric):
         if isinstance(metric, type) and issubclass(metric, RankingMetric):
             raise TypeError(
@@ -99,19 +99,19 @@ def check_options(what: str, options: Iterable[str], known: Sequence[str]) -> No
     """Refuse options, given beside names of metrics, that not all metrics have.
 
     Raises:
-        TypeError: for what others call the cut-off.
+        TypeError: for names of the cut-off in other libraries.
         ValueError: for any other; says the nearest name, or whose option it is.
     """
     check_spelling(options)
     for name in options:
         if name not in OPTIONS:
             made = _instances_with(name)
-            hint = f": what not all metrics have goes to an instance, {made}" if made else nearest(name, known)
+            hint = f": an option of some metrics goes to an instance, {made}" if made else nearest(name, known)
             raise ValueError(f"{what} has no option {name!r}{hint}")
 
 
 def is_name(text: str) -> bool:
-    """Whether a metric goes by this name."""
+    """Return True if there is a metric of this name."""
     return text.lower() in _BY_NAME
 
 

@@ -1,1 +1,1 @@
-"""What rows and sums say beyond a mean: intervals, resampling, comparisons."""
+"""Statistics of rows and sums: intervals, resampling, comparisons."""

@@ -38,7 +38,7 @@ _POWER = 0.8
 
 
 class PairResult(NamedTuple):
-    """What was found for one label of one pair of runs, over all rows or those of a group."""
+    """Result for one label of one pair of runs, over all rows or those of a group."""
 
     label: str
     run: str
@@ -67,7 +67,7 @@ class PairResult(NamedTuple):
     num_left_out: int
     """Rows that are undefined for this label in one of the two, or weigh nothing."""
     num_units: int
-    """What was flipped: clusters, or rows. With fewer than two nothing is tested: p and intervals are nan."""
+    """Number of flipped units: clusters, or rows. With fewer than two nothing is tested: p and intervals are nan."""
     detectable: float
     """True difference that such a comparison finds with probability 0.8, after its correction."""
     noninferior_p: float | None
@@ -81,7 +81,7 @@ class PairResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison(Table):
-    """What `compare` found: `str()` is a table of it, and a sentence on what was tested.
+    """Result of `compare`: `str()` is a table, and a sentence that names the test.
 
     `comparison["NDCG@10"]` is the `PairResult` of a label where there is one pair, and
     `comparison["NDCG@10", "gcn", "pop"]` that of gcn less pop; `comparison["NDCG@10/cold"]` is that of a group.
@@ -101,7 +101,7 @@ class Comparison(Table):
     resamples: int | None
     """Sign flips; None = of a t test."""
     exact: bool
-    """Whether these are all there are."""
+    """True if these are all parts."""
     margin: float | None
     seed: int
     clustered: bool
@@ -127,7 +127,7 @@ class Comparison(Table):
 
     @property
     def _tested(self) -> int:
-        """How many comparisons there are: what the correction is for."""
+        """Number of comparisons, for which p and intervals are corrected."""
         return sum(not math.isnan(r.p) for r in self.results)
 
     def to_dict(self) -> dict[str, list[Any]]:
@@ -212,7 +212,7 @@ class Comparison(Table):
         return lines
 
     def _sentences(self) -> list[str]:
-        """Say what was tested."""
+        """Name the test in a sentence."""
         units = "whole clusters" if self.clustered else "rows"
         rows = max(r.num_units for r in self.results)
         if self.test == "t":
@@ -297,7 +297,8 @@ def compare(
             sessions, `user_ids` are those of sessions. All rows and the groups are corrected together.
 
     Returns:
-        A `Comparison` of `PairResult`s: p is 1 where all differences are 0; what needs two rows is nan with fewer.
+        A `Comparison` of `PairResult`s: p is 1 where all differences are 0; values that need two rows are nan with
+        fewer.
 
     Raises:
         TypeError: for runs that are no `Rows`, groups that are no `Groups` or have ids of another kind.
@@ -421,7 +422,7 @@ def _results(
     level: float,
     alternative: Alternative,
 ) -> list[PairResult]:
-    """Put together what was found for each column, groups behind the whole."""
+    """Return the results of all columns, groups behind the whole."""
     columns = zip(*(part.tolist() for part in totals[:5]), totals.signs.T.tolist(), strict=True)
     found = []
     whole = parts[None]
@@ -432,7 +433,7 @@ def _results(
         defined = units >= 2
         difference = total / weight if used else math.nan
         share = min(1.0, total * total / (units * squares)) if defined and squares else 0.0
-        left = squares * (1 - share) if 1 - share >= 1e-12 else 0.0  # what varies around the mean
+        left = squares * (1 - share) if 1 - share >= 1e-12 else 0.0  # sum of squares around the mean
         error = math.sqrt(left * units / (units - 1)) / weight if defined else math.nan
         spread = math.sqrt(left / (units - 1)) if defined else math.nan
         ends = [

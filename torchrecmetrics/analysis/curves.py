@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Point(NamedTuple):
-    """What was found for one metric at one cut-off."""
+    """Value of one metric at one cut-off."""
 
     key: str
     """Under which it was returned."""
@@ -62,7 +62,7 @@ class Curve(NamedTuple):
 
         Args:
             ax: matplotlib axes, which may hold other curves; None = a new figure.
-            label: what the legend calls this one; None = it does not.
+            label: name in the legend; None = no entry.
 
         Returns:
             Figure and axes.
@@ -102,7 +102,7 @@ def curve_of(
     Args:
         points: of all metrics.
         name: of one of them.
-        rows: what the points are means of; None = they were not kept.
+        rows: kept rows, of which the points are means; None = rows were not kept.
         level: of confidence, for all cut-offs together.
         resamples: of the bootstrap.
         seed: of the hash of ids.
@@ -168,7 +168,7 @@ def _means(sums: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     wx, w, xx, xw, ww = sums
     mean, size = wx / w, w * w / ww
     squares = xx - 2 * mean * xw + mean * mean * ww  # of wx - w mean
-    squares = squares.where(squares > 1e-13 * xx, 0)  # what rounding leaves is none
+    squares = squares.where(squares > 1e-13 * xx, 0)  # below rounding counts as 0
     return mean, (squares * size / (size - 1)).sqrt() / w, size
 
 
@@ -181,7 +181,7 @@ def _by_name(points: Sequence[Point]) -> dict[str, list[Point]]:
 
 
 def _title(points: Sequence[Point]) -> str:
-    """Return what the legend calls points on one line: the key, where there are several without the cut-off."""
+    """Return the legend's name of points on one line: the key, without the cut-off if there are several."""
     first = points[0]
     if len(points) == 1 or f"{first.name}@{first.k}" not in first.key:
         return first.key if len(points) == 1 else first.name

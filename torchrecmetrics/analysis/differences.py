@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Differences:
-    """How much more each row is worth to one run than to another: `plot` draws their histogram."""
+    """Difference of two runs in each row: `plot` draws a histogram."""
 
     label: str
     run: str
@@ -32,7 +32,7 @@ class Differences:
 
     @property
     def ties(self) -> int:
-        """Rows that are worth the same."""
+        """Number of rows with equal values."""
         return int((self.values == 0).sum())
 
     @property
@@ -66,7 +66,7 @@ class Differences:
 
 
 def differences(runs: Runs, label: str) -> Differences:
-    """Return what two runs differ by in every row, the second less the first.
+    """Return the difference of two runs in every row, the second less the first.
 
     Args:
         runs: two of them, as `compare` takes them; several of one name are averaged row by row.

@@ -18,30 +18,30 @@ _TIE = 1e-9
 
 
 class Decisions(NamedTuple):
-    """What a test says of each column."""
+    """Results of a test for each column."""
 
     p: list[float]
     critical: list[float]
-    """What |t| (t, where one side is asked for) must exceed for p <= alpha."""
+    """Critical value that |t| (t if one-sided) must exceed for p <= alpha."""
     adjusted_p: list[float]
     adjusted_critical: list[float]
-    """What it must exceed for adjusted p <= alpha."""
+    """Critical value for adjusted p <= alpha."""
     first_critical: list[float]
-    """What it must exceed to be the first of all columns that is found."""
+    """Critical value for the first column that is found."""
 
 
 class Test(Protocol):
     """A test of each of some columns."""
 
     extreme: list[float]
-    """What is large where a column is far from the hypothesis; larger than a critical value = found."""
+    """Test statistic: larger than a critical value = found."""
 
     def p(self, column: int) -> float:
         """Return its p value."""
         ...
 
     def critical(self, column: int, alpha: float) -> float:
-        """Return what `extreme` must exceed for p <= alpha."""
+        """Return the value that `extreme` must exceed for p <= alpha."""
         ...
 
 
@@ -54,7 +54,7 @@ def studentised(sums: Tensor, squares: Tensor, units: Tensor) -> Tensor:
 
 
 def directed(t: Tensor, alternative: Alternative) -> Tensor:
-    """Return what is large where t speaks for the alternative."""
+    """Return a statistic that is large where t supports the alternative."""
     return t.abs() if alternative == "two-sided" else t if alternative == "greater" else -t
 
 
@@ -92,7 +92,7 @@ class ByFlips:
         at = directed(t, alternative)
         self.extreme: list[float] = at.tolist()
         self.reached: Tensor = torch.where(at.isinf(), at, at - _TIE * at.abs().clamp_min(1))
-        """What counts as so extreme, [columns]: rounding makes no difference."""
+        """Thresholds for "as extreme", [columns], lowered by rounding."""
 
     def p(self, column: int) -> float:
         """Count."""
@@ -107,7 +107,7 @@ class ByFlips:
         return (int((values >= self.reached[column]).sum()) + 1) / (len(values) + 1)
 
     def order_statistic(self, values: Tensor, alpha: float) -> float:
-        """Return what must be exceeded for a share <= alpha; inf where none can be."""
+        """Return the value that must be exceeded for a share <= alpha; inf where there is none."""
         largest = math.floor(alpha * (len(values) + 1) + 1e-9)
         if largest < 1:
             return math.inf

@@ -73,7 +73,7 @@ def _text(cell: Any) -> str:
 
 
 def records(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return named tuples as JSON has them, {field: value}; what is not finite is None."""
+    """Return named tuples as dicts for JSON, {field: value}; numbers that are not finite are None."""
     return [
         {
             name: None if isinstance(value, float) and not math.isfinite(value) else value

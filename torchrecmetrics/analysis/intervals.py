@@ -34,7 +34,7 @@ def interval(
 
     `student` is m ± t s / sqrt(n), t of n - 1 degrees of freedom. `score` is Wilson's interval, with the same t, of
     n_e = m (1 - m) / standard_error^2 = n m (1 - m) / s^2 rows that are 0 or 1: it stays within the bounds, and covers
-    what it should where few rows hit. Where all rows are equal nothing tells their spread, and n_e = n, as of rows that
+    less than it should if few rows hit. If all rows are equal their spread is unknown, and n_e = n, as of rows that
     are 0 or 1. So the upper end jumps at m = 0, since one hit of a metric of ten places says that rows may be a tenth
     (precision at 10 of 200 rows: to 0.019 without a hit, to 0.003 with one).
 

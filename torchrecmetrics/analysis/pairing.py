@@ -20,7 +20,7 @@ Runs: TypeAlias = "Mapping[str, Rows | Sequence[Rows]]"
 
 
 class Totals(NamedTuple):
-    """What the units of each column add up to, [columns]."""
+    """Sums over units, [columns]."""
 
     units: Tensor
     """How many, int64."""
@@ -192,7 +192,7 @@ class Paired:
         return torch.stack(weights).mean(0), torch.stack(weighed).mean(0)
 
     def _own_totals(self) -> dict[tuple[str, str, str], dict[int, float]]:
-        """Return what makes the mean weight 1, by run, where a metric weighs rows itself: by pair and label."""
+        """Return the factors of a metric's own weights that make the mean weight 1, by run: by pair and label."""
         scales = {}
         for (first, second), label in product(self.pairs, self.labels):
             runs = [*self.runs[first], *self.runs[second]]

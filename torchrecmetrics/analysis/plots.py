@@ -64,7 +64,7 @@ def pyplot() -> Any:
 
 
 def unit_of(name: str, bounds: tuple[float, float] | None) -> str:
-    """Return what metrics that are drawn on one scale share: their bounds, or the name where a bound is missing."""
+    """Return the key of the axes that a metric is drawn in: its bounds, or its name where a bound is missing."""
     if bounds is None or not all(map(math.isfinite, bounds)):
         return name.partition("-")[0]  # without options
     return f"{bounds[0]:g} to {bounds[1]:g}"
@@ -89,7 +89,7 @@ def draw_lines(lines: Sequence[Line], ax: Axes | None) -> Drawn:
         how: dict[str, Any] = {"marker": _marker(place), "ms": 5, "lw": 1.6, "elinewidth": 1.2, "capsize": 2.5}
         drawn = axes.errorbar(line.k, line.values, _errors(line), label=line.label, zorder=3, **how)
         shifted = axes.transData + _shift(axes, step * (place - (len(against) - 1) / 2), 0)
-        for part in drawn.get_children():  # not before: limits are those of what does not move
+        for part in drawn.get_children():  # not before: limits are those of the drawn data
             part.set_transform(shifted)
     for line in across:
         whole = axes.get_yaxis_transform()
@@ -169,7 +169,7 @@ def draw_interval(ax: Axes, value: float, interval: tuple[float, float], label: 
 
 
 def draw_band(line: Line, ylabel: str, title: str, ax: Axes | None) -> Drawn:
-    """Draw values against k with a band; the legend has what is labelled."""
+    """Draw values against k with a band; lines with a label are in the legend."""
     axes = _axes(ax)
     name = line.label or "_"
     (drawn,) = axes.plot(line.k, line.values, marker=_marker(len(axes.lines)), ms=5, lw=1.8, label=name)
@@ -227,8 +227,8 @@ def draw_histogram(
 
     Args:
         values: of rows.
-        sides: what the legend says of those above 0, at 0 and below.
-        xlabel: what they are differences of.
+        sides: entries of the legend for differences above 0, at 0 and below.
+        xlabel: label of the axis of differences.
         bins: on each side.
         ax: where; None = a figure of its own.
     """
@@ -280,7 +280,7 @@ def _panels(units: Sequence[str], heights: Sequence[float | None], ax: Axes | Se
     """
     if ax is None:
         return _new_axes(heights)
-    many: Any = getattr(ax, "flat", ax)  # what plt.subplots returns is an array
+    many: Any = getattr(ax, "flat", ax)  # plt.subplots returns an array
     given = [*many] if hasattr(many, "__len__") else [many]
     if len(given) != len(units):
         raise ValueError(
@@ -291,12 +291,12 @@ def _panels(units: Sequence[str], heights: Sequence[float | None], ax: Axes | Se
 
 
 def _figure(axes: Axes) -> Figure:
-    figure: Figure = axes.figure  # type: ignore[assignment]  # of a subfigure it has what matters, too
+    figure: Figure = axes.figure  # type: ignore[assignment]  # a subfigure has the same methods
     return figure
 
 
 def _shift(axes: Axes, right: float, up: float) -> Any:
-    """Return what moves to the right and up by so many points."""
+    """Return a transform that moves to the right and up by so many points."""
     from matplotlib.transforms import ScaledTranslation
 
     return ScaledTranslation(right / 72, up / 72, _figure(axes).dpi_scale_trans)

@@ -1,6 +1,6 @@
 """Bootstrap weights and sign flips from a hash of row ids, so that order, chunks and processes do not matter.
 
-A resample is a vector of signs (flips) or of Poisson(1) weights (bootstrap), one a unit; what it makes of columns is a
+A resample is a vector of signs (flips) or of Poisson(1) weights (bootstrap), one per unit; its result for columns is a
 product, [resamples, units] x [units, columns], made of bounded chunks and summed in float64.
 """
 
@@ -42,7 +42,7 @@ def one_thread() -> Iterator[None]:
     threads took ten times as long as one.
     """
     with _entering:
-        _entered.append(torch.get_num_threads())  # the first is what they were
+        _entered.append(torch.get_num_threads())  # the first is the previous number
         torch.set_num_threads(1)
     try:
         yield

@@ -30,14 +30,14 @@ _OWN = "weight of "
 MIN_DIFFERING = 10
 """Rows (clusters) that must differ from the most common value for the bootstrap to hold."""
 EQUAL = 1e-12
-"""Numbers that differ by less than this share of them are equal: what was added up may be rounded."""
+"""Numbers that differ by less than this share of them are equal: sums are rounded."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rows:
-    """What every row was worth to every metric, by the row's id.
+    """Per-row values of metrics, by the rows' ids.
 
-    The mean of a label's values, weighted and without those that are nan, is the metric. What `compare` compares;
+    The mean of a label's values, weighted and without those that are nan, is the metric. Input of `compare`;
     made by collections and evaluations that keep their rows, or of tensors of any origin.
 
     Attributes:
@@ -47,7 +47,8 @@ class Rows:
         clusters: int64 [n], or n words: rows of one cluster (a user's sessions) are resampled together. None = each row
             stands for itself.
         own_weights: {label: float64 [n]} of metrics that weigh rows themselves; instead of `weights` there.
-        options: what the values depend on besides the label, such as {"ties": "realistic"}; runs are compared only
+        options: options that change the values and are not in the label, such as {"ties": "realistic"}; runs are
+        compared only
             where these are equal.
 
     Raises:
@@ -85,7 +86,7 @@ class Rows:
                 raise ValueError(f"{label!r} cannot be a label: it is the name of another column")
         settled["values"] = {n: _check_numbers(f"values of {n}", v, rows) for n, v in self.values.items()}
         if infinite := [label for label, value in settled["values"].items() if value.isinf().any()]:
-            raise ValueError(f"values of {infinite[0]} are infinite in some rows: what is undefined is nan")
+            raise ValueError(f"values of {infinite[0]} are infinite in some rows: undefined values are nan")
         if self.weights is not None:
             settled["weights"] = _check_weights("weights", self.weights, rows)
         if self.clusters is not None:
@@ -162,7 +163,7 @@ class Rows:
         `seed`, its id and the resample: the same in any order and however many processes made the rows. The same
         resamples serve all labels.
 
-        Resamples of a few hits do not show what other samples would hold: those of 200 rows without a hit are all 0.
+        Resamples of a few hits do not show the variation of other samples: those of 200 rows without a hit are all 0.
         So labels of which fewer than 10 rows (clusters) differ from the most common value get the score interval
         instead, as `RankingMetric.confidence_interval` gives it. That covers all labels of 10 rows or fewer.
 
@@ -253,7 +254,7 @@ class Rows:
         return weights, weights * values.nan_to_num()
 
     def _columns(self) -> dict[str, Any]:
-        """Return all columns by name, ids first, as what frames are made of."""
+        """Return all columns by name, ids first, as lists."""
         columns: dict[str, Any] = {"id": self.ids}
         if self.clusters is not None:
             columns["cluster"] = self.clusters
@@ -291,7 +292,7 @@ class Rows:
         return frame_of("polars", self._columns())
 
     def to_arrow(self) -> Any:
-        """Return a pyarrow.Table of the columns of `to_dict`, with options and what each column is in its metadata.
+        """Return a pyarrow.Table of the columns of `to_dict`, with options and the role of each column in its metadata.
 
         Raises:
             ImportError: without pyarrow.
@@ -377,7 +378,7 @@ class Sums:
         none = columns.new_zeros(len(self.keys), columns.shape[1])
         sums = none.index_add(0, self._unit_of_row, columns)
         sizes = none.index_add(0, self._unit_of_row, columns.abs())
-        return sums.masked_fill(sums.abs() <= EQUAL * sizes, 0)  # what cancels leaves rounding
+        return sums.masked_fill(sums.abs() <= EQUAL * sizes, 0)  # differences that cancel leave rounding
 
 
 @dataclass(frozen=True)
@@ -420,7 +421,7 @@ class Layout:
         return Layout(self.order[kept], self.keys[there], ends[there])
 
     def pieces(self) -> Iterator[tuple[Tensor, Sums]]:
-        """Cut into pieces: rows, int64 [r], and what adds them up."""
+        """Yield pieces: rows, int64 [r], and a function that adds them up."""
         first = 0
         for start, stop in chunked(len(self.order), self.ends):
             if self.ends is None:
@@ -498,7 +499,7 @@ def _check_weights(name: str, weights: Any, rows: int) -> Tensor:
 
 
 def _read_column(column: Any, pa: Any) -> Any:
-    """Bring a column of a parquet file to what it was."""
+    """Convert a column of a parquet file back to its type."""
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return torch.as_tensor(column.to_numpy().copy(), device="cpu")
     return column.to_pylist()

@@ -66,7 +66,7 @@ def _outside(t: float, df: float) -> float:
     if df > 2000:
         return math.erfc(_normal(t, df) / math.sqrt(2))
     a, b = df / 2, 0.5
-    ratio = t * t / df  # what is left of 1 for a large `df`
+    ratio = t * t / df  # close to 0 for a large `df`
     x, rest = 1 / (1 + ratio), ratio / (1 + ratio)
     log_front = -a * math.log1p(ratio) + b * math.log(rest) + _log_gamma_ratio(a) - 0.5 * math.log(math.pi)
     front = math.exp(log_front)
@@ -76,7 +76,7 @@ def _outside(t: float, df: float) -> float:
 
 
 def _normal(t: float, df: float) -> float:
-    """Return what of the normal distribution has the tail that t has."""
+    """Return the quantile of the normal distribution with the same tail as t."""
     a = df - 0.5
     b = 48 * a * a
     y = a * math.log1p(t * t / df)

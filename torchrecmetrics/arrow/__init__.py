@@ -1,4 +1,4 @@
-"""Tallies for data engines: what metrics hold of some rows of an Arrow table, as a row that adds up with others."""
+"""Tallies for data engines: partial sums of metrics over a chunk of rows, as an Arrow record."""
 
 try:
     import pyarrow  # noqa: F401

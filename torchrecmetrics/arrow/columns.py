@@ -96,7 +96,7 @@ class Column(NamedTuple):
         """Return the lists of some rows side by side, [n, width].
 
         Args:
-            values: what stands for each of `values`, [E].
+            values: the numbers to return, one for each entry, [E].
             rows: int64 [n].
             width: of the longest list, or more.
             filler: behind the end of a list.
@@ -163,8 +163,8 @@ def rows_of(columns: Mapping[str, Column], item_ids: Vocabulary | None) -> dict[
     """Return the row number of each id of some columns, integers [E] each; negative = padding.
 
     Args:
-        columns: of ids, by what they hold.
-        item_ids: what they are looked up in; None = they are row numbers. An id that it does not have gets a number
+        columns: of ids, by role.
+        item_ids: the vocabulary of the ids; None = ids are row numbers. An id that it does not have gets a number
             behind its own, the same in all columns.
 
     Raises:
@@ -203,7 +203,7 @@ def groups_of(column: Any, name: str) -> tuple[list[str], Tensor]:
         TypeError: for a column of something else than text, whole numbers or truth values.
         ValueError: for text that names no group.
     """
-    if pa.types.is_null(column.type):  # a partition where nobody is in a group
+    if pa.types.is_null(column.type):  # a partition without groups
         column = column.cast(pa.string())
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not any(is_kind(kind) for is_kind in (*_TEXT[:3], pa.types.is_integer, pa.types.is_boolean)):

@@ -25,7 +25,7 @@ _ROWS_AT_ONCE = 2**16
 
 
 class Roles(NamedTuple):
-    """The names of columns, by what they hold."""
+    """Names of columns by role."""
 
     lists: str | None
     target: str | None
@@ -37,7 +37,7 @@ class Roles(NamedTuple):
 
 
 class Counting:
-    """A collection, and what it has read."""
+    """A collection, and counts of the rows it has read."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Counting:
         """Names of the groups that occurred."""
         self.group_sums = torch.zeros(of_rows, 0, 5, dtype=torch.float64, device="cpu")
         self.group_counts = torch.zeros(of_rows, 0, 4, dtype=torch.int64, device="cpu")
-        """What metrics hold of each of them, [metrics of rows, groups, ...], in the order of the panel."""
+        """States of each group, [metrics of rows, groups, ...]."""
         self.names = distinct(roles)
         if roles.lists is not None:
             _check_told(collection, complete, roles.target)
@@ -75,7 +75,7 @@ class Counting:
 
     @property
     def how(self) -> str:
-        """What a tally says of its making, beside the metrics' options."""
+        """Settings of `tally` that are part of the fingerprint."""
         read = ",".join(role for role, name in self.roles._asdict().items() if name is not None)
         return f"columns={read} duplicates={self.duplicates} complete={self.complete}"
 
@@ -148,15 +148,15 @@ class _Part(NamedTuple):
 
     counting: Counting
     columns: dict[str, Column]
-    """By what they hold."""
+    """By role."""
     values: dict[str, Tensor]
-    """What the columns' values stand for, as numbers."""
+    """The columns' values as numbers."""
     codes: Tensor | None
     """Number of each row's group, int64 [B], -1 = none; None = there are none."""
     first_row: int
 
     def look(self, rows: Tensor) -> tuple[RowValues, Facts]:
-        """Return what some rows add, touching nothing.
+        """Return the values of some rows, without changing any state.
 
         Raises:
             ValueError: for values that are no good; names rows by their place among these.
@@ -254,5 +254,5 @@ def _check_told(collection: RecMetricCollection, complete: bool, target: str | N
         if metric.needs.target and target is None:
             raise ValueError(f"{label} reads which items are relevant: target= names their column")
         if metric.needs.history:
-            raise ValueError(f"{label} reads what users had before, and data has no column of it: evaluate_lists")
+            raise ValueError(f"{label} reads the users' histories, and data has no column of them: use evaluate_lists")
         check_reach(label, metric.needs, complete)

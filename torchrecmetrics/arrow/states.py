@@ -35,7 +35,7 @@ SCHEMA_DDL = "`group` string, sums array<double>, counts array<bigint>, fingerpr
 
 
 class Facts(NamedTuple):
-    """What is counted beside the states, in front of their counts."""
+    """Numbers that are counted beside the states, in front of their counts."""
 
     num_unserved: int = 0
     """Rows with a relevant item and without a list."""
@@ -78,8 +78,8 @@ class Layout:
 
         Args:
             facts: of all rows.
-            groups: what the metrics of `of_rows` hold of each group, [metrics, 5] and [metrics, 4].
-            how: what else the fingerprint says.
+            groups: states of the metrics of `of_rows` for each group, [metrics, 5] and [metrics, 4].
+            how: further settings of the fingerprint.
             partition: a name of the rows, or None.
         """
         sums = torch.cat([metric.state().sums for metric in self._sums.values()])
@@ -172,7 +172,7 @@ class Row(NamedTuple):
 
 
 class Total(NamedTuple):
-    """What tallies add up to."""
+    """Sum of tallies."""
 
     facts: Facts
     groups: list[str]

@@ -43,16 +43,16 @@ def tally(
     duplicates: Duplicates = "error",
     **options: Unpack[MetricOptions],
 ) -> Any:
-    """Add up what metrics hold of some rows of an Arrow table: tallies of all rows, merged, are the evaluation.
+    """Compute partial sums of a chunk of rows as an Arrow record; `merge` of all chunks is the evaluation.
 
     A row of data is one list: of a user, a session, an event. The function needs nothing but its arguments, so it runs
     unchanged wherever Arrow is: `ray.data.Dataset.map_batches(..., batch_format="pyarrow")`, Spark's `mapInArrow`,
     `dask.delayed`, or over a file in one process.
 
     Args:
-        data: a Table or RecordBatch, or what hands out one (a frame of polars or pandas); or an iterator of
+        data: a Table or RecordBatch, or a frame that exports one (polars, pandas); or an iterator of
             RecordBatches, which is read to its end one by one.
-        metrics: as in `evaluate`; what tallies cannot tell (AUROC of lists) is refused.
+        metrics: as in `evaluate`; metrics that cannot be computed from lists (AUROC) are refused.
         k: cut-offs, where `metrics` are names.
         lists: name of the column of recommended items: list, large_list or fixed_size_list, best first. An empty list,
             a null, or one that -1 fills up: the recommender had no more items.
@@ -62,10 +62,10 @@ def tally(
             (in lists 0, too), null = without a relevant item.
         gains: name of a column of gains, lists as long as those of `target`.
         exclude: name of a column of items that leave the lists, those behind them move up.
-        weights: name of a column of what each row counts.
+        weights: name of a column of row weights.
         groups: name of a column of groups of rows, text or whole numbers. Each has values of its own under keys like
             `NDCG@10/cold`, and a row of its own in the tally; null = in the value over all rows only.
-        item_ids: a `Vocabulary` (or what makes one) in which ids are looked up: text needs it. None = the catalogue's,
+        item_ids: a `Vocabulary` (or a list of ids) in which ids are looked up: text needs it. None = the catalogue's,
             where `catalogue=` has one; else ids are row numbers. A listed item that it does not have takes its place as
             a miss (`num_unknown`).
         partition: a name for these rows, which `merge` then refuses to count twice.
@@ -121,7 +121,8 @@ def merge(
     """Add tallies up, and return the metrics.
 
     Args:
-        tallies: a Table of any number of tallies (Spark's `toArrow()`), what hands out one, or an iterable of them, in
+        tallies: a Table of any number of tallies (Spark's `toArrow()`), a frame that exports one, or an iterable of
+        them, in
             any order.
         metrics: as they were given to `tally`, with `k` and `options`.
         k: as above.
@@ -130,7 +131,7 @@ def merge(
     Raises:
         TypeError: for something else.
         ValueError: where there is no tally, one of other metrics or options, two of the same `partition`, or tallies
-            that were not made alike; names what differs.
+            that were made with different settings; names the difference.
 
     Examples:
         >>> import pyarrow as pa
@@ -162,13 +163,13 @@ def merge(
     )
 
 
-# ------------------------------------------------------------------------------------------------------ what is given
+# ------------------------------------------------------------------------------------------------------ arguments
 
 
 def _collection(metrics: Any, k: Any, options: MetricOptions, groups: list[str] | None = None) -> RecMetricCollection:
     """Return an empty collection of metrics that can be added up."""
     if isinstance(metrics, RecMetricCollection) and metrics.groups:
-        raise ValueError("groups= names a column, which says what groups there are: make the collection without groups")
+        raise ValueError("groups= names a column, whose values are the groups: make the collection without groups")
     collection = RecMetricCollection.fresh(metrics, k, options, groups=groups).to("cpu")
     if collection.keep_rows:
         raise ValueError("a tally holds sums alone, no rows: make the collection without keep_rows=True")
@@ -182,7 +183,7 @@ def _collection(metrics: Any, k: Any, options: MetricOptions, groups: list[str] 
 
 
 def _numbering(item_ids: Any, collection: RecMetricCollection) -> Vocabulary | None:
-    """Return what ids are looked up in, which is the catalogue's where it has one."""
+    """Return the vocabulary of the ids: the catalogue's, if it has one."""
     catalogue = collection.catalogue
     given = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
     if catalogue is None or given == catalogue.item_ids:

@@ -54,7 +54,7 @@ class GroupValue(Metric):
 
     @property
     def update_called(self) -> bool:
-        """Whether the metric whose part it is has seen a batch."""
+        """True if its metric has seen a batch."""
         return self.whole.update_called
 
     def update(self, *_: Any, **__: Any) -> None:
@@ -67,11 +67,11 @@ class GroupValue(Metric):
         return self.last_summary().value.clone()
 
     def last_summary(self) -> Summary:
-        """Return what the last `compute` found."""
+        """Return the value of the last `compute`."""
         return self.whole.last_summary().groups[self.group]
 
     def standard_error(self) -> Tensor:
-        """Return the standard error of what the last `compute` gave, scalar; NaN for fewer than two rows."""
+        """Return the standard error of the last `compute`, scalar; NaN for fewer than two rows."""
         return self.last_summary().standard_error.clone()
 
     @property

@@ -29,7 +29,7 @@ class RowKeeper:
         return 0 if self._kept is None else len(self._kept)
 
     def columns(self, metrics: Sequence[RankingMetric], rows: RowValues, keys: RowKeys | None) -> Columns:
-        """Return what is kept of a batch, or refuse it."""
+        """Return the columns to keep of a batch, or refuse it."""
         ids, clusters, weights = keys or (None, None, None)
         device, dtype = rows.values.device, rows.values.dtype
         weight = torch.ones((), dtype=dtype, device=device) if weights is None else weights.to(dtype, copy=True)
@@ -54,7 +54,7 @@ class RowKeeper:
         self._kept.add(columns)
 
     def extend(self, other: RowKeeper) -> None:
-        """Keep what another one has kept, too."""
+        """Add the rows of another buffer."""
         if other._kept is not None:
             self._kept = other._kept.empty() if self._kept is None else self._kept
             self._kept.extend(other._kept)
@@ -85,7 +85,7 @@ class RowKeeper:
             columns = kept.here(device)
         columns.setdefault("ids", torch.arange(columns["values"].shape[1], device="cpu")[None])
         columns = {name: column.cpu() for name, column in columns.items()}
-        weighs = columns["weights"][0] > 0  # what weighs nothing is in no mean: repeats of a sampler, say
+        weighs = columns["weights"][0] > 0  # rows of weight 0 are in no mean: repeats of a sampler, say
         columns = {name: column[:, weighs] for name, column in columns.items()}
         values, weights = columns["values"].double(), columns["weights"][0].double()
         values = values.where(columns["used"].bool(), torch.nan)

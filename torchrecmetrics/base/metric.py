@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class RankingMetric(SummedMetric):
-    """Weighted mean over rows of a function of their `Ranking`; what all metrics of this package share.
+    """Weighted mean over rows of a function of their `Ranking`; base class of all metrics of this package.
 
     A row is one ranking: a user, a session, an event. `update` takes one of three forms, positional or by keyword:
 
@@ -76,14 +76,14 @@ class RankingMetric(SummedMetric):
 
             - `ties`: place of an item among equal scores: "realistic" (default), "optimistic" or "pessimistic";
             - `padding_idx`: item id that is padding in target and exclude, and never a candidate;
-            - `overlap`: what a relevant item that is also excluded means: "error" (default), "keep" or "miss";
+            - `overlap`: meaning of a relevant item that is also excluded: "error" (default), "keep" or "miss";
             - `empty_target_action`: rows without a relevant item are left out ("skip", default; torchmetrics' default
               is "neg"), count as 0 ("neg") or 1 ("pos"), or are an "error";
             - `max_relevant`: width for dense and jagged targets, which then need no host sync;
             - `validate_args`: True, "deferred" (violations raise in `compute` on the CPU too) or False (no value
               checks);
-            - `kernels`: what counts over scores: "auto" (default), "eager" or "triton"; see `Ranking.from_scores`;
-            - `catalogue`: what is known of the items, a `Catalogue`; metrics beyond accuracy read it, and so may a
+            - `kernels`: "auto" (default), "eager" or "triton"; see `Ranking.from_scores`;
+            - `catalogue`: a `Catalogue` of the items; metrics beyond accuracy read it, and so may a
               formula of your own, by a parameter of that name;
             - torchmetrics' own, such as `sync_on_compute`.
 
@@ -92,8 +92,8 @@ class RankingMetric(SummedMetric):
     `k` out and the whole ranking is read. Options and their defaults are those of its signature; the label shows them
     where they are not the default. Rows without a relevant item are taken care of; other rows whose value is NaN are
     left out of the mean. It must not write into the ranking's tensors. It then works in collections, `evaluate` and
-    callbacks like any other. `ListMetric` is the base for what a list holds, whatever is relevant, `HistogramMetric`
-    for what all lists together hold.
+    callbacks like any other. `ListMetric` is the base for metrics of the lists themselves, `HistogramMetric`
+    for metrics of all lists together.
 
     Attributes:
         formula: the function.
@@ -178,7 +178,7 @@ class RankingMetric(SummedMetric):
         if "score_threshold" in self.options:
             self.options["score_threshold"] = check_score_threshold(self.options["score_threshold"])
         if (self._changed_options() or self.catalogue is not None) and _is_builtin(type(self)):
-            self._try_formula()  # formulas refuse what they do not know; better now than at the first batch
+            self._try_formula()  # formulas refuse bad options now, not at the first batch
 
         shaped_by = [self.label, self.rules.place_ties, self.rules.take_overlap, self.empty_target_action]
         shaped_by += [] if self.padding_idx is None else [f"padding{self.padding_idx}"]
@@ -240,7 +240,7 @@ class RankingMetric(SummedMetric):
         if missing := [name for name in missing if name[:-1] not in options]:
             raise TypeError(f"{self._name} needs {', '.join(missing)}")
         for name in own.keys() & options.keys():
-            label_part(name, options[name])  # refuses what no label can show
+            label_part(name, options[name])  # refuses values that no label can show
 
     # ------------------------------------------------------------------------------------------ names, rules, results
 
@@ -261,13 +261,13 @@ class RankingMetric(SummedMetric):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the formula is given by name."""
+        """Keyword arguments of the formula."""
         reads = self._signature is not None and self._signature.reads_catalogue
         return {**self.options, "catalogue": self.catalogue} if reads else self.options
 
     @property
     def takes_k(self) -> bool:
-        """Whether the formula has a cut-off."""
+        """True if the formula has a cut-off."""
         return self._signature is not None and self._signature.takes_k
 
     @property
@@ -282,7 +282,7 @@ class RankingMetric(SummedMetric):
 
     @property
     def overlap(self) -> Overlap | None:
-        """What a relevant item that is also excluded means, as given; None is "error"."""
+        """Meaning of a relevant item that is also excluded, as given; None is "error"."""
         return self.rules.overlap
 
     @property
@@ -297,12 +297,12 @@ class RankingMetric(SummedMetric):
 
     @property
     def kernels(self) -> KernelChoice:
-        """What counts over scores."""
+        """Kernels that count over scores."""
         return self.rules.kernels
 
     @property
     def needs(self) -> Needs:
-        """What the formula reads of a batch: `k` places, or all; the items that reach an option `score_threshold`.
+        """The data that the formula reads: the first `k` ranks, or all; the items that reach `score_threshold`.
 
         One that has a parameter `catalogue` also reads which items stand in the `k` places. A formula that reads
         `Ranking.num_ranked` says so: `return super().needs._replace(num_ranked=True)`.
@@ -340,7 +340,7 @@ class RankingMetric(SummedMetric):
         return self.last_summary().standard_error.clone()
 
     def confidence_interval(self, level: float = 0.95, method: IntervalMethod = "score") -> tuple[float, float]:
-        """Return an interval for the mean of all such rows, from what the last `compute` found.
+        """Return an interval for the mean of all such rows, from the last `compute`.
 
         Args:
             level: share of samples whose interval holds it, between 0 and 1.
@@ -373,7 +373,7 @@ class RankingMetric(SummedMetric):
         """Plot the value with its 95 % interval; or values that are passed, as other torchmetrics metrics do.
 
         Args:
-            val: a value, or a sequence of them, one a step; None = what `compute` gives.
+            val: a value, or a sequence of them, one per step; None = the value of `compute`.
             ax: matplotlib axes; None = a new figure.
 
         Returns:
@@ -410,9 +410,9 @@ class RankingMetric(SummedMetric):
             target: relevant items: ids [B] or [B, T], negative = padding, or jagged; bool [B, I]; or graded floats
                 [B, I].
             gains: gains [B, T] beside target ids, jagged where they are.
-            exclude: items that leave the candidates: ids [B, H] or [B], also jagged, what `prefix_history` gives, bool
+            exclude: items that leave the candidates: ids [B, H] or [B], also jagged, a result of `prefix_history`, bool
                 [B, I], bool [I], or a tuple of these.
-            weights: what each row counts, [B], >= 0.
+            weights: weight of each row, [B], >= 0.
             ranks: integers [B], [B, 1] or [B, T], 1 = best, negative = padding, in [B, T] 0, too.
             ranking: a `Ranking`.
             depth: places that were looked at to make `ranks`.
@@ -444,7 +444,7 @@ class RankingMetric(SummedMetric):
         depth: int | None = None,
         history: Target | Spans | None = None,
     ) -> Tensor:
-        """Add a batch and return its value alone; takes what `update` takes and waits for the device."""
+        """Add a batch and return only its value; takes the arguments of `update` and waits for the device."""
         args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history)
         added = self.batch_sums(to_ranking(args, self.needs, self.rules), weights)
         (summary,) = summarize([self], batch_states([self], [added]), "dist_sync_on_step")
@@ -467,7 +467,7 @@ class RankingMetric(SummedMetric):
         return summary.value.clone()
 
     def batch_sums(self, ranking: Ranking, weights: Tensor | None = None) -> SumState | SparseUpdate:
-        """Return what `ranking` adds to the state, which stays as it is; raises if the metric cannot use it."""
+        """Return the sums of `ranking` without changing the state; raises if the metric cannot use it."""
         if self.groups:
             raise ValueError(f"{self.label} has groups of rows: update its collection, with groups=")
         evaluator = RowEvaluator([self])
@@ -479,11 +479,11 @@ class RankingMetric(SummedMetric):
         add_to_states([self], [added])
 
     def sparse_update(self, lists: ListBatch, violations: Tensor | None) -> SparseUpdate:
-        """Return what lists add to the state of a metric that counts items."""
+        """Return the sums of lists for a metric that counts items."""
         raise NotImplementedError
 
     def row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
-        """Return what each row weighs, [B], made of the weights that were given."""
+        """Return the weight of each row, [B]."""
         return weights
 
     @classmethod

@@ -28,17 +28,17 @@ class MetricOptions(TypedDict, total=False):
     padding_idx: int | None
     """Item id that is padding in target and history, and never a candidate."""
     overlap: Overlap | None
-    """What a relevant item that is also excluded means."""
+    """Meaning of a relevant item that is also excluded."""
     empty_target_action: EmptyTargetAction
-    """What rows without a relevant item count as."""
+    """Value of rows without a relevant item."""
     max_relevant: int | None
     """Width for dense targets, which then cost no host sync."""
     validate_args: Validation
     """When values are checked."""
     kernels: KernelChoice
-    """What counts over scores."""
+    """Kernels that count over scores."""
     catalogue: Catalogue | None
-    """What is known of the items; metrics beyond accuracy read it, others do not."""
+    """The catalogue that metrics beyond accuracy read."""
     # torchmetrics' own
     compute_on_cpu: bool
     compute_with_cache: bool
@@ -52,12 +52,12 @@ class MetricOptions(TypedDict, total=False):
 OPTIONS = tuple(MetricOptions.__annotations__)
 
 
-#: What others call the cut-off.
+#: Names of the cut-off in other libraries.
 NOT_K = frozenset(("top_k", "topk", "K", "cutoff", "cutoffs"))
 
 
 def check_spelling(options: Iterable[str]) -> None:
-    """Refuse what others call the cut-off, and say what it is called here."""
+    """Refuse names of the cut-off in other libraries, and name ours."""
     for name in options:
         if name in NOT_K:
             raise TypeError(f"{name}= is called k here: k=10, or several cut-offs of a collection k=[5, 10]")
@@ -91,7 +91,7 @@ def check_positional(cls: type, arguments: Sequence[Any]) -> None:
 
 
 class Signature(NamedTuple):
-    """What a formula's parameters say about its metric."""
+    """Properties of a metric that follow from the parameters of its formula."""
 
     takes_k: bool
     needs_k: bool
@@ -126,13 +126,13 @@ class Signature(NamedTuple):
 
 
 def label_part(option: str, value: Any) -> str:
-    """Spell an option in letters, digits, '-' and '_': what ModuleDict and file names can hold."""
+    """Spell an option in letters, digits, '-' and '_', which ModuleDict and file names accept."""
     if isinstance(value, str):
         return re.sub(r"[^A-Za-z0-9_-]", lambda other: f"_{ord(other[0]):x}_", value)
     if isinstance(value, bool) or value is None:
         return option if value else f"no_{option}"
     if isinstance(value, (int, float)):
-        # longer than one number may be: what was logged under it stays
+        # longer than necessary, so that logged keys stay the same
         short = {"score_threshold": "t", "zero_division": "zero_division_"}.get(option, option)
         return f"{short}{float(value)!r}".removesuffix(".0").replace(".", "_").replace("+", "")
     if isinstance(value, (tuple, list)):

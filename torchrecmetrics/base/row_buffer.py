@@ -15,7 +15,7 @@ BUDGET = 2**28
 
 
 class RowKeys(NamedTuple):
-    """Who the rows of a batch are, and what they weigh."""
+    """Ids, clusters and weights of the rows of a batch."""
 
     ids: Tensor | None  # int64 [B]
     clusters: Tensor | None  # int64 [B]
@@ -26,7 +26,7 @@ class RowKeys(NamedTuple):
         """Check ids and clusters of so many rows.
 
         Raises:
-            TypeError: for what is no tensor of whole numbers.
+            TypeError: for anything but a tensor of whole numbers.
             ValueError: for another shape.
         """
 
@@ -87,7 +87,7 @@ class KeptRows:
             self._bytes = 0
 
     def extend(self, other: KeptRows) -> None:
-        """Keep what another one has kept, too."""
+        """Add the rows of another buffer."""
         for batch in other._batches:
             self.check(batch)
         self._batches += other._batches
@@ -122,8 +122,8 @@ class KeptRows:
 
         Args:
             device: where they are sent from and come to.
-            gather: returns a tensor of all processes, in their order; what it is given has one shape everywhere.
-            note: whole numbers that are told beside the rows, int64 [n].
+            gather: returns a tensor of all processes, in their order; its argument has one shape everywhere.
+            note: whole numbers that are summed over processes, int64 [n].
 
         Raises:
             ValueError: on all processes, where some rows have a column that others have not.
@@ -175,7 +175,7 @@ def _bits(column: Tensor) -> Tensor:
 
 
 def _of_bits(bits: Tensor, dtype: torch.dtype) -> Tensor:
-    """Read what `_bits` has written."""
+    """Convert the result of `_bits` back."""
     if dtype == torch.float64:
         return bits.contiguous().view(dtype)
     return bits.to(torch.int32).view(dtype) if dtype == torch.float32 else bits.to(dtype)

@@ -177,7 +177,7 @@ class RowEvaluator:
         return RowValues(values, weights, mask, flags, violations, list_batch, groups)
 
     def batch_sums(self, rows: RowValues) -> list[SumState | SparseUpdate]:
-        """Return what a batch adds to each of `members`."""
+        """Return the sums of a batch for each of `members`."""
         added: list[SumState | SparseUpdate] = []
         if self.metrics:
             added += map(SumState, *(part.unbind() for part in rows.sums()))

@@ -212,7 +212,7 @@ class SummedMetric(Metric):
         """Return a state that may be added to this one, as a dict.
 
         Raises:
-            TypeError: for what is neither a metric nor a dict.
+            TypeError: for anything but a metric or a dict.
             ValueError: for a state of another metric, of other options, or on another device.
         """
         # torchmetrics' own check compares classes and not options
@@ -230,7 +230,7 @@ class SummedMetric(Metric):
                 raise ValueError(f"{self.label} is on {here}, the state on {value.device}: move one with .to(device)")
         return state
 
-    # -------------------------------------------------------------------------------------- what torchmetrics asks for
+    # -------------------------------------------------------------------------------------- methods of torchmetrics
 
     def set_dtype(self, dst_type: str | torch.dtype) -> SummedMetric:
         """Return the metric unchanged: sums stay float64 and counts int64."""

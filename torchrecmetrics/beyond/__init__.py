@@ -1,1 +1,1 @@
-"""Beyond accuracy: what the lists hold, and whom they serve."""
+"""Beyond accuracy: metrics of the lists themselves."""

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from torchrecmetrics.beyond.histograms import Histogram
 
 Likeness: TypeAlias = Literal["categories", "embeddings"]
-"""What two items are alike in: their categories, or the directions of their embeddings."""
+"""Similarity of two items: of their categories, or of the directions of their embeddings."""
 Divergence: TypeAlias = Literal["kl", "js"]
 """How far two distributions are apart: Kullback-Leibler of the smoothed one, or Jensen-Shannon; natural logarithms."""
 Discount: TypeAlias = Literal["log2"]
-"""What a place counts: 1 / log2(1 + place)."""
+"""Discount of a rank: 1 / log2(1 + rank)."""
 
 __all__ = [
     "average_popularity",
@@ -77,10 +77,11 @@ def popularity_lift(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Te
 
 
 def novelty(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bool = False) -> Tensor:
-    """Mean of -log2(users of the item / all users), an item that nobody had counting as that of one user.
+    """Mean of -log2(users of the item / all users), an item without users counting as that of one user.
 
-    `normalize`: over log2(all users), 1 for what one user had. Returns float [B] for one cut-off, [K, B] for K of them;
-    0 to log2(all users), NaN for an empty list. Also called self-information, surprisal, mean inverse user frequency.
+    `normalize`: over log2(all users), 1 for an item of one user. Returns float [B] for one cut-off, [K, B] for K of
+    them; 0 to log2(all users), NaN for an empty list. Also called self-information, surprisal, mean inverse user
+    frequency.
     Source: Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems, 2010.
     """
     catalogue = _on(ranking, catalogue)
@@ -102,7 +103,7 @@ def intra_list_diversity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, 
     """1 - the mean over pairs of items in the list of how alike they are.
 
     Two items are alike by 1 if they have the same category and else by 0, by the product of their shares of categories,
-    or by the cosine of their embeddings. No pair is looked at: what an item adds is its product with the sum of those
+    or by the cosine of their embeddings. No pair is formed: an item adds its product with the sum of those
     before it. `of`: which of the two, where the catalogue has both. Returns float [B] for one cut-off, [K, B] for K of
     them; 0 to 1, with embeddings to 2; NaN for fewer than two items. Also called ILD, 1 - intra-list similarity.
     Source: Ziegler et al., Improving recommendation lists through topic diversification, 2005.
@@ -125,8 +126,8 @@ def serendipity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor
     """Mean over places of max(p - p', 0) where the item is relevant, else 0.
 
     p = (I + 1 - place) / I is how likely its place makes the item; p' is the same of its place in the order of
-    popularity, where equals share one, and 0 for what nobody had. Returns float [B] for one cut-off, [K, B] for K of
-    them; 0 to 1, NaN for an empty list. Source: RecTools 0.19, whose code divides by the length of the list.
+    popularity, where equals share one, and 0 for items without users. Returns float [B] for one cut-off, [K, B] for K
+    of them; 0 to 1, NaN for an empty list. Source: RecTools 0.19, whose code divides by the length of the list.
     """
     return _mean(ranking, k, _serendipities(ranking, _on(ranking, catalogue)))
 
@@ -254,7 +255,7 @@ def _gini(counts: Tensor) -> Tensor:
     return ((place * values).sum() / (items * values.sum())).clamp(min=0)
 
 
-# ------------------------------------------------------------------------------------ what row formulas have in common
+# ------------------------------------------------------------------------------------ helpers of row formulas
 
 
 def _on(ranking: Ranking, catalogue: Catalogue) -> Catalogue:
@@ -337,7 +338,7 @@ def _mean_popularity(ranking: Ranking, k: int | tuple[int, ...], catalogue: Cata
 
 @derived
 def history_of(ranking: Ranking) -> Tensor:
-    """Sort what the row's user had, with `_NO_ITEM` behind it, int64 [B, H]; an item may stand there twice."""
+    """Sort the user's history, with `_NO_ITEM` behind it, int64 [B, H]; an item may stand there twice."""
     history = ranking.history
     return sort_rows(torch.where(history >= 0, history, _NO_ITEM))
 
@@ -394,11 +395,11 @@ def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     return torch.where(hits, ((usual - place) / size).clamp(min=0), 0)
 
 
-# ----------------------------------------------------------------------------------------- what items have in common
+# ----------------------------------------------------------------------------------------- similarity of items
 
 
 def _likeness(catalogue: Catalogue, of: Likeness | None) -> Likeness:
-    """Say what items are alike in."""
+    """Return the similarity that the catalogue supports."""
     check_choice("of", of, (None, "categories", "embeddings"))
     if of is not None:
         return of
@@ -529,7 +530,7 @@ def _apart(p: Tensor, q: Tensor, divergence: Divergence) -> Tensor:
     return ((_kl(p, q, 0.5) + _kl(q, p, 0.5)) / 2).clamp(min=0)
 
 
-# Less than any share of a list or history, and not so little that what is divided by it overflows.
+# Less than any share of a list or history, and not so small that a division by it overflows.
 _LITTLE = 1e-30
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Histogram:
-    """In how many lists each item stands; what metrics of all lists together read.
+    """Number of lists that hold each item, read by metrics of all lists together.
 
     Args:
         counts: int64 [I], in how many lists each item stands among the first k places; without the padding item.
@@ -99,7 +99,7 @@ class HistogramMetric(RankingMetric):
         self.formula(Histogram(none[:1], none, none[:1].double()), k, **self.arguments)
 
     def sparse_update(self, lists: ListBatch, violations: Tensor | None) -> SparseUpdate:
-        """Return what lists add to the counts, which hold lengths, violations and items; and to the exposure."""
+        """Return the counts of lists (lengths, violations and items), and their exposure."""
         k, _ = self._size
         ids, entries = lists.ids[:k].flatten(), lists.entries[:k]
         lengths = entries.sum(0)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 ItemGroups: TypeAlias = Literal["popularity", "categories"]
-"""What items are grouped by: head and tail of the popularity, or their category codes."""
+"""Groups of items: head and tail of the popularity, or category codes."""
 
 
 class GroupCounts(NamedTuple):
-    """What all lists hold of each group of items, int64 [G]."""
+    """Counts of all lists for each group of items, int64 [G]."""
 
     hits: Tensor
     """Entries of the first k places that count."""
@@ -54,7 +54,7 @@ class ItemGroupMetric(RankingMetric):
 
     @property
     def needs(self) -> Needs:
-        """The items in the first `k` places, and what they are held against."""
+        """The items in the first `k` ranks, and the possible ones."""
         size = self._catalogue.num_items
         return Needs(
             self.k, target=self.reads_target, list_depth=self.k or 0, history=self.reads_history, num_items=size
@@ -90,15 +90,15 @@ class ItemGroupMetric(RankingMetric):
         self._codes(self._catalogue.device)
 
     def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return entries of lists and of what is possible: item ids, [B, n], and how much each counts, int64 [B, n]."""
+        """Return listed and possible entries: item ids, [B, n], and their counts, int64 [B, n]."""
         raise NotImplementedError
 
     def possible(self, counts: Tensor, rows: int, sizes: Tensor) -> Tensor:
-        """Return what is possible in each group, of its count over all rows, and its number of items."""
+        """Return the possible entries of each group, from its count over all rows and its number of items."""
         return counts
 
     def sparse_update(self, lists: ListBatch, violations: Tensor | None) -> SparseUpdate:
-        """Return what lists add to the counts, which hold rows, violations, hits and possible entries."""
+        """Return the counts of lists: rows, violations, hits and possible entries."""
         assert lists.ranking is not None
         assert self.k is not None
         items, hits, others, possible = self.pairs(lists.ranking, self.k)

@@ -9,7 +9,7 @@ from torchrecmetrics.ranking.rules import Needs
 
 
 class ListMetric(RankingMetric):
-    """Weighted mean over rows of a function of the items in the first `k` places: what metrics of lists share.
+    """Weighted mean over rows of a function of the items in the first `k` ranks: base class of metrics of lists.
 
     Rows without a relevant item count, since they have a list: `empty_target_action` governs accuracy alone. Rows whose
     value is NaN, such as those with an empty list, are left out. A target may be left away, `update(scores)`, where no

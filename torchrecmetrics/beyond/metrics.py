@@ -88,7 +88,7 @@ class AveragePopularity(ListMetric):
 class PopularityLift(_ListAtK):
     """Popularity lift at k: mean over rows of the list's mean popularity over that of the row's history, less 1.
 
-    From -1 on; 0 where the list is as popular as what the user had, 0.5 where it is half as popular again. An empty
+    From -1 on; 0 where the list is as popular as the user's history, 0.5 where it is half as popular again. An empty
     list, an empty history, and one that holds nothing popular: the row is left out. An item that stands in the history
     twice counts once.
 
@@ -120,7 +120,7 @@ class PopularityLift(_ListAtK):
 class Novelty(ListMetric):
     """Novelty at k: mean over rows of the mean of -log2(users of the item / all users) in the first `k` places.
 
-    Range 0 to log2(all users) bits; an item that nobody had counts as that of one user. Fewer than `k` items: the mean
+    Range 0 to log2(all users) bits; an item without users counts as that of one user. Fewer than `k` items: the mean
     of those there are; none: the row is left out.
 
     Also called self-information, mean inverse user frequency: RecTools' MeanInvUserFreq is the same number; RePlay's
@@ -253,8 +253,8 @@ class Serendipity(_ListAtK):
     """Serendipity at k: mean over rows and places of max(p - p', 0) where the item is relevant, else 0.
 
     p = (I + 1 - place) / I is how likely its place makes the item; p' is the same of its place in the order of
-    popularity, where equally popular items share one, and 0 for what nobody had. Range 0 to 1; fewer than `k` items:
-    the mean over those there are; none: the row is left out. A row without a relevant item counts 0.
+    popularity, where equally popular items share one, and 0 for items without users. Range 0 to 1; fewer than `k`
+    items: the mean over those there are; none: the row is left out. A row without a relevant item counts 0.
 
     RecTools' number, whose code divides by the length of the list and not, as its documentation says, by k. Source:
     RecTools 0.19.
@@ -270,7 +270,7 @@ class Serendipity(_ListAtK):
         >>> catalogue = trm.Catalogue(4, popularity=torch.tensor([9, 1, 3, 2]))
         >>> metric = trm.Serendipity(2, catalogue=catalogue)
         >>> metric.update(torch.tensor([[0.1, 0.9, 0.5, 0.3]]), torch.tensor([1]))
-        >>> metric.compute()  # at place 1 what is 4th for everybody: (4/4 - 1/4 + 0) / 2
+        >>> metric.compute()  # rank 1 here, 4th in popularity: (4/4 - 1/4 + 0) / 2
         tensor(0.3750, dtype=torch.float64)
     """
 
@@ -303,7 +303,7 @@ class Calibration(ListMetric):
         >>> catalogue = trm.Catalogue(4, categories=torch.tensor([0, 0, 1, 1]))
         >>> metric = trm.Calibration(2, catalogue=catalogue)
         >>> metric.update(torch.tensor([[0.1, 0.2, 0.9, 0.5]]), history=torch.tensor([[0, 1]]))
-        >>> metric.compute()  # ln 100: nothing of what the user had
+        >>> metric.compute()  # ln 100: no category of the history
         tensor(4.6052, dtype=torch.float64)
     """
 
@@ -586,7 +586,7 @@ class StatisticalParity(ItemGroupMetric):
     reads_history: ClassVar[bool] = True
 
     def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the lists, and what is in the history: it leaves what is possible."""
+        """Return the lists, and the history, which reduces the possible entries."""
         items, past = ranking.items[:, :k], functional.history_of(ranking)
         return items, torch.ones_like(items), past, -functional.first_had(ranking).long()
 
@@ -603,7 +603,7 @@ class EqualOpportunity(ItemGroupMetric):
     better. NaN if nothing is found, and for fewer than two groups with relevant items.
 
     Elliot's PopREO is the same number, of its short head and long tail; with categories its REO. It counts no relevant
-    item that the user had in train: here `overlap` says what those are. Source: as `StatisticalParity`.
+    item that the user had in train: here `overlap` decides. Source: as `StatisticalParity`.
 
     Args:
         k: cut-off, >= 1.

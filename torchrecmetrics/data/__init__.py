@@ -1,1 +1,1 @@
-"""Who has which items: ids, files, frames, events, and what is wrong with them."""
+"""Interactions of users and items: ids, files, frames, events, and their faults."""

@@ -37,11 +37,11 @@ class Finding(NamedTuple):
     of: int
     """Of how many."""
     says: str
-    """What they are."""
+    """Kind of the ids."""
     example: str
     """One of them; "" where there is none."""
     wrong: bool
-    """Whether it is a fault."""
+    """True if it is a fault."""
 
     def __str__(self) -> str:
         share = f" of {self.of} ({self.number / self.of:.1%})" if self.of else ""
@@ -49,7 +49,7 @@ class Finding(NamedTuple):
 
 
 class Audit(Mapping[str, Finding]):
-    """What `audit` found: {name: `Finding`}, the `faults` among them, and a report as `str()`."""
+    """Result of `audit`: {name: `Finding`}, the `faults` among them; `str()` is a report."""
 
     def __init__(self, title: str, findings: dict[str, Finding]) -> None:
         self.title = title
@@ -84,7 +84,7 @@ class Audit(Mapping[str, Finding]):
 
 
 def audit(what: Log | LogSplit | UserSplit | Interactions | Split) -> Audit:
-    """Look for what makes numbers on a data set wrong, or mean something else than one thinks.
+    """Look for faults of a data set that make metrics wrong or misleading.
 
     | of a log, or of all parts of a split | a fault |
     |---|---|
@@ -302,7 +302,7 @@ def _unused(whole: Events, per_user: Tensor, per_item: Tensor, split: bool) -> d
 
 
 def _of_split(parts: dict[str, Events], times: dict[str, Tensor] | None) -> dict[str, Finding]:
-    """Look at what parts have to do with each other."""
+    """Compare the parts of a split."""
     train, test = parts["train"], parts["test"]
     known = _joined([part for name, part in parts.items() if name in ("train", "others")])
     found = {
@@ -413,7 +413,7 @@ def _ends(times: Tensor | None) -> str:
 
 
 def _range(count: Tensor, ids: Vocabulary | None) -> str:
-    """Say what the ids are, from which to which those run that occur."""
+    """Describe the ids, and the first and last that occur."""
     used = count.nonzero()[:, 0]
     if ids is None:
         return f"rows {int(used.min())} to {int(used.max())}"

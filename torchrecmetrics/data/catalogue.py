@@ -32,9 +32,9 @@ _HOW = {
 
 
 class Catalogue:
-    """What is known of the items: what metrics beyond accuracy read. Immutable; nobody may write into its tensors.
+    """Popularity, categories and embeddings of the items, for metrics beyond accuracy. Immutable.
 
-    All but the number of items may be left out; a metric that reads what is missing says how to give it. Tensors are
+    All but the number of items is optional; a metric that misses something says how to give it. Tensors are
     brought to one device, that of the embeddings, else of the categories, else of the popularity.
 
     Args:
@@ -44,10 +44,10 @@ class Catalogue:
         categories: integer [I], a code >= 0 for each item, or a list of I words; or float [I, C], rows >= 0 that sum
             to 1: an item with several genres has a share of each.
         embeddings: float [I, d], finite; a row of zeros has no direction and is like no other.
-        item_ids: a `Vocabulary`, or what makes one, of num_items ids; None = nobody said.
+        item_ids: a `Vocabulary`, or a list of ids, of num_items ids; None = unknown.
 
     Raises:
-        TypeError: for what is no tensor of such numbers.
+        TypeError: for anything but a tensor of such numbers.
         ValueError: for other lengths, values that are NaN, infinite or negative, rows that do not sum to 1.
 
     Examples:
@@ -58,7 +58,7 @@ class Catalogue:
     """
 
     interactions: Interactions | None = None
-    """What it was made from: `evaluate` reads each user's history there."""
+    """Interactions it was made from: `evaluate` reads each user's history there."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Catalogue:
         """Read popularity, users and ids of items from training data, which it keeps as `interactions`.
 
         Args:
-            train: what the model learned from. Its users are those with at least one item.
+            train: training interactions. Its users are those with at least one item.
             categories: as in the constructor.
             embeddings: as in the constructor.
 
@@ -122,7 +122,7 @@ class Catalogue:
         made.interactions = train
         return made
 
-    # ------------------------------------------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------------------------------------------ properties
 
     @cached_property
     def fingerprint(self) -> str:
@@ -145,7 +145,7 @@ class Catalogue:
         """Users of whom the popularity was counted.
 
         Raises:
-            ValueError: if nobody said, as for all that follows.
+            ValueError: if unknown, as for all that follows.
         """
         return self._has("num_users", self._num_users)
 
@@ -185,7 +185,7 @@ class Catalogue:
         parts = [f"{self.num_items} items", *(what.get(name, name) for name in self.known), *named, str(self.device)]
         return f"Catalogue({', '.join(parts)})"
 
-    # ------------------------------------------------------------------------------- what is made of it, once a device
+    # ------------------------------------------------------------------------------- derived tensors, cached per device
 
     def on(self, device: str | torch.device) -> Catalogue:
         """Return the same catalogue with its tensors on a device; made once for each, and kept."""
@@ -208,7 +208,7 @@ class Catalogue:
                 setattr(self, name, held.to(device, dtype))
 
     def _plain(self) -> dict[str, Any]:
-        """Return what was given: neither tables nor copies."""
+        """Return only the arguments, without derived tensors."""
         tables = {name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)}
         return {name: value for name, value in vars(self).items() if name not in {*tables, "_by_device"}}
 
@@ -229,7 +229,7 @@ class Catalogue:
 
     @cached_property
     def self_information(self) -> Tensor:
-        """-log2(max(users of the item, 1) / all users), float [I]: an item that nobody had counts as that of one."""
+        """-log2(max(users of the item, 1) / all users), float [I]: an item without users counts as that of one."""
         users = self.popularity.to(float_dtype(self.device)).clamp(min=1)
         # without users nothing can be said: 1 / 0 would be minus infinity
         return -torch.log2(users / (self.num_users or torch.nan))
@@ -273,7 +273,7 @@ class Catalogue:
         return lengths.reciprocal().where(lengths > 0, 0)
 
 
-# -------------------------------------------------------------------------------------------------- what may be given
+# -------------------------------------------------------------------------------------------------- checks of arguments
 
 
 def _popularity(popularity: Tensor, num_items: int, num_users: int | None) -> Tensor:

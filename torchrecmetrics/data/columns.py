@@ -18,7 +18,7 @@ _KINDS = {"i": "whole numbers", "u": "whole numbers", "f": "floats", "U": "text"
 
 
 def check_container(name: str, value: Any) -> None:
-    """Refuse what holds a matrix or a table where a column or edges are expected, and say which way in takes it."""
+    """Refuse a matrix or a table where a column or edges are expected, and name the function that takes it."""
     matrix = "Interactions.from_scipy takes users x items whole"
     if isinstance(value, Tensor) and value.is_nested:
         what = f"nested tensor: Interactions.from_jagged({name}, num_items=...) takes it"
@@ -34,7 +34,7 @@ def check_container(name: str, value: Any) -> None:
 
 
 def array_of(name: str, column: Any) -> Any:
-    """Bring a column to a one-dimensional numpy array; what numpy would round or turn to text stays objects."""
+    """Convert a column to a one-dimensional numpy array; values that numpy would round or turn to text stay objects."""
     import numpy as np
 
     check_container(name, column)

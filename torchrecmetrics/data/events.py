@@ -25,9 +25,9 @@ class Events:
     shape: tuple[int, int]
     """How many users and items there can be."""
     user_ids: Vocabulary | None = None
-    """What user rows stand for, where that is known."""
+    """Ids of the user rows, if known."""
     item_ids: Vocabulary | None = None
-    """What item rows stand for, where that is known."""
+    """Ids of the item rows, if known."""
     times: Times | None = None
     """Of each event."""
     values: Tensor | None = None
@@ -141,7 +141,7 @@ class Events:
         0 = train, 1 = validation, 2 = test; a bound belongs to the later part.
 
         Raises:
-            TypeError: if a bound is not what the times are.
+            TypeError: if a bound is not of the type of the times.
             ValueError: for bounds in the wrong order, and if no event is left for train or for test.
         """
         if self.times is None:

@@ -36,7 +36,7 @@ def open_if_path(given: Any) -> Any:
 
 
 def source_of(given: Any, what: str) -> Source:
-    """Return a frame as a source of columns, which messages call `what`; an open file is one already."""
+    """Return a frame as a source of columns, named `what` in messages; an open file is one already."""
     return given if isinstance(given, FileSource) else FrameSource(given, what)
 
 
@@ -66,7 +66,7 @@ def open_file(path: str | Path, kind: str | None = None, delimiter: str | None =
 
     Raises:
         ImportError: without pyarrow.
-        ValueError: for a file of no known format, or that is not what its name says; for an empty one, and a folder.
+        ValueError: for a file of no known format, or that contradicts its name; for an empty one, and a folder.
     """
     content = _Content(Path(path))
     suffix = content.suffix if kind is None else f".{kind}"
@@ -200,7 +200,7 @@ class _Csv(_Text):
         path, header = content.path, content.first_line
         if delimiter is None:
             if kind is not None and content.suffix not in (".csv", ".tsv", ""):
-                raise ValueError(f"{path} ends neither in .csv nor in .tsv: say what parts its columns, delimiter=")
+                raise ValueError(f"{path} ends neither in .csv nor in .tsv: say what separates its columns, delimiter=")
             others = [other for other in _DELIMITERS if other in header]
             delimiter = "\t" if content.suffix == ".tsv" else others[0] if len(others) == 1 else ","
         elif len(delimiter) != 1:

@@ -23,7 +23,7 @@ _USUAL_NAMES = {
 
 
 class Roles(NamedTuple):
-    """The names of columns, by what they hold."""
+    """Names of columns by role."""
 
     user: str
     item: str
@@ -70,7 +70,7 @@ class Source(ABC):
     """Named columns of a frame or a file, of which some are read."""
 
     what: str
-    """Its name in messages: a path, or what the argument is called."""
+    """Its name in messages: a path, or the argument's name."""
     names: list[str]
     """Of all columns."""
     known: Mapping[str, str]
@@ -83,7 +83,7 @@ class Source(ABC):
         """Read columns.
 
         Raises:
-            ValueError: if there is no such column, and for what cannot be read; names row and column.
+            ValueError: if there is no such column, and for unreadable content; names row and column.
         """
 
     def parts(self, roles: Roles) -> Iterator[Table]:
@@ -164,7 +164,7 @@ def needed(module: str, what: str) -> Any:
     """Import a module of the extra `frames`.
 
     Raises:
-        ImportError: if it is not installed; says for what it is needed, and which extra brings it.
+        ImportError: if it is not installed; names its purpose and the extra that installs it.
     """
     try:
         return importlib.import_module(module)
@@ -175,7 +175,7 @@ def needed(module: str, what: str) -> Any:
 def arrow_array(column: Any) -> Any:
     """Return a column as one pyarrow array, without a copy where its library allows it; None if it has no such way out.
 
-    None too where pyarrow is not installed, and for a column that mixes kinds: others tell what is wrong with it.
+    None too without pyarrow, and for a column that mixes types, which is refused elsewhere.
     """
     pa = arrow()
     if pa is None:
@@ -233,7 +233,7 @@ def columns_of(frame: Any, names: Iterable[str | None], what: str = "frame") -> 
 
 
 _MAKERS = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}
-_NULLABLE = {  # what holds gaps, by the kind of a column
+_NULLABLE = {  # types that hold gaps, by the kind of a column
     "pandas": {"whole numbers": "Int64", "floats": "float64", "text": "object"},
     "polars": {"whole numbers": "Int64", "floats": "Float64", "text": "String"},
     "pyarrow": {"whole numbers": "int64", "floats": "float64", "text": "string"},
@@ -312,7 +312,7 @@ def _columns_by_narwhals(frame: Any, wanted: list[str], what: str) -> dict[str, 
 
 
 def decoded(column: Any) -> Any:
-    """Return a column as what numpy holds without rounding: whole numbers with gaps stay whole, as objects.
+    """Return a column that numpy holds without rounding: integers with gaps become objects.
 
     Args:
         column: of a library that pyarrow reads, or anything else, which is returned as it is.

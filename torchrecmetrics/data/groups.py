@@ -49,7 +49,7 @@ class Groups:
         codes: integers [U], the number of each user's group among the names, in the order of `user_ids`; -1 = in none,
             the overall value only.
         names: of the groups, distinct.
-        user_ids: a `Vocabulary` of the users, or what makes one, by which they are matched with those of a ground
+        user_ids: a `Vocabulary` of the users, or a list of ids, by which they are matched with those of a ground
             truth; None = rows are users, as there.
 
     Raises:
@@ -82,7 +82,7 @@ class Groups:
 
     @classmethod
     def from_column(cls, column: Any, *, user_ids: Any = None) -> Groups:
-        """Group users by what a column says of each: a region, an age band; None and NaN = in no group.
+        """Group users by a column: a region, an age band; None and NaN = in no group.
 
         Args:
             column: a list, numpy array or series of words or whole numbers, one a user.
@@ -162,7 +162,7 @@ def group_users(train: Interactions, bins: Sequence[int] = (0, 1, 5, 20)) -> Gro
     """Group users by how many interactions they had: how cold they are.
 
     Args:
-        train: what the model learned from.
+        train: training interactions.
         bins: where the groups begin, ascending, >= 0; users below the first are in none. Groups are called "0", "1-4",
             "5-19", "20+".
 
@@ -194,7 +194,7 @@ def group_users(train: Interactions, bins: Sequence[int] = (0, 1, 5, 20)) -> Gro
 def slice_targets(
     target: Interactions, popularity: Tensor, shares: Sequence[float] = (0.2, 0.8)
 ) -> dict[str, Interactions]:
-    """Divide a ground truth by how popular its items are: what a mean over all of them hides.
+    """Divide a ground truth by the popularity of its items.
 
     Args:
         target: ground truth [U, I].

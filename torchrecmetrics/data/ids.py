@@ -22,7 +22,7 @@ class Ids(ABC):
     """Ids of one kind, none of them missing."""
 
     kind: str
-    """What they are, for messages and for comparisons: whole numbers, text, bytes, ..."""
+    """Their kind, for messages and comparisons: whole numbers, text, bytes, ..."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -53,14 +53,14 @@ class Ids(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Return what `from_state` takes: tensors, numbers, text and lists of these."""
+        """Return the argument of `from_state`: tensors, numbers, text and lists of these."""
 
     def at(self, row: int) -> Any:
         """Return one of them as Python's own."""
         return self.take(torch.tensor([row], device="cpu")).tolist()[0]
 
     def same(self, other: Ids) -> bool:
-        """Whether both hold equal ids in one order."""
+        """Return True if both hold equal ids in one order."""
         mine, theirs = alike(self, other)
         return len(mine) == len(theirs) and mine.kind == theirs.kind and mine._equal(theirs)
 
@@ -201,7 +201,7 @@ class Words(Ids):
 
 
 class Things(Ids):
-    """Anything that can be hashed, one Python object each: what the other two do not hold."""
+    """Hashable Python objects that the other two classes do not hold."""
 
     def __init__(self, things: list[Any], kind: str) -> None:
         self.things: list[Any] = things
@@ -259,7 +259,7 @@ class Things(Ids):
 
 
 def from_state(state: dict[str, Any]) -> Ids:
-    """Make ids of what `Ids.state` returned."""
+    """Make ids of a result of `Ids.state`."""
     if "bits" in state:
         return Numbers(state["bits"], state["unsigned"])
     if "things" in state:
@@ -279,7 +279,7 @@ def read_ids(name: str, column: Any) -> tuple[Ids, Tensor | None]:
 
     Args:
         name: of the column, for messages.
-        column: a tensor, list, array, series of pandas or polars, array of pyarrow; categories count as what they are.
+        column: a tensor, list, array, series of pandas or polars, array of pyarrow; categories count as their values.
 
     Returns:
         The ids that are there, and which rows are missing, bool [E]; None = none of them.

@@ -49,11 +49,11 @@ class Split(NamedTuple):
     """A data set split in three; all parts have one shape."""
 
     train: Interactions
-    """What a model learns from."""
+    """For training the model."""
     valid: Interactions
-    """What it is chosen by."""
+    """For choosing the model."""
     test: Interactions
-    """What it is measured by."""
+    """For measuring the model."""
     num_unseen_users: int
     """Users of the validation or test part without an event in train."""
     num_unseen_items: int
@@ -78,7 +78,7 @@ class Interactions:
     """Which items each user has: an immutable users x items matrix in O(edges), on one device.
 
     Items are ascending within a user and occur once; `values`, if any, stand beside them. `user_ids` and `item_ids` say
-    what the row numbers stand for, where that is known. Make one with `from_frame`, `from_edge_index`, `from_columns`,
+    the ids of the row numbers, if known. Make one with `from_frame`, `from_edge_index`, `from_columns`,
     `from_text`, `from_scipy`, `from_padded`, `from_jagged` or `from_dense`.
 
     Examples:
@@ -93,9 +93,9 @@ class Interactions:
     """
 
     user_ids: Vocabulary | None = None
-    """What the rows stand for; None = nobody said."""
+    """Ids of the rows; None = unknown."""
     item_ids: Vocabulary | None = None
-    """What the columns stand for; None = nobody said."""
+    """Ids of the columns; None = unknown."""
 
     def __init__(self, offsets: Tensor, items: Tensor, num_items: int, values: Tensor | None = None) -> None:
         self.offsets = offsets
@@ -289,7 +289,7 @@ class Interactions:
     num_dropped = 0
     """Rows that `from_columns(unknown="drop")` left out."""
     num_items_inferred = False
-    """Whether there are as many items as the largest id says, for want of a number or a vocabulary."""
+    """True if the number of items was taken from the largest id."""
 
     @classmethod
     def from_frame(
@@ -304,7 +304,7 @@ class Interactions:
         duplicates: Duplicates = "merge",
         values_reduce: Reduce | None = None,
     ) -> Interactions:
-        """Build from a frame: what `Log.from_frame(...).to_interactions()` does.
+        """Build from a frame, as `Log.from_frame(...).to_interactions()` does.
 
         Args:
             frame: of pandas, polars, pyarrow or whatever else narwhals reads; a dict of columns; a structured array.
@@ -318,7 +318,7 @@ class Interactions:
             values_reduce: as in `from_edge_index`.
 
         Raises:
-            TypeError: for what is no frame, or a column of mixed kinds.
+            TypeError: for anything but a frame, or a column of mixed kinds.
             ValueError: if there is no such column (names the nearest), for missing entries (names column and row), and
                 ids that a given vocabulary does not hold.
 
@@ -516,8 +516,8 @@ class Interactions:
     ) -> Split:
         """Put events before `valid_from` into train, those before `test_from` into validation, the rest into test.
 
-        The other arguments are those of `leave_last_out`; the bounds are what the times are, numbers or datetimes.
-        The result counts the users and items of validation and test that train has never seen.
+        The other arguments are those of `leave_last_out`; the bounds are of the type of the times, numbers or
+        datetimes. The result counts the users and items of validation and test that train has never seen.
 
         Raises:
             ValueError: also if no event is left for train or for test.
@@ -570,11 +570,11 @@ class Interactions:
         return moved._called(self.user_ids, self.item_ids)
 
     def with_ids(self, user_ids: Any = None, item_ids: Any = None) -> Interactions:
-        """Return the same interactions with vocabularies that say what their row numbers stand for.
+        """Return the same interactions with vocabularies of their row numbers.
 
         Args:
-            user_ids: a `Vocabulary`, or what makes one, of as many ids as there are users; None = as they are.
-            item_ids: a `Vocabulary`, or what makes one, of as many ids as there are items; None = as they are.
+            user_ids: a `Vocabulary`, or a list of ids, of as many ids as there are users; None = as they are.
+            item_ids: a `Vocabulary`, or a list of ids, of as many ids as there are items; None = as they are.
 
         Raises:
             ValueError: for a vocabulary of another length.
@@ -596,8 +596,8 @@ class Interactions:
         """Return the interactions as row numbers of other vocabularies, matched by id.
 
         Args:
-            user_ids: a `Vocabulary`, or what makes one; None = users stay as they are.
-            item_ids: a `Vocabulary`, or what makes one; None = items stay as they are.
+            user_ids: a `Vocabulary`, or a list of ids; None = users stay as they are.
+            item_ids: a `Vocabulary`, or a list of ids; None = items stay as they are.
 
         Returns:
             Interactions of the pairs whose user and item the new vocabularies hold; `num_dropped` counts the others.
@@ -615,7 +615,7 @@ class Interactions:
                 sides.append((rows, size, mine))
                 continue
             if mine is None:
-                raise ValueError(f"{self} has no {name}_ids to match: say what they are, with_ids({name}_ids=...)")
+                raise ValueError(f"{self} has no {name}_ids to match: name them, with_ids({name}_ids=...)")
             new = Vocabulary.named(f"{name}_ids", given)
             sides.append((rows if new == mine else mine.rows_in(new).to(self.device)[rows], len(new), new))
         (users, num_users, users_named), (items, num_items, items_named) = sides
@@ -679,7 +679,7 @@ class Interactions:
 
     @classmethod
     def load(cls, path: str | Path) -> Interactions:
-        """Read what `save` wrote, to the CPU.
+        """Load a file of `save`, to the CPU.
 
         Raises:
             ValueError: for any other file.
@@ -762,7 +762,7 @@ class Interactions:
         return left._called(self.user_ids, self.item_ids)
 
     def union(self, other: Interactions, *, values_reduce: Reduce = "last") -> Interactions:
-        """Return what either has, such as train and validation as history of a test; values need both to have them.
+        """Return the union, such as train and validation as history of a test; values need both to have them.
 
         Where the two have vocabularies that differ, pairs are matched by id.
 

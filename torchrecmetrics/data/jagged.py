@@ -47,7 +47,7 @@ Pair: TypeAlias = tuple[Tensor, Tensor]
 
 @dataclass(eq=False)
 class Spans:
-    """Rows that are stretches of one array, and may overlap: what `prefix_history` gives, and `exclude=` takes.
+    """Rows that are stretches of one array and may overlap: result of `prefix_history`, accepted by `exclude=`.
 
     `len(spans)` is the number of rows; `spans[rows]` (a slice, row numbers, or bool [B]) are some of them.
     """
@@ -97,7 +97,7 @@ def side_by_side(values: Tensor, start: Tensor, stop: Tensor, width: int, fill: 
 
 
 def as_jagged(name: str, given: Any, padding: str = "-1") -> Jagged | None:
-    """Return what is jagged, a nested tensor, a pair or a `Jagged`, with offsets of int64; None for all else.
+    """Return a nested tensor, a pair or a `Jagged` with offsets of int64; None for anything else.
 
     Raises:
         TypeError: for nested tensors of the strided layout, and offsets of another dtype.
@@ -160,7 +160,7 @@ def broken_rows(name: str, jagged: Jagged, checks: Checks) -> Tensor:
 def as_spans(name: str, jagged: Jagged, checks: Checks, longest: int | None = None) -> Spans:
     """Return the rows as stretches of the values; refuse those that do not fit the batch, reject and empty broken ones.
 
-    Where nobody said how long rows are, it waits for the device to look.
+    If the longest row is unknown, this waits for the device.
     """
     values, offsets, max_length = jagged
     rows = len(offsets) - 1
@@ -181,7 +181,7 @@ def as_spans(name: str, jagged: Jagged, checks: Checks, longest: int | None = No
 def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: int | None = None) -> Spans:
     """Give every position of packed sequences its own past, as `exclude=`: one row a position, without padding.
 
-    Position j of sequence s is the row `offsets[s] + j`, and excludes `values[offsets[s] : offsets[s] + j]`, what came
+    Position j of sequence s is the row `offsets[s] + j`, and excludes `values[offsets[s] : offsets[s] + j]`, the items
     before it. It is the row whose target is `values[offsets[s] + j]`, and whose scores were made of those items alone.
 
     Args:

@@ -25,11 +25,11 @@ class LogSplit(NamedTuple):
     """A log divided in three, which share their vocabularies."""
 
     train: Log
-    """What a model learns from."""
+    """For training the model."""
     valid: Log
-    """What it is chosen by."""
+    """For choosing the model."""
     test: Log
-    """What it is measured by."""
+    """For measuring the model."""
 
 
 class UserSplit(NamedTuple):
@@ -38,9 +38,9 @@ class UserSplit(NamedTuple):
     fit: Log
     """All events of the other users, to fit a model on."""
     train: Log
-    """What is known of the users held out when they get recommendations."""
+    """History of the held-out users."""
     test: Log
-    """What is to be found for them."""
+    """Ground truth of the held-out users."""
 
 
 class Log:
@@ -48,7 +48,7 @@ class Log:
 
     Make one with `from_frame`, `from_csv`, `from_parquet` or `from_file`; divide it with `leave_last_out`,
     `split_by_time`, `split_random` or `split_users`, whose parts are logs of the same vocabularies; look for faults
-    with `audit`; evaluate on what `to_interactions` makes of it.
+    with `audit`; evaluate on the result of `to_interactions`.
 
     Examples:
         >>> import torchrecmetrics as trm
@@ -98,7 +98,7 @@ class Log:
             item_ids: vocabulary of the items, such as `other.item_ids`; default: those that occur, ascending.
 
         Raises:
-            TypeError: for what is no frame, and columns that hold something else.
+            TypeError: for anything but a frame, and columns of other types.
             ValueError: if there is no such column (names the nearest), for missing entries (names column and row), and
                 ids that a given vocabulary does not hold.
         """
@@ -172,7 +172,7 @@ class Log:
         """Read a file of any kind that is known, told by its name and what stands in it; see `files.open_file`.
 
         csv, tsv, parquet, jsonl, RecBole's .inter, MovieLens' u.data and ratings.dat, lines of `user item item ...`
-        (LightGCN), TREC's runs and qrels. Files without a header have columns named user and item, and what else they
+        (LightGCN), TREC's runs and qrels. Files without a header have columns named user and item, and others that they
         hold: rating and timestamp, rank and score, relevance. MovieLens' timestamps are read unless `time=None`;
         `time` names any other column of times, without which the order of events is that of the file.
 
@@ -217,7 +217,7 @@ class Log:
 
     @property
     def time_unit(self) -> str | None:
-        """What `times` count where they were datetimes, such as "s" or "ns"; None where they were numbers."""
+        """Unit of `times` if they were datetimes, such as "s" or "ns"; None if they were numbers."""
         return None if self.events.times is None else self.events.times.unit
 
     @property
@@ -277,8 +277,8 @@ class Log:
         """Return the events as row numbers of other vocabularies, matched by id.
 
         Args:
-            user_ids: a `Vocabulary`, or what makes one, that holds all users of these events.
-            item_ids: a `Vocabulary`, or what makes one, that holds all items of these events.
+            user_ids: a `Vocabulary`, or a list of ids, that holds all users of these events.
+            item_ids: a `Vocabulary`, or a list of ids, that holds all items of these events.
 
         Raises:
             ValueError: for an id that it does not hold; says which.
@@ -316,7 +316,7 @@ class Log:
 
     @classmethod
     def load(cls, path: str | Path) -> Log:
-        """Read what `save` wrote.
+        """Read a file of `save`.
 
         Raises:
             ValueError: for any other file.
@@ -333,7 +333,7 @@ class Log:
         """Return the events of users and items that have at least `n` events each among those that are left.
 
         The largest such set: users and items with fewer are taken out in turns until none is. Vocabularies shrink to
-        what is left, in the same order: what is gone is no candidate.
+        the remaining ids, in the same order; removed items are no candidates.
 
         Raises:
             ValueError: if nothing is left.
@@ -374,11 +374,11 @@ class Log:
         """Put events before `valid_from` into train, those before `test_from` into validation, the rest into test.
 
         Args:
-            valid_from: what the times are, a number or a datetime (also as text).
+            valid_from: of the type of the times, a number or a datetime (also as text).
             test_from: likewise, and not before `valid_from`; the same = no validation.
 
         Raises:
-            TypeError: if a bound is not what the times are.
+            TypeError: if a bound is not of the type of the times.
             ValueError: if the log has no times, and if no event is left for train or for test.
         """
         return self._split(self.events.by_time(valid_from, test_from))

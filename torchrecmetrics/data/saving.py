@@ -28,7 +28,7 @@ def write_text(path: str | Path, text: str) -> None:
 @contextmanager
 def whole(path: str | Path) -> Iterator[Path]:
     """Let a file be written elsewhere, and put it in its place when it is whole."""
-    path = Path(path).resolve()  # what a link points to is replaced, and the link stays
+    path = Path(path).resolve()  # the target of a link is replaced, the link stays
     if path.exists() and not path.is_file():  # a device, a pipe: nothing that could be replaced
         yield path
         return

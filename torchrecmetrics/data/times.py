@@ -53,7 +53,7 @@ class Times:
 
     @property
     def unit(self) -> str | None:
-        """What whole numbers of datetimes count, since 1970 in UTC: "s", "ns", "D"...; None = they were numbers."""
+        """Unit of datetimes since 1970 in UTC: "s", "ns", "D"...; None = they were numbers."""
         import numpy as np
 
         if self.dtype is None:
@@ -81,7 +81,7 @@ class Times:
         return Times(self.when[rows.numpy()], self.dtype)
 
     def bound(self, name: str, value: Any) -> Any:
-        """Return a point in time as a number to compare these with; it is what they are, a number or a datetime.
+        """Return a point in time as a number to compare these with; it has their type, a number or a datetime.
 
         Raises:
             TypeError: if it is the other of the two.
@@ -94,7 +94,7 @@ class Times:
             raise ValueError(f"{name} must be a time, got {value!r}")
         if (dtype is None) != (self.dtype is None) and len(self.when):
             kind = "numbers" if self.dtype is None else "datetimes"
-            raise TypeError(f"{name} is {value!r}, but times are {kind}: bounds are what times are")
+            raise TypeError(f"{name} is {value!r}, but times are {kind}: bounds must have the type of the times")
         at = given.tolist()[0]
         if self.dtype is not None and dtype is not None:
             at = Fraction(at) / _per_second(dtype) * _per_second(self.dtype)
@@ -102,7 +102,7 @@ class Times:
         return math.ceil(at) if whole else at  # of whole times, >= 2.5 is >= 3
 
     def since(self, bound: Any) -> Tensor:
-        """Say which times are not before what `bound` returned, bool [E]."""
+        """Return which times are not before a result of `bound`, bool [E]."""
         return torch.from_numpy((self.when >= bound).astype(bool))
 
     def shown(self, row: int) -> str:
@@ -113,7 +113,7 @@ class Times:
         return str(at.tolist()[0] if self.dtype is None else at.astype(np.int64).view(self.dtype)[0])
 
     def state(self) -> dict[str, Any]:
-        """Return what `from_state` takes: a tensor, and the unit."""
+        """Return the argument of `from_state`: a tensor, and the unit."""
         return {"numbers": self.numbers, "unit": self.unit}
 
     @classmethod
@@ -153,7 +153,7 @@ def _per_second(dtype: Any) -> Fraction:
 
 
 def _moments(name: str, column: Any, dates: bool | None = None) -> tuple[Any, Any, Any]:
-    """Return times as numbers, which are missing, and numpy's type of the datetimes: None for what is none.
+    """Return times as numbers, which are missing, and numpy's type of the datetimes, None for others.
 
     Text is read as numbers if all of it is (`dates=True`: never), as ISO dates otherwise.
     """

@@ -25,7 +25,7 @@ class Vocabulary:
             whole numbers where some are missing).
 
     Raises:
-        TypeError: for ids of several kinds, floats, and what is no list or array.
+        TypeError: for ids of several kinds, floats, and anything but a list or array.
         ValueError: for a missing id (says in which row) or one that is listed twice (says which).
 
     Two vocabularies are equal if they hold the same ids in the same order.
@@ -84,7 +84,7 @@ class Vocabulary:
 
     @property
     def kind(self) -> str:
-        """What the ids are: "whole numbers", "text", "bytes", or the name of their type."""
+        """Kind of the ids: "whole numbers", "text", "bytes", or the name of their type."""
         return self._ids.kind
 
     def rows(self, ids: Any, *, unknown: Literal["error", "mark"] = "error") -> Tensor:
@@ -154,7 +154,7 @@ class Vocabulary:
         return Vocabulary._of(self._ids.numbered()[0])
 
     def as_text(self) -> Vocabulary:
-        """Return whole numbers as they are written, "7" for 7, in the same rows; text stays what it is."""
+        """Return whole numbers as they are written, "7" for 7, in the same rows; text does not change."""
         return self if self.kind != "whole numbers" else Vocabulary([*map(str, self)])
 
     def take(self, rows: Tensor) -> Vocabulary:
@@ -171,7 +171,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
-        """Read what `save` wrote.
+        """Read a file of `save`.
 
         Raises:
             ValueError: for any other file.
@@ -239,7 +239,7 @@ class Vocabulary:
 
 
 def _holds(name: str) -> str:
-    """Say for a message what a column does with ids."""
+    """Describe a column of ids, for a message."""
     return "are" if name.endswith("s") else "holds"
 
 

@@ -21,15 +21,15 @@ class ResultRow(NamedTuple):
     value: float
     standard_error: float
     low: float | None
-    """Lower end of an interval; None = nobody asked for one."""
+    """Lower end of an interval; None = not requested."""
     high: float | None
-    """Upper end of an interval; None = nobody asked for one."""
+    """Upper end of an interval; None = not requested."""
     num_users: int
     """How many the value is a mean over."""
 
 
 class Exported(Table):
-    """What has result rows and counts, in other forms.
+    """Exports of result rows and counts.
 
     The columns are metric, k, group, value, standard_error, low, high, num_users: a row per metric and cut-off. A
     `group` of None is everybody; `low` and `high` are None where no interval was asked for.
@@ -43,11 +43,11 @@ class Exported(Table):
         raise NotImplementedError
 
     def counts(self) -> dict[str, int]:
-        """Return what was counted, by name."""
+        """Return the counts, by name."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return the columns, {name: a value per row}: what pandas, polars and pyarrow make frames of.
+        """Return the columns, {name: a value per row}.
 
         Examples:
             >>> import torchrecmetrics as trm

@@ -21,14 +21,14 @@ from torchrecmetrics.evaluation.recommendations import Recommendations
 
 _PIECE = 2**20
 _SAMPLE = 10_000
-#: What columns that order lists are mostly called.
+#: Usual names of columns that order lists.
 _ORDERS = dict.fromkeys(("rank", "rank_", "ranking", "position", "pos", "place", "order"), "rank") | dict.fromkeys(
     ("score", "rating", "prediction", "pred", "est", "similarity", "relevance", "weight", "distance"), "score"
 )
 
 
 class Names(NamedTuple):
-    """What columns are called, by what they hold."""
+    """Names of columns by role."""
 
     user: str = "user"
     item: str = "item"
@@ -42,11 +42,11 @@ class Side:
     def __init__(self, name: str, ids: Vocabulary | None, size: int, written: bool = False) -> None:
         self.name = name
         self.written = written
-        """Whether the ground truth's ids are known by how they are written in a file."""
+        """True if the ground truth's ids come from a text file."""
         self.size = size
         """How many rows the ground truth has."""
         self.ids = ids
-        """What the rows stand for, those behind the ground truth's included; None = row numbers are all there is."""
+        """Ids of the rows, including new ones behind the ground truth's; None = there are only row numbers."""
 
     def rows(self, named: str, column: Any, table: Table | None = None, written: bool = False) -> Tensor:
         """Return the row of each entry of a column, int64 [E]; new ids get new rows.
@@ -54,7 +54,7 @@ class Side:
         Args:
             named: the column, for messages.
             column: ids, or row numbers where there are no ids.
-            table: what names its rows in messages; None = by their number.
+            table: names rows in messages; None = by their number.
             written: whether these are known by how they are written in a file: "7" is text where others are.
 
         Raises:
@@ -80,7 +80,7 @@ class Side:
         return rows
 
     def recoded(self, rows: Tensor, theirs: Vocabulary | None) -> Tensor:
-        """Return what rows of another numbering are called here, int64 [E].
+        """Return rows of another numbering in this one, int64 [E].
 
         Raises:
             ValueError: where one of the two has a vocabulary, and the other none.
@@ -110,7 +110,7 @@ class Source:
     """Where lists are from, for messages."""
 
     what: str
-    """A path, or what they are called."""
+    """A path, or the argument's name."""
     names: Names | None = None
     """Of the columns, where they stand in columns."""
     first_line: int | None = None
@@ -154,7 +154,7 @@ class Listed(NamedTuple):
             in_order: the caller said that rows are in order.
 
         Raises:
-            TypeError: for what holds no lists, and ids of another kind than the ground truth's.
+            TypeError: for anything without lists, and ids of another kind than the ground truth's.
             ValueError: for columns that are not there, missing ids, ranks that are no places, two lists of one user,
                 no rows, and users none of whom has ground truth.
         """
@@ -214,7 +214,7 @@ class _Part(NamedTuple):
 
 
 def _is_wide(lists: Any, names: Names) -> bool:
-    """Whether lists come one beside the other; refuse what holds no lists at all."""
+    """Return True if lists are given one per user; refuse objects without lists."""
     if isinstance(lists, Mapping):
         return not any(name in lists for name in names if name is not None)
     if isinstance(lists, tuple):
@@ -311,7 +311,7 @@ def _long(lists: frames.Source, names: Names, users: Side, items: Side) -> Itera
 
 
 def _ranks(values: Tensor, table: Table, name: str) -> Tensor:
-    """Return ranks as int32, or refuse what is none."""
+    """Return ranks as int32, or refuse values that are no ranks."""
     wrong = (values < 0) | (values >= 2**31 - 1)
     if values.is_floating_point():
         wrong |= values != values.floor()
@@ -384,7 +384,7 @@ def _flat(lists: Any) -> tuple[Any, Tensor]:
 
 
 def _recommended(lists: Recommendations, users: Side, items: Side) -> _Part:
-    """Read what `recommend` returned."""
+    """Read a result of `recommend`."""
     ids, owners = lists.ids.cpu(), users.recoded(lists.users.cpu(), lists.user_ids)
     _check_owners("the recommendations", owners, users)
     listed = ids >= 0
@@ -511,7 +511,7 @@ def _by_rank(owner: Tensor, ranks: Tensor, offsets: Tensor, source: Source, user
 
 
 def _pieces(n: int) -> Iterator[slice]:
-    """Divide entries into pieces small enough for what is computed of them in 64 bits."""
+    """Divide entries into pieces, which bounds the memory of 64-bit intermediates."""
     return (slice(start, start + _PIECE) for start in range(0, n, _PIECE))
 
 

@@ -59,7 +59,7 @@ class ListsOptions(MetricOptions, total=False):
     """Keyword options of metrics, as `evaluate_lists` takes them."""
 
     overlap: Overlap | Literal["without"] | None  # type: ignore[misc]  # one choice more than metrics have
-    """What a relevant item that is also excluded means; "without" = it leaves the ground truth."""
+    """Meaning of a relevant item that is also excluded; "without" = remove it from the ground truth."""
 
 
 @torch.no_grad()
@@ -83,16 +83,17 @@ def evaluate_lists(
     groups: Groups | None = None,
     **options: Unpack[ListsOptions],
 ) -> Evaluation:
-    """Look up what each user was to be recommended in the list that some recommender made, and return the metrics.
+    """Evaluate recommended lists of any origin against a ground truth, matched by id.
 
     Args:
         metrics: as in `evaluate`; those that need more than lists (AUROC) are refused.
         lists: a frame of pandas, polars or pyarrow, a dict of columns or a structured array, a row per listed item; a
             path (csv, tsv, parquet, jsonl, TREC run, ...); a dict {user: [items]}, best first; a tuple (item ids
-            [B, K], users [B]), best first, lists that end early filled up with -1; or what `recommend` returned.
+            [B, K], users [B]), best first, short lists padded with -1; or a result of `recommend`.
         target: ground truth: `Interactions`, a `Log`, a frame, a dict {user: items} or a path. Values of interactions
             and logs, and the relevance in TREC's qrels, are gains; for frames and other files see `value`.
-        exclude: what leaves the lists, those behind it move up: of the kinds that `target` may be (bool [I] too), or a
+        exclude: items removed from the lists, items behind them move up: of the kinds that `target` may be (bool [I]
+        too), or a
             tuple of these.
         k: cut-offs, where `metrics` are names.
         user: name of the column of users, in all frames and files.
@@ -113,9 +114,10 @@ def evaluate_lists(
         progress: as in `evaluate`.
         keep_rows: as in `evaluate`.
         groups: as in `evaluate`; users are matched by id where `target` has ids.
-        options: keyword options for metrics given by name. `overlap`, what a pair in both `target` and `exclude` means,
+        options: keyword options for metrics given by name. `overlap`, the meaning of a pair in both `target` and
+        `exclude`,
             may also be "without": such pairs leave the ground truth, as `Interactions.without` takes them out.
-            `catalogue` is what metrics beyond accuracy read, as in `evaluate`; ids are looked up in its vocabulary,
+            `catalogue` is for metrics beyond accuracy, as in `evaluate`; ids are looked up in its vocabulary,
             which must have every listed item.
 
     Users of the ground truth without a list score 0 (`num_unserved`), users of lists without ground truth are left out
@@ -126,7 +128,7 @@ def evaluate_lists(
     Lists are read in row groups and kept as numbers, of users with ground truth only.
 
     Raises:
-        TypeError: for what holds no lists, and ids of another kind than those of `target`.
+        TypeError: for anything without lists, and ids of another kind than those of `target`.
         ValueError: for columns that are not there, missing ids, ranks that leave places out, two lists of one user,
             lists shorter than the metrics look, and as in `evaluate`; names file, row and column.
 
@@ -192,7 +194,7 @@ def _update_all(
 
 
 class _Truth(NamedTuple):
-    """The ground truth and what users had before, all in the same row numbers."""
+    """The ground truth and the histories, in the same row numbers."""
 
     target: Interactions
     num_known_items: int
@@ -313,7 +315,7 @@ class _Lists(NamedTuple):
         return ranking
 
 
-# ------------------------------------------------------------------------------------------------------- what is given
+# ------------------------------------------------------------------------------------------------------- arguments
 
 
 def _check_not_swapped(lists: Any, target: Any) -> None:
@@ -385,7 +387,7 @@ def _history(given: Any, names: Names) -> Any:
 
 
 def _written_alike(given: list[Any], read: list[Any]) -> list[Any]:
-    """Return what was read, ids of files of text as text in all of them if one holds text that is no number."""
+    """Return the inputs, with ids of text files as text in all of them if one holds text that is no number."""
     found = list(read)
     files = [at for at, part in enumerate(given) if isinstance(part, FileSource) and part.as_written]
     for name in ("user_ids", "item_ids"):
@@ -409,7 +411,7 @@ def _in_one_numbering(truth: Interactions, parts: list[Any]) -> tuple[Interactio
         elif part.dtype == torch.bool and part.shape == (truth.num_items,):
             numbered.append(torch.cat([part, part.new_zeros(whole.num_items - truth.num_items)]))
         else:
-            numbered.append(part)  # History says what is wrong with it
+            numbered.append(part)  # refused by History
     return whole, numbered
 
 
@@ -441,7 +443,7 @@ def sized_batches(ids: Tensor, sizes: Tensor, depth: int) -> Iterator[Tensor]:
         done += low
 
 
-# ------------------------------------------------------------------------------------------------------- what is wrong
+# ------------------------------------------------------------------------------------------------------- checks
 
 
 def check_reach(label: str, needs: Needs, complete: bool, longest: tuple[int, str] | None = None) -> None:
@@ -449,7 +451,7 @@ def check_reach(label: str, needs: Needs, complete: bool, longest: tuple[int, st
 
     Args:
         label: of the metric.
-        needs: what it reads.
+        needs: of the metric.
         complete: whether lists are all that is recommended.
         longest: how many items the longest list holds, and whose lists those are; None = they come later.
     """

@@ -130,14 +130,15 @@ def evaluate(
     """Rank the whole catalogue for every user with ground truth and return the metrics.
 
     Args:
-        metrics: what `RecMetricCollection` takes, or such a collection: a fresh clone is used.
+        metrics: as `RecMetricCollection` takes them, or a collection: a fresh clone is used.
         users: embeddings [U, d], or a function of user ids (int64 [b] on `device`) that returns scores [b, I]; a
             module is put into eval mode meanwhile; None with `item_bias` alone, a ranking that is the same for all.
         items: embeddings [I, d]; None with a function.
         target: ground truth [U, I]; beside embeddings also its edges, int64 [2, E], users in row 0 and items in row 1,
             both numbered from 0; or a dict of several, such as `slice_targets` gives, each evaluated by itself and
             returned under its name.
-        exclude: what leaves a user's candidates: `Interactions` (train items), beside embeddings also edges as for
+        exclude: items removed from a user's candidates: `Interactions` (train items), beside embeddings also edges as
+        for
             `target`, bool [I], or a tuple of these. Interactions whose vocabularies are not those of `target` are
             matched by id.
         k: cut-offs, where `metrics` are names.
@@ -147,8 +148,8 @@ def evaluate(
         similarity: "dot" or "cosine" of the embeddings.
         items_allowed: bool [I]: only these items are candidates (released, in stock). A relevant item among the others
             can only be missed.
-        batch_size: most users scored together; default: what `memory_budget` allows.
-        memory_budget: bytes for scores and what the kernel needs beside them; default at most 256 MB on the CPU, half
+        batch_size: largest number of users scored together; default: as `memory_budget` allows.
+        memory_budget: bytes for scores and the kernel's working memory; default at most 256 MB on the CPU, half
             of the free memory of a GPU.
         device: move everything there first; default: where the embeddings (or `target`) are.
         progress: show a bar with users per second and the running value of the first metric (needs tqdm); or a function
@@ -161,8 +162,8 @@ def evaluate(
             do not.
         groups: which group each user belongs to: `group_users(train)`, or `Groups` of any column. Each has a value of
             its own for every metric that is a mean over users.
-        options: keyword options for metrics given by name. `catalogue` is what metrics beyond accuracy read; from
-            `Catalogue.from_interactions(train)` those that compare lists with what a user had before read that, too.
+        options: keyword options for metrics given by name. `catalogue` is for metrics beyond accuracy; from
+            `Catalogue.from_interactions(train)` metrics that compare lists with the history read it, too.
 
     Scores are computed and kept in float32 (float64 for float64 embeddings), whatever autocast says. Users without
     ground truth are not scored, unless `all_users` asks for it. Batches are halved and repeated when a GPU runs out of
@@ -206,7 +207,7 @@ def evaluate(
 
 
 def _from_edges(name: str, given: Any, users: Any, items: Any) -> Any:
-    """Return the `Interactions` of an edge_index, int64 [2, E], between embedded users and items; else what is given.
+    """Return the `Interactions` of an edge_index, int64 [2, E], between embedded users and items; else the argument.
 
     Raises:
         TypeError: for an edge_index without both embeddings, which tell how many users and items there are.
@@ -364,7 +365,7 @@ class _Inputs(NamedTuple):
 def codes_of(
     collection: RecMetricCollection, groups: Groups | None, target: Interactions
 ) -> Callable[[Tensor], Tensor | None]:
-    """Return what says the groups of users, row numbers of the ground truth."""
+    """Return a function from users (row numbers of the ground truth) to codes of groups."""
     if groups is None:
         if collection.groups:
             raise ValueError(
@@ -395,14 +396,14 @@ def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None
 
 
 def past_of(collection: RecMetricCollection, target: Interactions) -> Interactions | None:
-    """Return what users had before, with the row numbers of the ground truth; None where no metric reads it."""
+    """Return the histories, with the row numbers of the ground truth; None if no metric reads them."""
     catalogue = collection.catalogue
     if catalogue is None or not collection.needs.history:
         return None
     if catalogue.interactions is None:
         reads = next(key for key, metric in collection.items() if metric.needs.history)
         raise ValueError(
-            f"{reads} compares lists with what users had before: make the catalogue from it, "
+            f"{reads} compares lists with the users' histories: make the catalogue from them, "
             "Catalogue.from_interactions(train)"
         )
     past = catalogue.interactions.numbered_as(target, "the catalogue's train")
@@ -419,7 +420,7 @@ def _numbered_as(target: Interactions, exclude: Any) -> tuple[Any, ...]:
 def _warn_of_item_0(
     parts: Sequence[Interactions], masks: Sequence[Tensor], items_allowed: Tensor | None, cure: str, stacklevel: int
 ) -> None:
-    """Warn if ids seem to start at 1: then an item 0 that nobody can have competes with all the others."""
+    """Warn if ids seem to start at 1: then an item 0 without users competes with all others."""
     if not any(part.num_items_inferred for part in parts):
         return
     known = any((part.items == 0).any() for part in parts)

@@ -11,10 +11,10 @@ from torchrecmetrics.data.vocabulary import Vocabulary
 
 
 class Recommendations(tuple[Tensor, Tensor]):
-    """What `recommend` found, `ids, scores = recommendations`, and whose they are.
+    """Result of `recommend`, `ids, scores = recommendations`, with the users.
 
     `ids` int64 [n, k] are row numbers of items, best first, -1 where candidates ended; `scores` [n, k] are beside them;
-    `users` int64 [n] are row numbers of users. `user_ids` and `item_ids` say what row numbers stand for, where that is
+    `users` int64 [n] are row numbers of users. `user_ids` and `item_ids` are the ids of row numbers, where they are
     known: where the history (`exclude`) has vocabularies, or `with_ids` gave them.
     """
 

@@ -31,9 +31,9 @@ _COMPARE = "two models are compared with trm.compare, not by these"
 
 
 class Evaluation(dict[str, Tensor], Exported):
-    """What `evaluate` or `evaluate_lists` found: {label: value}, and a table of it as `str()`.
+    """Result of `evaluate` or `evaluate_lists`: {label: value}; `str()` is a table.
 
-    With `groups` it also holds the value of each group, under labels like `NDCG@10/cold`. `kernels` says what counted,
+    With `groups` it also holds the value of each group, under labels like `NDCG@10/cold`. `kernels` names the kernels,
     "eager" or "triton"; `num_users`, `num_skipped`, `num_unreachable` and `num_tied` are those of the first metric of
     accuracy, if there is one (AUROC alone may average fewer users than the others). Of lists there are also
     `num_unserved` (users of the ground truth without a list, who score 0), `num_left_out` (users of lists without
@@ -148,7 +148,7 @@ class Evaluation(dict[str, Tensor], Exported):
 
     @property
     def rows(self) -> Rows:
-        """What every user was worth, by id: in the ids of the ground truth's vocabulary, or row numbers."""
+        """Per-user values, by id: ids of the ground truth's vocabulary, or row numbers."""
         if self._rows is None:
             raise ValueError("no rows were kept: evaluate with keep_rows=True")
         return self._rows

@@ -24,7 +24,7 @@ Histories: TypeAlias = Interactions | Tensor | Sequence[Interactions | Tensor]
 Thing = TypeVar("Thing", Tensor, Interactions)
 
 _CPU_BUDGET = 256 * 2**20
-# On the CPU products go through a buffer of this size: fresh memory costs more than what is written to it, and each
+# On the CPU products go through a buffer of this size: fresh memory costs more than writing to it, and each
 # piece costs some calls (2,000 x 20,000 and 8,000 x 40,981: 8 to 20 MB take 1.1 times as long, 100 MB as long). What
 # does not touch scores is done for many more users at once.
 _BUFFER_BYTES = 64 * 2**20
@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
     device: torch.device
     moves: bool
-    """Whether it was asked for: then things are moved there, else they must be there."""
+    """True if the caller asked for it: tensors are then moved there; otherwise they must be there."""
 
     @classmethod
     def of(cls, device: str | torch.device | None, users: object, other: Interactions | None = None) -> Place:
@@ -75,7 +75,7 @@ class Place(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What scores are made of beside the embeddings, or what a function returns."""
+    """Options of scores beside the embeddings or the score function."""
 
     item_bias: Tensor | None = None
     """Float or whole numbers [I], added."""
@@ -107,7 +107,7 @@ class Terms(NamedTuple):
 
 
 class Scorer(Protocol):
-    """What makes scores of users."""
+    """Computes scores of users."""
 
     num_items: int
     dtype: torch.dtype
@@ -115,7 +115,7 @@ class Scorer(Protocol):
     row_bytes: int
     """Memory that the scores of a user take."""
     reuses_memory: bool
-    """Whether it is the same memory for all."""
+    """True if devices share memory."""
 
     def scores(self, ids: Tensor, at_once: int) -> Tensor | ScoreRows | Products:
         """Scores [b, I] of users on the host's list, made for so many at a time; valid until the next call."""
@@ -138,7 +138,7 @@ class FunctionScorer:
         self._function, self._terms = function, terms
 
     def scores(self, ids: Tensor, at_once: int) -> Tensor:
-        """Return what the function does, with bias."""
+        """Return the function's scores, with bias."""
         scores = self._function(ids.to(self.device, copy=True))  # it may do with them as it likes
         fits = isinstance(scores, Tensor) and scores.is_floating_point()
         if not fits or scores.shape != (len(ids), self.num_items):
@@ -217,7 +217,7 @@ class EmbeddingScorer:
         return ProductScorer(self._users.__getitem__, Products(self._users, self._items, added))
 
     def _added(self) -> Tensor | None:
-        """Return what is added to products: float32 [I], -inf where an item is not allowed."""
+        """Return the addend of products: float32 [I], -inf where an item is not allowed."""
         bias, _, allowed = self._terms
         if allowed is not None:
             bias = torch.zeros(self.num_items, device=self.device) if bias is None else bias
@@ -289,7 +289,7 @@ class ProductScorer:
 def scorer_of(
     users: Tensor | ScoreFunction | None, items: Tensor | None, shape: tuple[int, int], terms: Terms, place: Place
 ) -> EmbeddingScorer | FunctionScorer:
-    """Return what scores the users of a matrix of this shape: embeddings, a function, or the items' bias alone."""
+    """Return the source of scores for a matrix of this shape: embeddings, a function, or only the items' bias."""
     if users is None and items is None and terms.item_bias is not None:
         nothing = torch.zeros((1, shape[1]), device=place.device)
         return FunctionScorer(lambda ids: nothing.expand(len(ids), -1), shape[1], terms.read(shape[1], place), place)
@@ -316,7 +316,7 @@ def no_users(users: Any) -> TypeError:
 
 
 def _weight_hint(thing: Any) -> str:
-    """Say what was given instead of a tensor, and how to make it one."""
+    """Describe a value that is not a tensor, and how to convert it."""
     cure = "pass its .weight" if isinstance(thing, nn.Embedding) else "torch.as_tensor(...)"
     return f"{type(thing).__name__}: {cure}"
 
@@ -338,7 +338,7 @@ def evaluating(model: Any) -> Iterator[None]:
 
 
 def histories(exclude: Any) -> Sequence[Any]:
-    """Return what was given as one thing, several or none as several."""
+    """Return one, several or no histories as a sequence."""
     if exclude is None:
         return ()
     parts: Sequence[Any] = exclude if type(exclude) in (tuple, list) else (exclude,)  # a Batch or Split is one thing
@@ -346,7 +346,7 @@ def histories(exclude: Any) -> Sequence[Any]:
 
 
 class History:
-    """What leaves the candidates of each user."""
+    """Excluded items of each user."""
 
     def __init__(self, exclude: Histories | None, num_items: int, place: Place) -> None:
         self.parts: list[Interactions] = []
@@ -376,7 +376,7 @@ class History:
         return total
 
     def select(self, ids: Tensor) -> Exclude | None:
-        """Return what the kernel takes as `exclude` for these users."""
+        """Return the kernel's `exclude` for these users."""
         chosen = (*(part.select(ids).items for part in self.parts), *self.masks)
         return chosen or None
 
@@ -400,13 +400,13 @@ class History:
     def check_overlap(
         self, target: Interactions, ids: Tensor, padding_idx: int | None, cure: str | None = None
     ) -> None:
-        """Raise if items to be found are excluded too: the numbers would depend on what that is taken to mean.
+        """Raise if items to be found are excluded too: the values would depend on its meaning.
 
         Args:
             target: ground truth.
             ids: users who count.
             padding_idx: an item that does not.
-            cure: what takes such pairs out of the ground truth; None = a method of `Interactions`.
+            cure: how to remove such pairs from the ground truth; None = a method of `Interactions`.
         """
         if not self.parts and not self.masks:
             return
@@ -441,7 +441,7 @@ class Budget(NamedTuple):
     batch_size: int | None = None
     """At most so many."""
     memory: int | None = None
-    """Bytes for their scores and what the kernel needs beside them; None = a share of what there is."""
+    """Bytes for their scores and the kernel's working memory; None = a share of the free memory."""
 
     def bytes_on(self, device: torch.device) -> int:
         """Return the memory there is to be used."""
@@ -455,7 +455,7 @@ def batches(
 ) -> Iterator[Tensor]:
     """Use up users, `ids` in ascending order of their listed items, batch by batch; yield each batch when done.
 
-    `sizes` are the listed items of every user there is. `use` is told how many of a batch to score at once.
+    `sizes` are the listed items of every user there is. `use` gets the number of users of a batch to score at once.
     """
     at_once = len(ids) if budget.batch_size is None else check_k(budget.batch_size, "batch_size")
     together = at_once
@@ -485,4 +485,4 @@ def batches(
             done += low
             yield batch
             continue
-        torch.cuda.empty_cache()  # out here, where the error no longer holds what the batch had made
+        torch.cuda.empty_cache()  # here, where the error no longer holds the batch's tensors

@@ -17,7 +17,7 @@ from torchrecmetrics.kernels.topk_ids import topk_ids
 
 Kernels: TypeAlias = Literal["eager", "triton"]
 KernelChoice: TypeAlias = Literal["auto", "eager", "triton"]
-"""What counts over scores: PyTorch ("eager"), Triton, or Triton where a card's run is on record ("auto")."""
+"""Kernels: PyTorch ("eager"), Triton, or Triton on GPUs with a run on record ("auto")."""
 
 # Compute capabilities of which a run of tests/gpu and the benchmarks is recorded (benchmarks/results): none yet. All
 # that is known of the Triton kernels comes from its interpreter, its compiler and ptxas.

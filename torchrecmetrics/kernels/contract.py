@@ -4,7 +4,7 @@ Nothing here knows of metrics, targets' ids, ties or padding.
 
 - `scores`: [B, I] in any float dtype and layout, read and never written; or `Products`, which are never in memory. NaN
   is no candidate; `+inf` is one.
-- `Question`: what is asked about them; `Counts`: the answer.
+- `Question`: the input beside them; `Counts`: the output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 class Question(NamedTuple):
-    """What is asked about scores."""
+    """Input of a kernel beside the scores."""
 
     thresholds: Tensor
     """[B, T], in the scores' dtype: scores to be placed, above -inf. NaN = not asked for: any answer."""
@@ -43,7 +43,7 @@ class Question(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What a kernel found."""
+    """Output of a kernel."""
 
     better: Tensor  # int64 [B, T], candidates > the threshold
     equal: Tensor  # int64 [B, T], candidates == the threshold

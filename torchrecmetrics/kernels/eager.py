@@ -40,7 +40,7 @@ SELECT_THRESHOLDS = 3
 
 
 def count(scores: Tensor, question: Question) -> Counts:
-    """Count what the question asks; see `contract`."""
+    """Count as `contract` says."""
     strategy = choose_strategy(scores, question)
     if _is_readable(scores) and not question.masks:
         return strategy(scores, question)

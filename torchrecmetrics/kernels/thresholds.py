@@ -65,7 +65,7 @@ def subtract_removed(removed: Tensor | None, edges: Tensor, above: Tensor, at_le
 def to_counts(
     edges: Tensor, asked: int, above: Tensor, at_least: Tensor, highest: Tensor, removed: Tensor | None
 ) -> Counts:
-    """Say what was counted > the first `asked` edges and >= all of them, less the removed items."""
+    """Return counts > the first `asked` thresholds and >= all of them, less the removed items."""
     above, at_least = subtract_removed(removed, edges, above, at_least)
     if asked == at_least.shape[1]:
         return Counts(above, at_least - above, None, highest)

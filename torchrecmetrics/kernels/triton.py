@@ -4,7 +4,7 @@ Nothing in here waits for the device but `count_products_until`. Counts are sums
 whole numbers below 2^24, so the order in which programs finish changes nothing.
 """
 
-# Kernels are typed by what they are launched with; mypy reads all the rest.
+# Kernels are typed at launch; mypy reads the rest.
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
 # no `from __future__ import annotations`: some versions of Triton's interpreter know tl.constexpr only as itself
@@ -29,7 +29,7 @@ _HELD = 32
 _KEYS = 1024
 # Scores of a tile that may be skipped, and those of it that are looked at together where it is not.
 _TILE, _PART = 4096, 512
-# Items from which what is settled is left out, and after which shares of them it is asked what that is.
+# Number of items from which settled rows are skipped, and the shares of the items after which this is checked.
 _LONG = 2**15
 _SHARES = (64, 8)
 # Waves of programs: as many as run at once, so many times that the last ones to finish do not matter.
@@ -79,7 +79,7 @@ def _candidates(score, masks, mask_step, matrix, matrix_step, at, size, MASKED: 
 
 @triton.jit
 def _range(items, steps, ranges, LANES: tl.constexpr):
-    """Return which program this is, its row, its first item there and how many: `each` tiles, or what is left."""
+    """Return the program's number, its row, its first item there and how many: `steps` tiles, or the rest."""
     program = tl.program_id(0)
     start = (program % ranges).to(tl.int64) * steps * LANES
     return program, (program // ranges).to(tl.int64), start, tl.minimum(items - start, steps * LANES).to(tl.int32)
@@ -155,7 +155,7 @@ def _by_comparing(
 def _keys(score, edges, LEVELS: tl.constexpr):
     """Twice the number of ascending edges that each score reaches, and 1 more where it equals the last of them.
 
-    0 and 1 are what lies below every edge, and never read: scores that are not counted go there.
+    0 and 1 are below every threshold and never read: scores that are not counted go there.
     """
     reached = tl.zeros(score.shape, tl.int32)
     for level in tl.static_range(LEVELS):
@@ -540,7 +540,7 @@ def _products(
 
 @triton.jit
 def _by_thread(hits, SHARE: tl.constexpr):
-    """Sum over a row of products: of what each of the SHARE threads that hold it has, or of all."""
+    """Sum over a row of products: over the SHARE threads that hold it, or over all."""
     if SHARE == 1:
         return tl.sum(hits, 1)
     else:  # two numbers each, and so on in turn all along the row
@@ -820,7 +820,7 @@ def count_products(products: Products, question: Question) -> Counts:
 
 
 def count_products_until(products: Products, question: Question, chunk: int | None = None) -> Counts:
-    """`count_products`, `chunk` items at a time, without what has `depth` better candidates already.
+    """`count_products`, `chunk` items at a time, without rows that already have `depth` better candidates.
 
     Waits for the device after each chunk (None: a sixteenth of the items, or more): which rows are left is data.
     Minimum scores, and depth None, need the whole list: with them nothing is left out.
@@ -920,7 +920,7 @@ def _cut_for(users: Tensor, items: Tensor, columns: int) -> _Cut:
 
 
 def _float32_precision() -> str:
-    """Return what PyTorch is set to: "highest", "high" or "medium"."""
+    """Return PyTorch's setting: "highest", "high" or "medium"."""
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:  # it was set for CUDA alone, and this question is for all devices

@@ -34,11 +34,11 @@ class CatalogueEvaluationCallback(Reporting):
 
     In `fit` it runs when a validation epoch ends or, without validation loaders, when a training epoch ends; in
     `trainer.validate` and `trainer.test` when theirs ends. The users are split over the processes; every process embeds
-    once, with the buffers (BatchNorm's running statistics) of the first, which saves them. What fails on one raises on
+    once, with the buffers (BatchNorm's running statistics) of the first, which saves them. An error of one raises on
     all. The sanity check evaluates a few users and throws the values away.
 
     Args:
-        metrics: what `RecMetricCollection` takes, or such a collection.
+        metrics: as `RecMetricCollection` takes them, or a collection.
         k: cut-offs, where `metrics` are names.
         embed: a function of the module that returns (users [U, d], items [I, d]), or (a function of user ids that
             returns scores, None). It is called without gradients, with the module in eval mode. Several processes must
@@ -46,7 +46,7 @@ class CatalogueEvaluationCallback(Reporting):
         target: ground truth, `Interactions` [U, I], logged as `val/...` in validation and `test/...` in
             `trainer.test`; or a dict of them by name, all evaluated in each of `stages`. For one ground truth in `fit`
             and another in `trainer.test`, take two callbacks with `stages="validate"` and `stages="test"`.
-        exclude: what leaves a user's candidates, as in `evaluate`, for all targets; or a dict of that by target's name,
+        exclude: excluded items of each user, as in `evaluate`, for all targets; or a dict of that by target's name,
             `{"val": train, "test": train.union(valid)}` for a plain target.
         every_n_epochs: in `fit`, evaluate after epochs n, 2n, ... only; give ModelCheckpoint the same, and
             ReduceLROnPlateau the same `frequency`. EarlyStopping wants a value each time: use the Trainer's
@@ -57,7 +57,7 @@ class CatalogueEvaluationCallback(Reporting):
             {stage} always for `val` or `test`.
         key_format: as in `RecMetricCollection`.
         log_counts: log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric, too.
-        keep_rows: keep what every user was worth, for `results["val"].rows` after the epoch.
+        keep_rows: keep per-user values, for `results["val"].rows` after the epoch.
         all_users: as in `evaluate`.
         groups: as in `evaluate`; their values are logged as `val/NDCG@10/cold`.
         similarity: as in `evaluate`.
@@ -141,7 +141,7 @@ class CatalogueEvaluationCallback(Reporting):
             self._check_pace(trainer, "the learning rate scheduler", config.monitor, config)
 
     def _check_pace(self, trainer: Any, name: str, monitor: str | None, reader: Any) -> None:
-        """Refuse what reads a key after epochs that log none, and would find nothing there or an old value."""
+        """Refuse callbacks that read a key after epochs that do not log it."""
         ours, validated = (
             self.every_n_epochs,
             (trainer.check_val_every_n_epoch or 1) if trainer.enable_validation else 1,
@@ -228,7 +228,7 @@ class CatalogueEvaluationCallback(Reporting):
 
 @contextmanager
 def _naming(where: str) -> Iterator[None]:
-    """Say in an error what has failed."""
+    """Name the callback in an error."""
     try:
         yield
     except (TypeError, ValueError) as error:

@@ -21,7 +21,7 @@ def buffers_of_the_first(module: nn.Module, device: torch.device) -> Iterator[No
     """Give the module the buffers of process 0, such as BatchNorm's running statistics, and then its own again."""
     changed: list[tuple[Tensor, Tensor]] = []
     if is_distributed():
-        # what is sparse or sharded cannot be sent as it is: if it differs, the embeddings show it
+        # sparse and sharded tensors cannot be sent: the embeddings show a difference
         named = {name: b for name, b in module.named_buffers() if type(b) is Tensor and b.layout == torch.strided}
         _check_equal("the module's buffers are", {name: describe(buffer) for name, buffer in named.items()})
         buffers = list(named.values())
@@ -88,7 +88,7 @@ def _check_equal(what: str, mine: dict[str, str]) -> None:
 
 
 def _sent_by_the_first(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """Return what process 0 has in place of these tensors."""
+    """Return process 0's values of these tensors."""
     if not tensors:
         return []
     # one vector of bytes, whatever the types are
@@ -103,7 +103,7 @@ def _sent_by_the_first(tensors: Sequence[Tensor], device: torch.device) -> list[
 
 
 def _sketch(matrix: Tensor) -> list[float]:
-    """Return the norm of a matrix, and sums with random signs: these differ by about the norm of what differs."""
+    """Return the norm of a matrix, and sums with random signs: these differ by about the norm of the difference."""
     generator = torch.Generator().manual_seed(0)
     matrix = matrix if matrix.dtype == torch.float64 else matrix.float()
     rows, columns = (

@@ -51,10 +51,10 @@ else:
 
 
 class Reporting(Callback):
-    """What both callbacks share: stages, keys, logging, and checks of keys before the first epoch."""
+    """Base class of both callbacks: stages, keys, logging, and checks of keys before the first epoch."""
 
     _reads: ClassVar[str]
-    """What the callback evaluates, in words that follow its name."""
+    """Input of the callback, for messages."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Reporting(Callback):
         self._current: list[str] = []  # keys that the stage now running logs
 
     def _names(self, stage: str) -> list[str]:
-        """Return what stands for {name} in the keys of a stage, as far as that is known before it begins."""
+        """Return the possible values of {name} in the keys of a stage, if known before it begins."""
         raise NotImplementedError
 
     def _prefix(self, stage: str, name: str) -> str:
@@ -164,7 +164,7 @@ class Reporting(Callback):
         if stage == "fit":
             _check_modes(trainer, keys, self._falling)
             elsewhere = {key for other in _reporting(trainer) for key in other._keys(asked, other._names(asked))}
-            # what metrics of the module's own are logged as is its own affair
+            # metrics of the module itself may be logged under any key
             if not any(isinstance(part, Metric) for part in pl_module.modules()):
                 self._check_monitors(trainer, elsewhere, [asked], known=False)
 
@@ -181,11 +181,11 @@ class Reporting(Callback):
             _check_schedulers(trainer, self._current, self._falling)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Forget what the run has logged."""
+        """Clear the keys that the run has logged."""
         self._current = []
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Forget what the run has logged."""
+        """Clear the keys that the run has logged."""
         self._current = []
 
     def _check_monitors(
@@ -193,7 +193,7 @@ class Reporting(Callback):
     ) -> None:
         """Refuse a monitored key that is none of `logged` and looks like one of ours.
 
-        Where it is not `known` what the module logs, what may be one of its keys is but warned of.
+        If the module's keys are not `known`, a possible key of the module is only warned of.
         """
         prefixes = {self._prefix(stage, name) for stage in stages for name in self._names(stage)} - {""}
         counts = {prefix + count for prefix in prefixes for count in _COUNTS}
@@ -244,7 +244,7 @@ class Reporting(Callback):
                     )
 
     def _log(self, pl_module: Any, values: Mapping[str, Tensor], counts: Any, prefix: str, postfix: str = "") -> None:
-        """Log what all processes have agreed on; `counts` has the four counts as attributes."""
+        """Log values that are equal on all processes; `counts` has the four counts as attributes."""
         logged = dict(values)
         if self.log_counts:
             like = next(iter(values.values()))
@@ -263,7 +263,7 @@ class Reporting(Callback):
 
 
 def _check_stage(stage: object) -> None:
-    """Refuse anything but a stage, and say what is meant by other names of it."""
+    """Refuse anything but a stage, and name the stage for its other names."""
     meant = {
         **dict.fromkeys(("val", "valid", "validation"), "that stage is called 'validate' here and in Lightning"),
         **dict.fromkeys(("fit", "train"), "'validate' is that of the Trainer's fit, too"),
@@ -296,7 +296,7 @@ class Agreed(Metric):
 
 
 def check_function(name: str, function: Any, takes: str, arguments: int) -> None:
-    """Refuse what cannot be called with so many arguments."""
+    """Refuse anything but a function of so many arguments."""
     try:
         inspect.signature(function).bind(*range(arguments))
     except TypeError as error:
@@ -330,17 +330,17 @@ def _check_mode(name: str, monitor: Any, judge: Any, keys: Iterable[str], fallin
 
 
 def _is_label(text: str) -> bool:
-    """Whether a key reads like one of this package's, `NDCG-exponential@10`."""
+    """Return True if a key looks like one of this package's, `NDCG-exponential@10`."""
     return re.fullmatch(r"[\w-]+@\d+", text) is not None and is_name(re.split("[-@]", text)[0])
 
 
 def _plain(key: str) -> str:
-    """Return a key without what is easily mistaken: case, punctuation, `valid` for `val`."""
+    """Return a key without easily mistaken parts: case, punctuation, `valid` for `val`."""
     return re.sub("^valid(ation)?", "val", re.sub(r"[\W_]", "", key.lower()))
 
 
 def _one_edit(first: str, second: str) -> bool:
-    """Whether texts are equal but for one letter, or two neighbours that have changed places."""
+    """Return True if texts differ by one letter, or by two swapped neighbours."""
     start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
     first, second = first[start:], second[start:]
     return second in (first, first[1:], first[1::-1] + first[2:]) or first[1:] == second[1:] or first == second[1:]

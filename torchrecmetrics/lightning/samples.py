@@ -108,7 +108,7 @@ def share_of(loader: Any) -> tuple[Share | None, str | None]:
 
 
 def _sampler(loader: DataLoader[Any]) -> Any:
-    """Return what draws single samples."""
+    """Return the sampler of single samples."""
     batches = loader.batch_sampler
     return batches.sampler if type(batches) is BatchSampler else loader.sampler
 
@@ -119,7 +119,7 @@ def _total(sampler: DistributedSampler[Any]) -> int:
 
 
 class SampleRows:
-    """What every sample adds to the metrics of a collection, which stays empty until `settle` fills it.
+    """Values of every sample for a collection, which stays empty until `settle` fills it.
 
     The collection must not synchronise by itself: `settle` leaves the state of all processes in each of them.
     """

@@ -31,31 +31,31 @@ _MISSPELT = {"targets": "target", "excluded": "exclude", "excludes": "exclude", 
 
 
 class RecMetricsCallback(Reporting):
-    """Metrics of what `validation_step` and `test_step` return, logged at the end of their epoch.
+    """Metrics of the output of `validation_step` and `test_step`, logged at the end of their epoch.
 
     A step returns a mapping with
 
     - `scores` and `target`, and optionally `gains`, `exclude`, `weights`; or `ranks`, and optionally `depth`,
-      `weights`; or `ranking`, and optionally `weights`: what `RecMetricCollection.update` takes;
+      `weights`; or `ranking`, and optionally `weights`: arguments of `RecMetricCollection.update`;
     - `user_ids`, where `exclude=` is given here, and where metrics compare lists with the history of a `catalogue` that
       was made from interactions (whose users are matched by id with those of `exclude`, else of `groups`); or `history`
-      itself. What else it holds is left alone.
+      itself. Other entries are ignored.
 
     Each loader has a collection of its own on the module's device, empty at the start of an epoch. Values are logged as
     `val/NDCG@10`, `test/NDCG@10` when the epoch ends, so ModelCheckpoint and EarlyStopping see them. The sanity check
     computes them too, and throws them away: deferred errors stop the run there. Checkpoints hold no metric state.
     Prediction is left alone.
 
-    Over several processes the values are those of one: what a `DistributedSampler` repeats to make shares equal is not
+    Over several processes the values are those of one: samples that a `DistributedSampler` repeats are not
     counted, and one packed synchronisation (two all-reduces) a loader is all that is communicated. Values are then
     checked as with `validate_args="deferred"`.
 
     Args:
-        metrics: what `RecMetricCollection` takes, or such a collection (a clone is used, without prefix and postfix).
+        metrics: as `RecMetricCollection` takes them, or a collection (a clone is used, without prefix and postfix).
         k: cut-offs, where `metrics` are names.
         stages: "validate" (in `fit` too), "test", or both.
         prog_bar: keys without prefix that the progress bar shows; None: `NDCG@10` where that is logged.
-        outputs: a function of (what the step returned, batch) that makes the mapping.
+        outputs: a function of (output of the step, batch) that returns the mapping.
         prefix: put in front of every key; {name} stands for the loader's name, or `val` or `test` where it has none,
             {stage} always for `val` or `test`.
         key_format: as in `RecMetricCollection`; MLflow refuses `@`: `"{name}_at_{k}"`.
@@ -65,12 +65,12 @@ class RecMetricsCallback(Reporting):
         exclude: `Interactions` whose items leave the candidates of the users in `user_ids` (kept on the host, they cost
             no wait for the device), or a dict of these by the loader's name or by `val` and `test`.
         sample_ids: where repeated samples cannot be recognised (own samplers, iterable data sets): name of the step's
-            entry, or a function of (what the step returned, batch), that gives each row's index in the data set,
+            entry, or a function of (output of the step, batch), that returns each row's index in the data set,
             integers [B]. An index counts once however often it is met. Not the user: a user may have several rows.
             Rows are kept until the epoch ends (24 bytes a row and metric) and gathered by every process. Without it,
             the rows of a batch are taken to be in the order in which the sampler gives the samples.
         log_counts: log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric, too.
-        keep_rows: keep what every row was worth, for `collections["val"].rows` after the epoch. Their ids are
+        keep_rows: keep per-row values, for `collections["val"].rows` after the epoch. Their ids are
             `sample_ids`, else the step's `user_ids`; with both, the rows of a user are a cluster. Without either, rows
             are numbered as they come, on one process.
         groups: groups of users with a value of their own, logged as `val/NDCG@10/cold`: `Groups`, looked up by the
@@ -90,7 +90,7 @@ class RecMetricsCallback(Reporting):
             one and is not logged, and for keys that a logger refuses; in a step, for a mapping that does not fit.
     """
 
-    _reads = "takes what a step returns"
+    _reads = "takes the output of a step"
 
     def __init__(
         self,
@@ -113,11 +113,9 @@ class RecMetricsCallback(Reporting):
         super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, keep_rows, groups, options)
         self.groups = groups
         if outputs is not None:
-            check_function("outputs", outputs, "(what the step returned, batch)", 2)
+            check_function("outputs", outputs, "(output of the step, batch)", 2)
         if sample_ids is not None and not isinstance(sample_ids, str):
-            check_function(
-                "sample_ids", sample_ids, "(what the step returned, batch), or the name of a step's entry", 2
-            )
+            check_function("sample_ids", sample_ids, "(output of the step, batch), or the name of a step's entry", 2)
         if isinstance(dataloaders, Mapping) and any(isinstance(names, (list, tuple)) for names in dataloaders.values()):
             raise ValueError(f"dataloaders holds the loaders' names themselves, not lists of them, got {dataloaders}")
         self.outputs = outputs
@@ -153,13 +151,13 @@ class RecMetricsCallback(Reporting):
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Add what the step returned."""
+        """Add the output of the step."""
         self._add("validation_step", pl_module, outputs, batch, batch_idx, dataloader_idx)
 
     def on_test_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Add what the step returned."""
+        """Add the output of the step."""
         self._add("test_step", pl_module, outputs, batch, batch_idx, dataloader_idx)
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -212,7 +210,7 @@ class RecMetricsCallback(Reporting):
         self._announce(trainer, keys)
 
     def _past(self, collection: RecMetricCollection, exclude: Interactions | None) -> Interactions | None:
-        """Return what users had before, with the row numbers of `user_ids`; None where no metric reads it."""
+        """Return the histories of `user_ids`; None if no metric reads them."""
         catalogue = collection.catalogue
         if catalogue is None:
             return None
@@ -376,7 +374,7 @@ class _Loader:
     def without_repeats(
         self, weights: Tensor | None, batch_idx: int, ranking: Ranking
     ) -> tuple[Tensor | None, str | None]:
-        """Return weights that leave repeated samples out; or a doubt, where they cannot be told."""
+        """Return weights that leave repeated samples out; or a message if repeats cannot be known."""
         rows = len(ranking)
         kept = rows if self.share is None else self.share.kept(batch_idx, rows)
         if kept is None:
@@ -389,9 +387,9 @@ class _Loader:
 
 
 def _read(outputs: Any, source: str, device: torch.device) -> dict[str, Any]:
-    """Return what a step's mapping holds for `update`."""
+    """Return the arguments of `update` in a step's mapping."""
     wanted = f"{source} must return a mapping with 'scores' and 'target', or with 'ranks', or with 'ranking'"
-    cure = "outputs= takes a function of (what the step returned, batch) that makes one"
+    cure = "outputs= takes a function of (output of the step, batch) that returns one"
     if not isinstance(outputs, Mapping):
         raise TypeError(f"{wanted}, got {describe(outputs)}; {cure}")
     given = {name: outputs[name] for name in (*UpdateArgs._fields, "weights") if outputs.get(name) is not None}
@@ -416,7 +414,7 @@ def _read(outputs: Any, source: str, device: torch.device) -> dict[str, Any]:
 
 
 def _tensors(value: Any) -> list[Any]:
-    """Return the tensors of one argument that tell where it is, or what is none."""
+    """Return the tensors of one argument, or the value that is not one."""
     if type(value) is tuple:
         return [tensor for part in value for tensor in _tensors(part)]
     if isinstance(value, (Jagged, Spans)):

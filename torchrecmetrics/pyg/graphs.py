@@ -57,7 +57,7 @@ def evaluate(
             sides numbered from 0. LightGCN is trained with both directions; one alone is taken as it is. Edges that
             join two users or two items are refused, unless `embed` makes the embeddings and `exclude` is given.
         target: ground truth [U, I], such as `Interactions.from_edge_index(edges, U, I, item_offset=U)`.
-        exclude: what leaves a user's candidates: the "message_passing" edges (default), None = nothing, or as in
+        exclude: items removed from a user's candidates: the "message_passing" edges (default), None = nothing, or as in
             `torchrecmetrics.evaluate`.
         edge_weight: passed on to `get_embedding`.
         embed: a function of the model (alone) that returns (users [U, d], items [I, d]), or both in one [U + I, d], or
@@ -79,7 +79,7 @@ def evaluate(
     _check_options(options)
     check_target(target)
     if isinstance(exclude, str) and exclude != "message_passing":
-        raise ValueError(f"exclude must be 'message_passing', None or what evaluate takes, got {exclude!r}")
+        raise ValueError(f"exclude must be 'message_passing', None or as evaluate takes it, got {exclude!r}")
     if edge_weight is not None and embed is not None:
         raise ValueError("edge_weight is for get_embedding; embed= is a function of the model alone")
     _check_embed(embed, model)
@@ -148,7 +148,7 @@ class _Nodes(NamedTuple):
     num_users: int
     num_items: int
     from_0: bool
-    """Whether items are numbered from 0, too, and users are above items."""
+    """Return True if items are numbered from 0 too, in row 1 below users."""
 
     @classmethod
     def read(cls, edge_index: Any, num_users: int, num_items: int, edge_type: EdgeType | None) -> _Nodes:
@@ -207,7 +207,7 @@ class _Nodes(NamedTuple):
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Refuse what `torchrecmetrics.evaluate` does not take."""
+    """Refuse options that `torchrecmetrics.evaluate` does not take."""
     known = ["edge_weight", "embed", "edge_type", "target", "exclude", *EvaluateOptions.__annotations__]
     for name in options:
         if name not in known:
@@ -218,7 +218,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _check_embed(embed: Any, model: nn.Module) -> None:
-    """Refuse what is no function of the model alone."""
+    """Refuse anything but a function of the model."""
     what = "embed must be a function of the model alone; a graph stands within, lambda model: model(data)"
     if embed is not None and not callable(embed):
         raise TypeError(f"{what}, got {describe(embed)}")

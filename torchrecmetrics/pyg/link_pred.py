@@ -41,15 +41,15 @@ class LinkPredOptions(MetricOptions, total=False):
 
 _WITHOUT = {
     "padding_idx": "-1 fills up lists, and labels are edges, without padding",
-    "overlap": "nothing is excluded; Ranking.from_topk(..., exclude=, overlap=) makes what RecMetricCollection takes",
+    "overlap": "nothing is excluded; Ranking.from_topk(..., exclude=, overlap=) is input of RecMetricCollection",
 }
 
 
 class LinkPredCollection(RecMetricCollection):
     """`RecMetricCollection` with the arguments of PyG's `LinkPredMetric.update`.
 
-    Takes what `RecMetricCollection` takes, so a `LinkPredMetricCollection` is exchanged by changing its constructor.
-    Lists are all that is recommended, as in PyG: beyond their end every label is a miss. What is different then:
+    Takes the arguments of `RecMetricCollection`, so a `LinkPredMetricCollection` is exchanged by changing its
+    constructor. Lists are all that is recommended, as in PyG: beyond their end every label is a miss. Differences:
 
     - keys are `Precision@10`, `Recall-weighted@10`; PyG's `LinkPredPrecision@10`, `WeightedLinkPredRecall@10`;
     - MAP divides by R (`MAP(k, normalize="min")` is PyG's);
@@ -63,7 +63,7 @@ class LinkPredCollection(RecMetricCollection):
 
     Args:
         metrics: as in `RecMetricCollection`, with `k` and other options; `max_relevant` is the most labels of a row.
-        duplicates: an item listed twice is an "error", or its "first" place stands alone and those behind move up.
+        duplicates: an item listed twice is an "error", or only its "first" rank counts and those behind move up.
         duplicate_labels: a label given twice is an "error", or the "first" counts, with its weight.
 
     Examples:
@@ -108,7 +108,7 @@ class LinkPredCollection(RecMetricCollection):
 
     @property
     def weighted(self) -> bool:
-        """Whether a member cannot do without `edge_label_weight`."""
+        """Return True if a member needs `edge_label_weight`."""
         return any(member.options.get("weighted") for member in self.members)
 
     def update(  # type: ignore[override]
@@ -191,7 +191,7 @@ def _label_edges(labels: Any, lists: Tensor) -> Tensor:
 
 
 def _edges_cure(labels: Any, rows: int) -> str | None:
-    """Say how labels that something else holds become edges; None if they are edges, or nobody can say."""
+    """Say how to convert labels to edges; None if they are edges, or if there is no way."""
     name = "edge_label_index"
     if isinstance(labels, Tensor) and not labels.is_nested:
         if labels.layout == torch.strided:
@@ -211,7 +211,7 @@ def _edges_cure(labels: Any, rows: int) -> str | None:
 
 
 def _check_label_weights(weights: Any, edges: Tensor) -> None:
-    """Refuse what is not one number for each label."""
+    """Refuse anything but one number for each label."""
     if weights is None:
         return
     if not isinstance(weights, Tensor) or weights.dtype == torch.bool or weights.is_complex():
@@ -247,7 +247,7 @@ def _padded(
         if weights is not None:
             reject("gains", ~weights.isfinite(), lambda at: f"edge_label_weight[{at}] is {weights[at]}")
 
-    # by row, then item; what belongs to no row comes last
+    # by row, then item; entries without a row come last
     place = row.where(inside & (item >= 0), rows)
     order = item.sort(stable=True).indices
     order = order[place[order].sort(stable=True).indices]

@@ -1,6 +1,6 @@
 """`Ranking`, the ranks of each user's relevant items, and the ways to one: the only modules that see scores.
 
-`Ranking` is what every metric reads. `get_topk_ranks` is the same kernel's answer as a plain integer tensor.
+Every metric reads a `Ranking`. `get_topk_ranks` returns ranks of the same kernel as a plain integer tensor.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Depth(NamedTuple):
 
 
 class Lists(NamedTuple):
-    """Which items stand first, and what is known of the rows beside them."""
+    """The items in the first ranks, with history and relevant items."""
 
     ids: Tensor
     """Int64 [B, K], best first; negative = none."""
@@ -92,7 +92,7 @@ class RankingData:
     num_repeated: Tensor | None = None
     """Int64 [B]: entries of the list handed in that repeated an earlier one, where they leave it; else None."""
     score_threshold: float | None = None
-    """What `num_recommended` was counted with."""
+    """Threshold of `num_recommended`."""
     reach: Depth = field(default_factory=Depth)
     """How far down this is known."""
     violations: Violations = field(default_factory=Violations)
@@ -182,7 +182,7 @@ class RankingData:
         return _num_hits(self, None if k is None else check_cutoffs(k))
 
     def any_hit(self, k: int | Sequence[int] | None) -> Tensor:
-        """Whether a relevant item stands in the first `k` places, bool [B], or [K, B] for several cut-offs.
+        """Return which rows have a relevant item in the first `k` ranks, bool [B], or [K, B] for several cut-offs.
 
         `k` and errors otherwise as in `hits`.
         """
@@ -221,7 +221,7 @@ class RankingData:
         Equal scores stand in the order of their ids here, whatever `ties` says: a list has one order.
 
         Raises:
-            ValueError: if nobody asked for them when the ranking was made, or it was made of ranks.
+            ValueError: if the ranking was made without them, or of ranks.
         """
         return _items(self)
 
@@ -257,7 +257,7 @@ class RankingData:
         return history
 
     def listed(self) -> Lists:
-        """Return what is known of the items in the first places; errors as in `items`."""
+        """Return the items in the first ranks; errors as in `items`."""
         if self.lists is None:
             raise ValueError(
                 "which items stand first is not known: pass update(scores, ...), lists (Ranking.from_topk) or "
@@ -272,7 +272,7 @@ class RankingData:
         return replace(self, lists=lists)
 
     def within(self, depth: int | None) -> Self:
-        """Return what is known of the first places alone (None: of all there are), in ranks that are a copy.
+        """Return a copy that knows only the first ranks (None: all).
 
         Relevant items behind them count as not found.
 
@@ -300,7 +300,7 @@ class RankingData:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote, to the CPU.
+        """Load a file of `save`, to the CPU.
 
         Raises:
             ValueError: for any other file.
@@ -314,7 +314,7 @@ class RankingData:
         return cls(**given)
 
     def __getstate__(self) -> dict[str, Any]:
-        # what was derived can be derived again, and its keys are functions that others may not know
+        # derived values are computed again; their keys are functions
         return {**vars(self), "_derived": {}}
 
     def cut_short(self, k: int | Tensor) -> Tensor | None:
@@ -369,7 +369,7 @@ Made = TypeVar("Made")
 
 
 def derived(make: Callable[[P, Unpack[More]], Made]) -> Callable[[P, Unpack[More]], Made]:
-    """Keep what a function makes of a ranking, for the next formula that asks (torch.compile shares by itself)."""
+    """Cache a function of a ranking for the next formula (torch.compile shares by itself)."""
 
     @wraps(make)
     def kept(ranking: P, *arguments: Unpack[More]) -> Made:
@@ -404,7 +404,7 @@ def _items(ranking: RankingData) -> Tensor:
     ids, _, stays, *_ = ranking.listed()
     if stays is None:
         return ids
-    rows, last = ids.shape  # what leaves goes behind the last place
+    rows, last = ids.shape  # excluded items go behind the last rank
     places = (stays.cumsum(1) - 1).where(stays, last)
     return ids.new_full((rows, last + 1), -1).scatter(1, places, ids)[:, :last]
 

@@ -52,9 +52,10 @@ class FromRanks(RankingData):
         Args:
             ranks: integers or floats [B], [B, 1] or [B, T], 1 = best; `<= 0` is padding, but see `padding`; `inf`, or a
                 rank beyond `depth`, is a relevant item that was missed.
-            depth: places that were looked at; None = what the tensor says (`get_topk_ranks`), or the whole list.
+            depth: number of known ranks; None = that of the tensor (`get_topk_ranks`), or the whole list.
             num_ranked: candidates a row, a number or integer [B]; AUROC needs it.
-            depth_known: False if the ranks may have been cut at a depth nobody told: metrics without a cut-off refuse.
+            depth_known: False if the ranks may have been cut at an unknown depth: metrics without a cut-off refuse
+                them.
             padding: 0 says that a 0 in [B] or [B, 1] is a row without a relevant item. None (default) refuses it, since
                 it may be the best of ranks that start at 0; the tensor that `get_topk_ranks` returned may hold it.
             validate_args: as in `from_scores`.
@@ -87,7 +88,7 @@ class FromRanks(RankingData):
         num_ranked = _num_ranked(num_ranked, len(ranks), ranks.device)
         checks = Checks(rules.validate_args, ranks.device, len(ranks))
         if not ranks.is_floating_point():
-            ranks = ranks.long()  # what they are compared with may not fit a smaller type
+            ranks = ranks.long()  # thresholds may not fit a smaller type
         relevant = ranks > 0
         in_order = sort_rows(torch.where(relevant, ranks.to(float_dtype(ranks.device)), torch.inf))
         last = min(LONGEST_LIST if limit is None else limit for limit in (columns, reach.depth))  # beyond are misses

@@ -1,4 +1,4 @@
-"""`Rules`: how the user wants items to be ranked; `Needs`: what the metrics read of a batch (depth, counts, lists)."""
+"""`Rules`: the user's options of ranking; `Needs`: the data that metrics read (depth, counts, lists)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Rules:
 
     @property
     def take_overlap(self) -> Overlap:
-        """What a relevant item that is also excluded means."""
+        """Meaning of a relevant item that is also excluded."""
         return "error" if self.overlap is None else self.overlap
 
     def shaping(self, *names: str) -> dict[str, object]:
@@ -72,7 +72,7 @@ RULES = tuple(Rules.__dataclass_fields__)
 
 
 class Needs(NamedTuple):
-    """What a metric, or several, read of a batch: it is ranked as deep as they need, and counted what they count."""
+    """The data of a batch that one or several metrics read."""
 
     depth: int | None = None
     """Places; None = the whole list."""
@@ -87,13 +87,13 @@ class Needs(NamedTuple):
     list_depth: int = 0
     """Places whose item ids are read."""
     history: bool = False
-    """What the user of each row had before."""
+    """The history of each row's user."""
     num_items: int | None = None
-    """How many items there are, where what is named is looked up among them."""
+    """Number of items of the catalogue, if one is read."""
 
     @classmethod
     def union(cls, all_needs: Iterable[Needs]) -> Needs:
-        """Return what serves all of them.
+        """Return the needs of all of them.
 
         Raises:
             ValueError: for different score thresholds: a batch can be counted against one only; for catalogues of

@@ -78,9 +78,9 @@ class FromScores(FromCounts):
                 be jagged: `(values, offsets)`, a `Jagged`, or a nested tensor of the jagged layout.
             gains: number [B, T] beside id targets: > 0 relevant, 0 not relevant, < 0 a penalty that only NDCG reads.
                 Jagged beside a jagged target.
-            exclude: items that leave the candidates (history): ids [B] or [B, H], also jagged, what `prefix_history`
-                gives, bool [B, I], bool [I] for every row, or a tuple of these. Repeated ids count once. Of two columns
-                of integers, the second is the offsets of the first where it has B + 1 entries.
+            exclude: items that leave the candidates (history): ids [B] or [B, H], also jagged, a result of
+                `prefix_history` gives, bool [B, I], bool [I] for every row, or a tuple of these. Repeated ids count
+                once. Of two columns of integers, the second is the offsets of the first where it has B + 1 entries.
             depth: places that will be asked for; relevant items behind them get rank `inf`. None = the whole list.
             items: name the items in the first `depth` places, too, as `Ranking.items`.
             ties: where an item among equal scores stands: "realistic" (its expected place), "optimistic" or
@@ -92,7 +92,7 @@ class FromScores(FromCounts):
                 (other than 0) is an error.
             validate_args: True = check values at once on the CPU and count violations elsewhere; "deferred" = count
                 everywhere; False = no value checks.
-            kernels: what counts: "eager" (PyTorch, any device), "triton" (CUDA) or "auto" (Triton's on cards where a
+            kernels: "eager" (PyTorch, any device), "triton" (CUDA) or "auto" (Triton's on GPUs where a
                 run is on record, else eager). `Ranking.kernels` says which it was.
 
         Raises:

@@ -25,9 +25,9 @@ from torchrecmetrics.ranking.exclusion import Exclude, Exclusion
 from torchrecmetrics.ranking.rules import Rules
 
 Target: TypeAlias = Tensor | Batch | Jagged | Pair
-"""What `target=` takes for a batch: ids, what `Interactions.select` gives, ids that are jagged, or a dense tensor."""
+"""Types of `target=`: ids, a result of `Interactions.select`, jagged ids, or a dense tensor."""
 Gains: TypeAlias = Tensor | Jagged | Pair
-"""What `gains=` takes beside ids: numbers in their shape, jagged where they are."""
+"""Types of `gains=` beside ids: numbers in their shape, jagged if ids are."""
 
 
 class Targets(NamedTuple):
@@ -93,7 +93,7 @@ def selected(
         return _side_by_side(jagged, gains, worth, checks, max_relevant)
     if worth is not None:
         raise ValueError("gains are jagged, target is not: pass both as one or the other")
-    return cast(Tensor, target), cast("Tensor | None", gains)  # `Targets.read` refuses what is no tensor
+    return cast(Tensor, target), cast("Tensor | None", gains)  # `Targets.read` refuses anything but a tensor
 
 
 def _side_by_side(
@@ -224,7 +224,7 @@ def _columns_unseen(dense: Tensor, width: int, checks: Checks) -> Tensor:
     """Column numbers as above, at most so many, without a look at how many there are."""
     rows = len(dense)
     size = torch.zeros((rows, 1), dtype=torch.int64, device=dense.device)
-    # one slot more than asked for: what does not fit, and every zero, lands there
+    # one more slot for zeros and for items that do not fit
     ids = torch.full((rows, width + 1), -1, dtype=torch.int64, device=dense.device)
     for (row, columns), tile in tiles(dense, 4):
         nonzero = tile != 0
@@ -253,9 +253,9 @@ def _repeat_detail(row: int, ids: Tensor, target: Tensor, items: int | None) -> 
 
 
 def _overlap_detail(row: int, ids: Tensor, both: Tensor) -> str:
-    """Say how many relevant items are excluded, and what can be done."""
+    """Say how many relevant items are excluded, and name the cures."""
     return (
         f"{int(both.sum())} pairs, in row {row} item {int(ids[row][both[row]][0])}. Unless ids are shifted, or the "
-        "history holds the targets themselves: take them out of the target, or say what they mean: overlap='keep' "
+        "history holds the targets themselves: take them out of the target, or pass overlap='keep' "
         "(they stay candidates: repeat consumption), overlap='miss' (they cannot be hit) or overlap='error' (this)"
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Duplicates: TypeAlias = Literal["error", "first"]
-"""An item that a list holds twice is an error, or its first place alone stands."""
+"""An item that a list holds twice is an error, or only its first rank counts."""
 
 
 class FromTopk(RankingData):
@@ -166,11 +166,11 @@ def _again(by_id: Tensor, padding_idx: int | None) -> Tensor:
 
 
 def _repeat_detail(row: int, item_ids: Tensor) -> str:
-    return f"row {row} is {shown(item_ids[row])} (duplicates='first' lets an item's first place stand alone)"
+    return f"row {row} is {shown(item_ids[row])} (duplicates='first' keeps the first of repeated items)"
 
 
 def _lists(item_ids: Tensor | Jagged | Pair, validate_args: Validation) -> tuple[Tensor, Checks]:
-    """Return lists side by side, -1 behind the end of shorter ones, and what collects their faults."""
+    """Return lists padded with -1, and an object that collects their violations."""
     jagged = as_jagged("item_ids", item_ids)
     if jagged is not None:
         checks = Checks(validate_args, jagged.values.device, len(jagged.offsets) - 1)

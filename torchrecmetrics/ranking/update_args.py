@@ -19,7 +19,7 @@ from torchrecmetrics.ranking.rules import Needs, Rules
 _FLAT = (
     "queries of flat entries become rows by Ranking.from_flat(scores, target, indexes), and update takes that ranking"
 )
-#: What torchmetrics and others call the arguments of `update`.
+#: Names of the arguments of `update` in torchmetrics and other libraries.
 _OTHER_NAMES = {
     **dict.fromkeys(("preds", "pred", "y_pred", "y_score", "input", "logits", "predictions"), "scores"),
     **dict.fromkeys(("y_true", "targets", "labels", "ground_truth"), "target"),
