@@ -136,8 +136,7 @@ def evaluate(
             both numbered from 0; or a dict of several, such as `slice_targets` gives, each evaluated by itself and
             returned under its name.
         exclude: items removed from a user's candidates: `Interactions` (train items), beside embeddings also edges as
-        for
-            `target`, bool [I], or a tuple of these. Interactions whose vocabularies are not those of `target` are
+            for `target`, bool [I], or a tuple of these. Interactions whose vocabularies are not those of `target` are
             matched by id.
         k: cut-offs, where `metrics` are names.
         user_ids: evaluate only these users (row numbers, each once).
