@@ -114,7 +114,7 @@ def evaluate_lists(
         keep_rows: as in `evaluate`.
         groups: as in `evaluate`; users are matched by id where `target` has ids.
         options: keyword options for metrics given by name. `overlap`, the meaning of a pair in both `target` and
-            `exclude`, may also be "without": such pairs leave the ground truth, as `Interactions.without` takes them out.
+            `exclude`, may also be "without": such pairs leave the ground truth, as by `Interactions.without`.
             `catalogue` is for metrics beyond accuracy, as in `evaluate`; ids are looked up in its vocabulary,
             which must have every listed item.
 
