@@ -976,19 +976,19 @@ def test_gowalla_equals_numpy_and_pyg():
 @pytest.mark.parametrize(("dtype", "number"), [(torch.float32, 256), (torch.float16, 256), (torch.float64, 448)])
 def test_memory_of_scores(dtype, number):
     """What a user's scores take, in the dtype they are made in and up to the end of a cache line."""
-    place = scoring.Place(torch.device("cpu"), False)
+    place = scoring.TargetDevice(torch.device("cpu"), False)
     users, items = torch.ones(3, 2, dtype=dtype), torch.ones(50, 2, dtype=dtype)
-    assert scoring.EmbeddingScorer(users, items, (3, 50), scoring.Terms(), place).row_bytes == number
-    assert scoring.FunctionScorer(len, 50, scoring.Terms(), place).row_bytes == 50 * 4
+    assert scoring.EmbeddingScorer(users, items, (3, 50), scoring.ScoreOptions(), place).row_bytes == number
+    assert scoring.FunctionScorer(len, 50, scoring.ScoreOptions(), place).row_bytes == 50 * 4
 
 
-CPU = scoring.Place(torch.device("cpu"), False)
+CPU = scoring.TargetDevice(torch.device("cpu"), False)
 
 
-def refused(users, items, ids=None, **terms):
+def refused(users, items, ids=None, **options):
     """Whether embeddings cannot be counted as they are multiplied, because a score might not be finite."""
     shape = len(users), len(items)
-    scorer = scoring.EmbeddingScorer(users, items, shape, scoring.Terms(**terms).read(len(items), CPU), CPU)
+    scorer = scoring.EmbeddingScorer(users, items, shape, scoring.ScoreOptions(**options).read(len(items), CPU), CPU)
     return isinstance(scorer.without_memory(torch.arange(len(users)) if ids is None else ids, True), str)
 
 

@@ -304,7 +304,7 @@ def test_a_side_without_a_vocabulary_is_refused():
         TEST.union(bare)
     with pytest.raises(ValueError, match=r"1 pairs of other hold an id that these vocabularies lack: recode both"):
         TEST.union(graph([("kim", "x")], ["kim"], ["x"]))
-    with pytest.raises(ValueError, match=r"has no user_ids to match: say what they are, with_ids\(user_ids=...\)"):
+    with pytest.raises(ValueError, match=r"has no user_ids to match: name them, with_ids\(user_ids=...\)"):
         bare.recode(USERS)
     with pytest.raises(ValueError, match="user_ids holds 2 ids, but there are 3 users"):
         bare.with_ids(["a", "b"])

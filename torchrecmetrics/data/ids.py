@@ -68,7 +68,7 @@ class Ids(ABC):
     def _equal(self, other: Any) -> bool: ...
 
 
-class Numbers(Ids):
+class IntIds(Ids):
     """Whole numbers of 64 bits; unsigned ones less 2^63."""
 
     kind: str = "whole numbers"
@@ -87,7 +87,7 @@ class Numbers(Ids):
 
     def take(self, rows: Tensor) -> Ids:
         """Return those of some rows."""
-        return Numbers(self.bits[rows], self.unsigned)
+        return IntIds(self.bits[rows], self.unsigned)
 
     @cached_property
     def _ascending(self) -> tuple[Tensor, Tensor]:
@@ -96,7 +96,7 @@ class Numbers(Ids):
 
     def find(self, asked: Ids) -> Tensor:
         """Return the row of each, by bisection."""
-        assert isinstance(asked, Numbers)
+        assert isinstance(asked, IntIds)
         bits, fits = asked.bits, torch.ones(len(asked), dtype=torch.bool, device="cpu")
         if asked.unsigned != self.unsigned:  # one of the two is less 2^63: flip the highest bit, where the other can
             fits = bits < 0 if asked.unsigned else bits >= 0
@@ -120,13 +120,13 @@ class Numbers(Ids):
         first[1:] = values[1:] != values[:-1]
         places = torch.empty_like(order)
         places[order] = first.cumsum(0) - 1
-        return Numbers(values[first], self.unsigned), places
+        return IntIds(values[first], self.unsigned), places
 
     def joined(self, other: Ids) -> Ids:
         """Concatenate."""
-        assert isinstance(other, Numbers)
+        assert isinstance(other, IntIds)
         if self.unsigned == other.unsigned:
-            return Numbers(torch.cat([self.bits, other.bits]), self.unsigned)
+            return IntIds(torch.cat([self.bits, other.bits]), self.unsigned)
         return whole_numbers(self.tolist() + other.tolist())
 
     def state(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class Numbers(Ids):
         return bool(self.unsigned == other.unsigned) and torch.equal(self.bits, other.bits)
 
 
-class Words(Ids):
+class TextIds(Ids):
     """Text or bytes, packed by pyarrow."""
 
     def __init__(self, array: Any) -> None:
@@ -156,11 +156,11 @@ class Words(Ids):
 
     def take(self, rows: Tensor) -> Ids:
         """Return those of some rows."""
-        return Words(self.array.take(arrow().array(rows.numpy())))
+        return TextIds(self.array.take(arrow().array(rows.numpy())))
 
     def find(self, asked: Ids) -> Tensor:
         """Return the row of each, by hashing."""
-        assert isinstance(asked, Words)
+        assert isinstance(asked, TextIds)
         found = compute().index_in(asked.array, value_set=self.array)
         return _tensor(found.fill_null(-1))
 
@@ -178,12 +178,12 @@ class Words(Ids):
         order = _tensor(compute().sort_indices(encoded.dictionary))
         place = torch.empty_like(order)
         place[order] = torch.arange(len(order), device="cpu")
-        return Words(encoded.dictionary).take(order), place[_tensor(encoded.indices)]
+        return TextIds(encoded.dictionary).take(order), place[_tensor(encoded.indices)]
 
     def joined(self, other: Ids) -> Ids:
         """Concatenate."""
-        assert isinstance(other, Words)
-        return Words(arrow().concat_arrays([self.array, other.array]))
+        assert isinstance(other, TextIds)
+        return TextIds(arrow().concat_arrays([self.array, other.array]))
 
     def state(self) -> dict[str, Any]:
         """Return the bytes of all, one behind the other, and where each begins."""
@@ -200,7 +200,7 @@ class Words(Ids):
         return bool(self.array.equals(other.array))
 
 
-class Things(Ids):
+class ObjectIds(Ids):
     """Hashable Python objects that the other two classes do not hold."""
 
     def __init__(self, things: list[Any], kind: str) -> None:
@@ -216,7 +216,7 @@ class Things(Ids):
 
     def take(self, rows: Tensor) -> Ids:
         """Return those of some rows."""
-        return Things([self.things[row] for row in rows.tolist()], self.kind)
+        return ObjectIds([self.things[row] for row in rows.tolist()], self.kind)
 
     @cached_property
     def _rows(self) -> dict[Any, int]:
@@ -236,15 +236,15 @@ class Things(Ids):
 
     def numbered(self) -> tuple[Ids, Tensor]:
         """Sort the distinct ones."""
-        distinct = Things(sorted(set(self.things)), self.kind)
+        distinct = ObjectIds(sorted(set(self.things)), self.kind)
         return distinct, distinct.find(self)
 
     def joined(self, other: Ids) -> Ids:
         """Concatenate."""
-        return Things(self.things + other.tolist(), self.kind)
+        return ObjectIds(self.things + other.tolist(), self.kind)
 
     def state(self) -> dict[str, Any]:
-        """Return text and bytes packed, as `Words` does, and others as they are if they are numbers."""
+        """Return text and bytes packed, as `TextIds` does, and others as they are if they are numbers."""
         if self.kind in _TEXT.values():
             packed = [thing.encode() if isinstance(thing, str) else thing for thing in self.things]
             offsets = torch.tensor([0, *map(len, packed)], device="cpu").cumsum(0)
@@ -261,17 +261,17 @@ class Things(Ids):
 def from_state(state: dict[str, Any]) -> Ids:
     """Make ids of a result of `Ids.state`."""
     if "bits" in state:
-        return Numbers(state["bits"], state["unsigned"])
+        return IntIds(state["bits"], state["unsigned"])
     if "things" in state:
-        return Things(state["things"], state["kind"])
+        return ObjectIds(state["things"], state["kind"])
     pa, offsets, data = arrow(), state["offsets"], state["data"]
     if pa is not None:
         kind = pa.large_binary() if state["kind"] == "bytes" else pa.large_string()
         buffers = [None, pa.py_buffer(offsets.numpy()), pa.py_buffer(data.numpy())]
-        return Words(pa.Array.from_buffers(kind, len(offsets) - 1, buffers))
+        return TextIds(pa.Array.from_buffers(kind, len(offsets) - 1, buffers))
     whole, bounds = bytes(data.tolist()), offsets.tolist()
     parts: list[Any] = [whole[start:end] for start, end in pairwise(bounds)]
-    return Things([part.decode() for part in parts] if state["kind"] == "text" else parts, state["kind"])
+    return ObjectIds([part.decode() for part in parts] if state["kind"] == "text" else parts, state["kind"])
 
 
 def read_ids(name: str, column: Any) -> tuple[Ids, Tensor | None]:
@@ -289,7 +289,7 @@ def read_ids(name: str, column: Any) -> tuple[Ids, Tensor | None]:
     """
     check_container(name, column)
     if isinstance(column, Tensor) and column.dim() == 1 and column.dtype in (*ID_DTYPES, torch.int8, torch.uint8):
-        return Numbers(column.detach().cpu().long()), None
+        return IntIds(column.detach().cpu().long()), None
     if not isinstance(column, (list, tuple)):
         array = arrow_array(column)
         if array is not None:
@@ -311,7 +311,7 @@ def read_ids(name: str, column: Any) -> tuple[Ids, Tensor | None]:
     gaps = torch.from_numpy(absent) if absent.any() else None
     if kind == "whole numbers":
         return whole_numbers(values), gaps
-    return (_words if kind in _TEXT.values() else Things)(values.tolist(), kind), gaps
+    return (_words if kind in _TEXT.values() else ObjectIds)(values.tolist(), kind), gaps
 
 
 def _read_arrow(name: str, array: Any) -> tuple[Ids, Tensor | None] | None:
@@ -337,7 +337,7 @@ def _read_arrow(name: str, array: Any) -> tuple[Ids, Tensor | None] | None:
     binary = kinds.is_binary(array.type) or kinds.is_large_binary(array.type) or kinds.is_fixed_size_binary(array.type)
     ids: Ids
     if string or binary:
-        ids = Words(array)
+        ids = TextIds(array)
     elif kinds.is_integer(array.type):
         ids = whole_numbers(array.to_numpy(zero_copy_only=False))
     else:
@@ -350,29 +350,29 @@ def whole_numbers(values: Any) -> Ids:
     import numpy as np
 
     if not len(values):
-        return Numbers(torch.zeros(0, dtype=torch.int64, device="cpu"))
+        return IntIds(torch.zeros(0, dtype=torch.int64, device="cpu"))
     values = values if isinstance(values, np.ndarray) else np.fromiter(values, object, len(values))
     (values,) = exact(values)
     if values.dtype.kind == "O":
-        return Things(values.tolist(), "whole numbers")
+        return ObjectIds(values.tolist(), "whole numbers")
     if values.dtype.kind == "u":
-        return Numbers(torch.from_numpy((values ^ np.uint64(2**63)).view(np.int64)), unsigned=True)
-    return Numbers(torch.from_numpy(np.ascontiguousarray(values)))
+        return IntIds(torch.from_numpy((values ^ np.uint64(2**63)).view(np.int64)), unsigned=True)
+    return IntIds(torch.from_numpy(np.ascontiguousarray(values)))
 
 
 def alike(first: Ids, second: Ids) -> tuple[Ids, Ids]:
     """Return ids of one kind in one class, so that one can be found in the other."""
     if type(first) is type(second):
         return first, second
-    return Things(first.tolist(), first.kind), Things(second.tolist(), second.kind)
+    return ObjectIds(first.tolist(), first.kind), ObjectIds(second.tolist(), second.kind)
 
 
 def _words(words: list[Any], kind: str) -> Ids:
     """Hold text or bytes."""
     pa = arrow()
     if pa is None:
-        return Things(words, kind)
-    return Words(pa.array(words, pa.large_binary() if kind == "bytes" else pa.large_string()))
+        return ObjectIds(words, kind)
+    return TextIds(pa.array(words, pa.large_binary() if kind == "bytes" else pa.large_string()))
 
 
 def _tensor(array: Any) -> Tensor:

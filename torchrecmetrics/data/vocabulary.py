@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchrecmetrics.checks import check_choice
 from torchrecmetrics.data.columns import check_range, check_size, check_spread, listed_at, row_numbers
-from torchrecmetrics.data.ids import Ids, Numbers, Things, alike, from_state, read_ids
+from torchrecmetrics.data.ids import Ids, IntIds, ObjectIds, alike, from_state, read_ids
 from torchrecmetrics.data.saving import read, write
 
 
@@ -280,7 +280,7 @@ def _whole(floats: Ids) -> Ids:
     """Return floats as whole numbers if all of them are, and as they are otherwise."""
     values = torch.tensor(floats.tolist(), dtype=torch.float64, device="cpu")
     whole = bool(((values.abs() < 2**53) & (values == values.floor())).all())
-    return Numbers(values.long()) if whole else Things(floats.tolist(), "floats")
+    return IntIds(values.long()) if whole else ObjectIds(floats.tolist(), "floats")
 
 
 def codes_of(

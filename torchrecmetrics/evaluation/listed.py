@@ -1,4 +1,4 @@
-"""`Listed`: recommended lists of frames, files, dicts or arrays, by user, best first, as row numbers."""
+"""`RecommendedLists`: recommended lists of frames, files, dicts or arrays, by user, best first, as row numbers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from torchrecmetrics.checks import describe
-from torchrecmetrics.data import frames
 from torchrecmetrics.data.columns import array_of, row_numbers
 from torchrecmetrics.data.events import numbers_in
 from torchrecmetrics.data.files import source_of
-from torchrecmetrics.data.frames import Roles, Table, distinct
+from torchrecmetrics.data.frames import Roles, Source, Table, distinct
 from torchrecmetrics.data.vocabulary import Vocabulary
 from torchrecmetrics.evaluation.recommendations import Recommendations
 
@@ -36,7 +35,7 @@ class Names(NamedTuple):
     score: str | None = None
 
 
-class Side:
+class IdMap:
     """The row numbers of users, or of items: the ground truth's, and behind them those of ids that it does not know."""
 
     def __init__(self, name: str, ids: Vocabulary | None, size: int, written: bool = False) -> None:
@@ -106,7 +105,7 @@ class Side:
 
 
 @dataclass
-class Source:
+class Origin:
     """Where lists are from, for messages."""
 
     what: str
@@ -129,20 +128,22 @@ class Source:
         return f"{self.what}, {Table({}, self.what, self.first_line).row(row)}, column {getattr(self.names, role)!r}"
 
 
-class Listed(NamedTuple):
+class RecommendedLists(NamedTuple):
     """Lists of users, one behind the other."""
 
     offsets: Tensor
     """Int64 [U + 1]: where the list of each user of the ground truth begins."""
     items: Tensor
     """Int32 or int64 [E], best first."""
-    source: Source
+    origin: Origin
     """Where they are from."""
     num_left_out: int
     """Users that have a list but no ground truth."""
 
     @classmethod
-    def read(cls, lists: Any, names: Names, users: Side, items: Side, asked: Tensor, in_order: bool = False) -> Listed:
+    def read(
+        cls, lists: Any, names: Names, users: IdMap, items: IdMap, asked: Tensor, in_order: bool = False
+    ) -> RecommendedLists:
         """Read lists of any form.
 
         Args:
@@ -160,14 +161,14 @@ class Listed(NamedTuple):
         """
         parts: Iterable[_Part]
         if isinstance(lists, Recommendations):
-            parts, source = [_recommended(lists, users, items)], Source("the recommendations")
+            parts, origin = [_recommended(lists, users, items)], Origin("the recommendations")
         elif _is_wide(lists, names):
-            parts, source = [_wide(lists, names, users, items)], Source("lists")
+            parts, origin = [_wide(lists, names, users, items)], Origin("lists")
         else:
             columns = source_of(lists, "lists")
             names = _checked(columns, names, in_order)
-            parts, source = _long(columns, names, users, items), Source(columns.what, names)
-        return _in_order(parts, source, users, asked)
+            parts, origin = _long(columns, names, users, items), Origin(columns.what, names)
+        return _in_order(parts, origin, users, asked)
 
     @property
     def lengths(self) -> Tensor:
@@ -230,7 +231,7 @@ def _is_wide(lists: Any, names: Names) -> bool:
     return False
 
 
-def _checked(lists: frames.Source, names: Names, in_order: bool) -> Names:
+def _checked(lists: Source, names: Names, in_order: bool) -> Names:
     """Return the names of columns, one of which at most orders the lists; TREC's runs are ordered by score."""
     if names.rank is not None and names.score is not None:
         raise ValueError(
@@ -254,7 +255,7 @@ def _checked(lists: frames.Source, names: Names, in_order: bool) -> Names:
     return names
 
 
-def _check_monotone(lists: frames.Source, names: Names) -> None:
+def _check_monotone(lists: Source, names: Names) -> None:
     """Refuse unordered lists whose only other column of numbers rises, or falls, in most lists."""
     numeric = {}
     for name in lists.names:
@@ -285,7 +286,7 @@ def _check_monotone(lists: frames.Source, names: Names) -> None:
         )
 
 
-def _long(lists: frames.Source, names: Names, users: Side, items: Side) -> Iterator[_Part]:
+def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_Part]:
     """Read a frame or a file, whose rows are entries."""
     for side in (users, items):
         if side.ids is None:
@@ -324,7 +325,7 @@ def _ranks(values: Tensor, table: Table, name: str) -> Tensor:
     return values.int()
 
 
-def _wide(lists: Any, names: Names, users: Side, items: Side) -> _Part:
+def _wide(lists: Any, names: Names, users: IdMap, items: IdMap) -> _Part:
     """Read a dict of lists, or lists and their users."""
     if names.rank is not None or names.score is not None:
         role = "score" if names.rank is None else "rank"
@@ -383,7 +384,7 @@ def _flat(lists: Any) -> tuple[Any, Tensor]:
     return list(chain.from_iterable(list_.tolist() if hasattr(list_, "tolist") else list_ for list_ in lists)), lengths
 
 
-def _recommended(lists: Recommendations, users: Side, items: Side) -> _Part:
+def _recommended(lists: Recommendations, users: IdMap, items: IdMap) -> _Part:
     """Read a result of `recommend`."""
     ids, owners = lists.ids.cpu(), users.recoded(lists.users.cpu(), lists.user_ids)
     _check_owners("the recommendations", owners, users)
@@ -392,7 +393,7 @@ def _recommended(lists: Recommendations, users: Side, items: Side) -> _Part:
     return _Part(owners[row], items.recoded(ids[listed], lists.item_ids), None, owners)
 
 
-def _check_owners(what: str, rows: Tensor, users: Side) -> None:
+def _check_owners(what: str, rows: Tensor, users: IdMap) -> None:
     """Refuse two lists of one user."""
     ordered, order = rows.sort(stable=True)
     twice = (ordered[1:] == ordered[:-1]).nonzero()[:, 0]
@@ -407,21 +408,21 @@ def _check_owners(what: str, rows: Tensor, users: Side) -> None:
 # ------------------------------------------------------------------------------------------------------------- order
 
 
-def _in_order(parts: Iterable[_Part], source: Source, users: Side, asked: Tensor) -> Listed:
+def _in_order(parts: Iterable[_Part], origin: Origin, users: IdMap, asked: Tensor) -> RecommendedLists:
     """Put the entries of users that are asked for in order."""
     rows, columns, orders, others = [], [], [], []
     number, met = 0, False
     for part in parts:
-        source.first_line = part.first_line
+        origin.first_line = part.first_line
         number += len(part.owners)
         if users.ids is None and len(part.owners) and int(part.owners.min()) < 0:
-            raise ValueError(f"the users of {source.what} hold {int(part.owners.min())}: row numbers are 0 or more")
+            raise ValueError(f"the users of {origin.what} hold {int(part.owners.min())}: row numbers are 0 or more")
         wanted = _asked(part.owners, asked)
         met = met or bool(wanted.any())
         others.append(torch.unique(part.owners[~wanted]))
         kept = _asked(part.users, asked)
         keeps_all = bool(kept.all())
-        source.kept.append(kept)
+        origin.kept.append(kept)
         rows.append((part.users if keeps_all else part.users[kept]).int())
         narrow = not len(part.items) or int(part.items.max()) < 2**31
         chosen = part.items if keeps_all else part.items[kept]
@@ -429,11 +430,11 @@ def _in_order(parts: Iterable[_Part], source: Source, users: Side, asked: Tensor
         if part.order is not None:
             orders.append(part.order if keeps_all else part.order[kept])
     if not number:
-        raise ValueError(f"{source.what} holds no rows")
+        raise ValueError(f"{origin.what} holds no rows")
     left_out = torch.unique(torch.cat(others))
     if not met:
         raise ValueError(
-            f"no user of {source.what} has ground truth; such as user {users.called(int(left_out[0]))}, while target "
+            f"no user of {origin.what} has ground truth; such as user {users.called(int(left_out[0]))}, while target "
             f"has {users.called(int(asked.nonzero()[0]))}: are these ids of one kind? (A dict of columns needs the "
             "columns that user= and item= name.)"
         )
@@ -441,15 +442,15 @@ def _in_order(parts: Iterable[_Part], source: Source, users: Side, asked: Tensor
     order = _joined(orders) if orders else None
     offsets = torch.zeros(users.size + 1, dtype=torch.int64, device="cpu")
     offsets[1:] = torch.bincount(owner, minlength=users.size).cumsum(0)
-    if source.names is not None and source.names.rank is not None and order is not None:
-        source.places = _by_rank(owner, order, offsets, source, users)
+    if origin.names is not None and origin.names.rank is not None and order is not None:
+        origin.places = _by_rank(owner, order, offsets, origin, users)
     else:
-        source.places = _by_score(owner, order)
-    if source.places is not None:
+        origin.places = _by_score(owner, order)
+    if origin.places is not None:
         unordered, item = item, torch.empty_like(item)
         for piece in _pieces(len(item)):
-            item[source.places[piece].long()] = unordered[piece]
-    return Listed(offsets, item, source, len(left_out))
+            item[origin.places[piece].long()] = unordered[piece]
+    return RecommendedLists(offsets, item, origin, len(left_out))
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
@@ -492,7 +493,7 @@ def _indices(n: int) -> torch.dtype:
     return torch.int32 if n < 2**31 else torch.int64
 
 
-def _by_rank(owner: Tensor, ranks: Tensor, offsets: Tensor, source: Source, users: Side) -> Tensor:
+def _by_rank(owner: Tensor, ranks: Tensor, offsets: Tensor, origin: Origin, users: IdMap) -> Tensor:
     """Return the place of each entry, whose rank says it: 1, 2, 3, ... within each list, or 0, 1, 2, ... in all."""
     lengths = offsets.diff()
     first = 0 if int((ranks == 0).sum()) == int((lengths > 0).sum()) else 1
@@ -506,7 +507,7 @@ def _by_rank(owner: Tensor, ranks: Tensor, offsets: Tensor, source: Source, user
             at = offsets[user] + behind
             places[part], taken[at] = at.to(places.dtype), True
     if not (fits and bool(taken.all())):
-        _refuse_ranks(owner, ranks, first, source, users)
+        _refuse_ranks(owner, ranks, first, origin, users)
     return places
 
 
@@ -515,14 +516,14 @@ def _pieces(n: int) -> Iterator[slice]:
     return (slice(start, start + _PIECE) for start in range(0, n, _PIECE))
 
 
-def _refuse_ranks(owner: Tensor, ranks: Tensor, first: int, source: Source, users: Side) -> NoReturn:
+def _refuse_ranks(owner: Tensor, ranks: Tensor, first: int, origin: Origin, users: IdMap) -> NoReturn:
     """Say which rank is the first that is missing, or there twice."""
     order = (owner.long() * (int(ranks.max()) + 1) + ranks).argsort(stable=True)
     owner, ranks = owner[order], ranks[order]
     wrong = ranks != first
     wrong[1:] = (ranks[1:] - ranks[:-1] != 1).where(owner[1:] == owner[:-1], wrong[1:])
     entry = int(wrong.nonzero()[0])
-    source.places = _places(order)
+    origin.places = _places(order)
     found = f"user {users.called(int(owner[entry]))} has rank {int(ranks[entry])}"
     if not entry or int(owner[entry - 1]) != int(owner[entry]):
         found += " as the best"
@@ -530,6 +531,6 @@ def _refuse_ranks(owner: Tensor, ranks: Tensor, first: int, source: Source, user
         before = int(ranks[entry - 1])
         found += " twice" if int(ranks[entry]) == before else f" after {before}"
     raise ValueError(
-        f"{source.at(entry, 'rank')}: {found}, but ranks must run 1, 2, 3, ... in each list (or 0, "
+        f"{origin.at(entry, 'rank')}: {found}, but ranks must run 1, 2, 3, ... in each list (or 0, "
         "1, 2, ... in all); if places were left out on purpose, the negated ranks will do as score=..."
     )

@@ -20,7 +20,7 @@ from torchrecmetrics.data.frames import check_names
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions, Reduce
 from torchrecmetrics.data.log import Log
-from torchrecmetrics.evaluation.listed import Listed, Names, Side
+from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists
 from torchrecmetrics.evaluation.models import (
     Progress,
     ProgressBar,
@@ -29,7 +29,7 @@ from torchrecmetrics.evaluation.models import (
     past_of,
 )
 from torchrecmetrics.evaluation.result import Evaluation
-from torchrecmetrics.evaluation.scoring import History, Place, histories
+from torchrecmetrics.evaluation.scoring import History, TargetDevice, histories
 from torchrecmetrics.ranking import Overlap, Ranking
 from torchrecmetrics.ranking.rules import Needs
 from torchrecmetrics.registry import Metrics, check_options
@@ -156,7 +156,7 @@ def evaluate_lists(
     names = Names(user, item, None if rank is ... else rank, None if score is ... else score)
     truth = _Truth.read(collection, target, history, names, groups, without_excluded, (value, values_reduce))
     degree = truth.target.host_degree
-    listed = Listed.read(lists, names, truth.users, truth.items, degree > 0, in_order)
+    listed = RecommendedLists.read(lists, names, truth.users, truth.items, degree > 0, in_order)
     ids, without_target = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
     given = _Lists(listed, listed.lengths, int(listed.lengths.max()), complete, duplicates)
     given.check(collection, truth, ids)
@@ -204,8 +204,8 @@ class _Truth(NamedTuple):
     """Items of each user in `history` and `past`, int64 [U]."""
     codes: Callable[[Tensor], Tensor | None]
     """Function of user ids [b] that returns the groups of these users."""
-    users: Side
-    items: Side
+    users: IdMap
+    items: IdMap
 
     @classmethod
     def read(
@@ -235,7 +235,7 @@ class _Truth(NamedTuple):
         past, codes = past_of(collection, truth), codes_of(collection, groups, truth)
         if collection.leading.padding_idx is not None and truth.item_ids is not None:
             raise ValueError("padding_idx is a row number, but target has item_ids: leave rows of padding out")
-        history = History(tuple(parts), truth.num_items, Place.of(None, None, truth))
+        history = History(tuple(parts), truth.num_items, TargetDevice.of(None, None, truth))
         num_excluded = history.lengths(torch.zeros(truth.num_users, dtype=torch.int64, device="cpu"))
         if past is not None:
             num_excluded = num_excluded + past.host_degree
@@ -246,8 +246,8 @@ class _Truth(NamedTuple):
                     "all pairs of target are also in exclude: overlap='without' leaves nothing to evaluate"
                 )
         written = isinstance(target, FileSource) and target.as_written
-        users = Side("user", truth.user_ids, truth.num_users, written)
-        items = Side("item", truth.item_ids, truth.num_items, written)
+        users = IdMap("user", truth.user_ids, truth.num_users, written)
+        items = IdMap("item", truth.item_ids, truth.num_items, written)
         return cls(truth, num_known_items, history, past, num_excluded, codes, users, items)
 
     def update(self, collection: RecMetricCollection, ranking: Ranking, ids: Tensor) -> None:
@@ -266,7 +266,7 @@ class _Truth(NamedTuple):
 class _Lists(NamedTuple):
     """The lists, and how they are read."""
 
-    listed: Listed
+    listed: RecommendedLists
     lengths: Tensor
     """Items of each user's list, int64 [U]."""
     longest: int
@@ -279,7 +279,7 @@ class _Lists(NamedTuple):
         if member.rules.take_overlap == "error":
             truth.history.check_overlap(truth.target, ids, member.padding_idx, "overlap='without'")
         for label, metric in collection.items():
-            check_reach(label, metric.needs, self.complete, (self.longest, self.listed.source.what))
+            check_reach(label, metric.needs, self.complete, (self.longest, self.listed.origin.what))
         if collection.catalogue is not None and collection.needs.list_depth:
             _check_in_catalogue(self.listed, collection.catalogue, truth.items)
 
@@ -470,13 +470,13 @@ def check_reach(label: str, needs: Needs, complete: bool, longest: tuple[int, st
         )
 
 
-def _check_in_catalogue(listed: Listed, catalogue: Catalogue, items: Side) -> None:
+def _check_in_catalogue(listed: RecommendedLists, catalogue: Catalogue, items: IdMap) -> None:
     """Refuse items that the catalogue does not have: their popularity, or categories, are not known to be none."""
     beyond = listed.items >= catalogue.num_items
     if bool(beyond.any()):
         number = int(beyond.sum())
         raise ValueError(
-            f"{number} list {'entry' if number == 1 else 'entries'} of {listed.source.what} whose item the catalogue "
+            f"{number} list {'entry' if number == 1 else 'entries'} of {listed.origin.what} whose item the catalogue "
             f"does not have, such as {items.called(int(listed.items[beyond][0]))}: make the catalogue of all items "
             "that can be recommended, Catalogue.from_interactions(train.recode(item_ids=every_id)), in whose order "
             "categories and embeddings are"
@@ -512,13 +512,13 @@ def _items(number: int) -> str:
     return f"{number} {'item' if number == 1 else 'items'}"
 
 
-def _explain_repeat(listed: Listed, batch: Tensor, users: Side, items: Side, duplicates: str) -> None:
+def _explain_repeat(listed: RecommendedLists, batch: Tensor, users: IdMap, items: IdMap, duplicates: str) -> None:
     """Say where an item stands for the second time, if one does."""
     found = listed.repeat(batch) if duplicates == "error" else None
     if found is not None:
         user, entry = found
         raise ValueError(
-            f"{listed.source.at(entry, 'item')}: user {users.called(user)} has item "
+            f"{listed.origin.at(entry, 'item')}: user {users.called(user)} has item "
             f"{items.called(int(listed.items[entry]))} for the second time; duplicates='first' lets its first place "
             "stand alone"
         ) from None

@@ -29,10 +29,10 @@ from torchrecmetrics.evaluation.scoring import (
     FunctionScorer,
     Histories,
     History,
-    Place,
     ScoreFunction,
+    ScoreOptions,
     Scorer,
-    Terms,
+    TargetDevice,
     batches,
     evaluating,
     histories,
@@ -197,8 +197,10 @@ def evaluate(
     collection = RecMetricCollection.fresh(metrics, k, options, "{name}@{k}", keep_rows, memory_budget, names)
     for metric in collection.members:
         metric.sync_on_compute = shard is not None
-    terms, budget = Terms(item_bias, similarity, items_allowed), Budget(batch_size, memory_budget)
-    request = _Request(users, items, terms, exclude, user_ids, groups, all_users, device, budget, shard, progress)
+    score_options, budget = ScoreOptions(item_bias, similarity, items_allowed), Budget(batch_size, memory_budget)
+    request = _Request(
+        users, items, score_options, exclude, user_ids, groups, all_users, device, budget, shard, progress
+    )
     found: Evaluation | dict[str, Evaluation] = _evaluate(request, collection, target)
     return found
 
@@ -230,7 +232,7 @@ class _Request(NamedTuple):
 
     users: Tensor | ScoreFunction | None
     items: Tensor | None
-    terms: Terms
+    score_options: ScoreOptions
     exclude: Histories | None
     user_ids: Any
     groups: Groups | None
@@ -253,7 +255,7 @@ def _evaluate(request: _Request, collection: RecMetricCollection, target: Any) -
     with nullcontext() if request.shard is None else raise_on_all_ranks(inputs.device):
         if member.padding_idx is None and rank == 0:
             parts = [inputs.target, *history.parts]
-            _warn_of_item_0(parts, history.masks, request.terms.items_allowed, "padding_idx=0", stacklevel=5)
+            _warn_of_item_0(parts, history.masks, request.score_options.items_allowed, "padding_idx=0", stacklevel=5)
         if member.rules.take_overlap == "error":
             history.check_overlap(inputs.target, inputs.ids, member.padding_idx)
         sizes = inputs.num_entries()
@@ -290,10 +292,10 @@ class _Inputs(NamedTuple):
         check_target(target)
         if not len(target):
             raise ValueError(f"target holds no interactions, there is nothing to evaluate: {target}")
-        place = Place.of(request.device, request.users, target)
+        place = TargetDevice.of(request.device, request.users, target)
         shape = (target.num_users, target.num_items)
-        scorer = scorer_of(request.users, request.items, shape, request.terms, place)
-        target = place.bring("target", target)
+        scorer = scorer_of(request.users, request.items, shape, request.score_options, place)
+        target = place.move("target", target)
         history = History(_numbered_as(target, request.exclude), target.num_items, place)
         ids = _ids(request.user_ids, target.num_users)
         if request.user_ids is not None and int(torch.bincount(ids, minlength=1).max()) > 1:
@@ -301,7 +303,7 @@ class _Inputs(NamedTuple):
         codes = codes_of(collection, request.groups, target)
         _check_catalogue(collection.catalogue, target)
         past = past_of(collection, target)
-        past = None if past is None else place.bring("the catalogue's interactions", past)
+        past = None if past is None else place.move("the catalogue's interactions", past)
         return cls(collection, scorer, target, history, past, ids, codes)
 
     @property
@@ -487,8 +489,8 @@ def recommend(
         exclude = _numbered_as_first(histories(exclude))
     given = [part for part in histories(exclude) if isinstance(part, Interactions)]
     shape = _catalogue_shape(users, items, item_bias, given, user_ids, num_users, num_items)
-    place = Place.of(device, item_bias if users is None else users)
-    scorer = scorer_of(users, items, shape, Terms(item_bias, similarity, items_allowed), place)
+    place = TargetDevice.of(device, item_bias if users is None else users)
+    scorer = scorer_of(users, items, shape, ScoreOptions(item_bias, similarity, items_allowed), place)
     history = History(exclude, scorer.num_items, place)
     cure = f"items_allowed=torch.arange({scorer.num_items}) > 0"
     _warn_of_item_0(history.parts, history.masks, items_allowed, cure, stacklevel=4)

@@ -43,7 +43,7 @@ _LINE = 64  # bytes
 _MIN_ROWS = 16
 
 
-class Place(NamedTuple):
+class TargetDevice(NamedTuple):
     """The device on which scores are made."""
 
     device: torch.device
@@ -51,8 +51,8 @@ class Place(NamedTuple):
     """True if the caller asked for it: tensors are then moved there; otherwise they must be there."""
 
     @classmethod
-    def of(cls, device: str | torch.device | None, users: object, other: Interactions | None = None) -> Place:
-        """Return the device that was asked for, or else that of the embeddings, or of something else."""
+    def of(cls, device: str | torch.device | None, users: object, other: Interactions | None = None) -> TargetDevice:
+        """Return `device`, or else the device of the embeddings, or of `other`."""
         if device is not None:
             try:
                 return cls(torch.device(device), True)
@@ -65,8 +65,8 @@ class Place(NamedTuple):
             return cls(users.device, False)
         return cls(torch.device("cpu") if other is None else other.device, False)
 
-    def bring(self, name: str, thing: Thing) -> Thing:
-        """Move to the device asked for, or insist that it is there already."""
+    def move(self, name: str, thing: Thing) -> Thing:
+        """Move to the device that the caller asked for; otherwise raise unless it is there."""
         if thing.device == self.device:
             return thing
         if not self.moves:
@@ -74,7 +74,7 @@ class Place(NamedTuple):
         return thing.to(self.device)
 
 
-class Terms(NamedTuple):
+class ScoreOptions(NamedTuple):
     """Options of scores beside the embeddings or the score function."""
 
     item_bias: Tensor | None = None
@@ -83,8 +83,8 @@ class Terms(NamedTuple):
     items_allowed: Tensor | None = None
     """Bool [I]: only these items are candidates."""
 
-    def read(self, num_items: int, place: Place) -> Terms:
-        """Check them, and bring them there."""
+    def read(self, num_items: int, place: TargetDevice) -> ScoreOptions:
+        """Check the options, and move them to the device."""
         if self.similarity not in ("dot", "cosine"):
             raise ValueError(f"similarity must be 'dot' or 'cosine', got {self.similarity!r}")
         vectors = []
@@ -101,9 +101,9 @@ class Terms(NamedTuple):
                 fits = vector.is_floating_point() if kind == "float" else vector.dtype == torch.bool
                 if vector.shape != (num_items,) or not fits:
                     raise ValueError(f"{name} must be {kind} [{num_items}], got {vector.dtype} {list(vector.shape)}")
-                vector = place.bring(name, vector)
+                vector = place.move(name, vector)
             vectors.append(vector)
-        return Terms(vectors[0], self.similarity, vectors[1])
+        return ScoreOptions(vectors[0], self.similarity, vectors[1])
 
 
 class Scorer(Protocol):
@@ -130,12 +130,12 @@ class FunctionScorer:
     device: torch.device
     row_bytes: int
 
-    def __init__(self, function: ScoreFunction, num_items: int, terms: Terms, place: Place) -> None:
-        if terms.similarity == "cosine":
+    def __init__(self, function: ScoreFunction, num_items: int, options: ScoreOptions, place: TargetDevice) -> None:
+        if options.similarity == "cosine":
             raise ValueError("similarity is for embeddings; a score function normalises by itself")
         self.num_items, self.device = num_items, place.device
         self.row_bytes = 4 * num_items
-        self._function, self._terms = function, terms
+        self._function, self._terms = function, options
 
     def scores(self, ids: Tensor, at_once: int) -> Tensor:
         """Return the function's scores, with bias."""
@@ -161,7 +161,9 @@ class EmbeddingScorer:
     device: torch.device
     row_bytes: int
 
-    def __init__(self, users: Tensor, items: Tensor, shape: tuple[int, int], terms: Terms, place: Place) -> None:
+    def __init__(
+        self, users: Tensor, items: Tensor, shape: tuple[int, int], options: ScoreOptions, place: TargetDevice
+    ) -> None:
         for name, tensor in (("users", users), ("items", items)):
             check_strided(name, tensor, "0")
             if tensor.dim() != 2 or not tensor.is_floating_point():
@@ -181,8 +183,8 @@ class EmbeddingScorer:
         line = _LINE // self.dtype.itemsize if self.device.type == "cpu" else 1
         self._width = -(-self.num_items // line) * line
         self.row_bytes = self._width * self.dtype.itemsize
-        self._users, self._items = place.bring("users", users), place.bring("items", items)
-        self._terms, self._cosine = terms, terms.similarity == "cosine"
+        self._users, self._items = place.move("users", users), place.move("items", items)
+        self._terms, self._cosine = options, options.similarity == "cosine"
         self._buffer = torch.empty((0, self._width), dtype=self.dtype, device=self.device)
 
     def scores(self, ids: Tensor, at_once: int) -> ScoreRows:
@@ -287,12 +289,16 @@ class ProductScorer:
 
 
 def scorer_of(
-    users: Tensor | ScoreFunction | None, items: Tensor | None, shape: tuple[int, int], terms: Terms, place: Place
+    users: Tensor | ScoreFunction | None,
+    items: Tensor | None,
+    shape: tuple[int, int],
+    options: ScoreOptions,
+    place: TargetDevice,
 ) -> EmbeddingScorer | FunctionScorer:
     """Return the source of scores for a matrix of this shape: embeddings, a function, or only the items' bias."""
-    if users is None and items is None and terms.item_bias is not None:
+    if users is None and items is None and options.item_bias is not None:
         nothing = torch.zeros((1, shape[1]), device=place.device)
-        return FunctionScorer(lambda ids: nothing.expand(len(ids), -1), shape[1], terms.read(shape[1], place), place)
+        return FunctionScorer(lambda ids: nothing.expand(len(ids), -1), shape[1], options.read(shape[1], place), place)
     if isinstance(users, Tensor):
         if items is None:
             raise ValueError(
@@ -301,11 +307,11 @@ def scorer_of(
             )
         if not isinstance(items, Tensor):
             raise TypeError(f"items must be a tensor [I, d], got {_weight_hint(items)}")
-        return EmbeddingScorer(users, items, shape, terms.read(shape[1], place), place)
+        return EmbeddingScorer(users, items, shape, options.read(shape[1], place), place)
     if callable(users) and not isinstance(users, nn.Embedding):
         if items is not None:
             raise ValueError("a score function scores the items itself: leave items out (k and others go by name)")
-        return FunctionScorer(users, shape[1], terms.read(shape[1], place), place)
+        return FunctionScorer(users, shape[1], options.read(shape[1], place), place)
     raise no_users(users)
 
 
@@ -348,16 +354,16 @@ def histories(exclude: Any) -> Sequence[Any]:
 class History:
     """Excluded items of each user."""
 
-    def __init__(self, exclude: Histories | None, num_items: int, place: Place) -> None:
+    def __init__(self, exclude: Histories | None, num_items: int, place: TargetDevice) -> None:
         self.parts: list[Interactions] = []
         self.masks: list[Tensor] = []
         for part in histories(exclude):
             if isinstance(part, Interactions):
                 if part.num_items != num_items:
                     raise ValueError(f"exclude has {part.num_items} items, the scores have {num_items}")
-                self.parts.append(place.bring("exclude", part))
+                self.parts.append(place.move("exclude", part))
             elif isinstance(part, Tensor) and part.dtype == torch.bool and part.shape == (num_items,):
-                self.masks.append(place.bring("exclude", part))
+                self.masks.append(place.move("exclude", part))
             else:
                 what = f"{part.dtype} {list(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
                 if isinstance(part, Batch):

@@ -18,7 +18,7 @@ from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.distributed import raise_on_all_ranks
 from torchrecmetrics.evaluation.models import check_target, evaluate
 from torchrecmetrics.evaluation.result import Evaluation
-from torchrecmetrics.evaluation.scoring import Budget, Histories, ScoreFunction, Terms, evaluating
+from torchrecmetrics.evaluation.scoring import Budget, Histories, ScoreFunction, ScoreOptions, evaluating
 from torchrecmetrics.lightning.replicas import buffers_of_the_first, check_alike, check_scores_alike
 from torchrecmetrics.lightning.reporting import SHORT, Reporting, Stage, check_function
 from torchrecmetrics.registry import KeyFormat, Metrics
@@ -117,7 +117,7 @@ class CatalogueEvaluationCallback(Reporting):
         self.exclude = exclude
         self.all_users = all_users
         self.every_n_epochs: int = check_k(every_n_epochs, "every_n_epochs")
-        self._terms = Terms(similarity=similarity, items_allowed=items_allowed)
+        self._terms = ScoreOptions(similarity=similarity, items_allowed=items_allowed)
         self._budget = Budget(batch_size, memory_budget)
         self.results: dict[str, Any] = {}
 
