@@ -1,4 +1,4 @@
-"""What the Triton kernels cost before a card has run them: compiled for one, their instructions counted.
+"""Count the instructions of the Triton kernels, compiled without a GPU.
 
     python -m benchmarks.machine_code          counts with the Triton that is installed, kept beside those of others
     python -m benchmarks.machine_code print    what is kept, as the page shows it
@@ -33,11 +33,11 @@ class Build(NamedTuple):
     """One kernel as a card would run it."""
 
     made: Any
-    """What Triton's compiler gave."""
+    """Output of Triton's compiler."""
     scores: float
     """Of each thread, in a turn of the main loop."""
     skips: bool = False
-    """Whether a turn of the loop may leave out most of it."""
+    """True if an iteration may skip most of the loop."""
 
     def tool(self, *options: str) -> str:
         """Ask Triton's cuobjdump about it."""

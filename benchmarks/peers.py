@@ -1,4 +1,4 @@
-"""Who takes part: this package, bare PyTorch, and other packages, each in its best use.
+"""Contenders: this package, bare PyTorch, and other packages, each in its fastest use.
 
 Every function returns a `Run` that does the whole work once and returns the metrics' means by our labels, or nothing
 where the work is bare. Imports, and inputs in the form a package wants, are made beforehand. A label the reference does

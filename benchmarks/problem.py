@@ -1,4 +1,4 @@
-"""What is to be evaluated, and what the answer is: a plain float64 numpy computation that shares no code with ours."""
+"""Inputs of the benchmarks, and their values by plain float64 numpy, without code of the package."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Problem:
     cutoffs: tuple[int, ...] = CUTOFFS
     batch: int = BATCH
     times: int = 1
-    """So many batches of a loop hold the given scores."""
+    """Number of batches of the loop."""
 
     @property
     def device(self) -> torch.device:
@@ -64,7 +64,7 @@ class Problem:
 
     @cached_property
     def batches(self) -> list[Batch]:
-        """What a data loader would hand over: part of the inputs, made once."""
+        """Batches as a data loader would return them, made once."""
         size = self.num_users if self.scores is not None else self.batch
         return [
             Batch(

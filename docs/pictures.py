@@ -123,9 +123,9 @@ def number(value: float, digits: int = 2) -> str:
     return f"{value:.{digits}f}".rstrip("0").rstrip(".")
 
 
-# ---------------------------------------------------------------------------------------------------------------- doors
+# -------------------------------------------------------------------------------------------------------------- inputs
 
-DOORS = {
+INPUTS = {
     "scores": [0.1, 0.9, 0.5, 0.3, 0.7],
     "list": [1, 4, 2, 3, 0],
     "user": [1.0, 1.0],
@@ -135,20 +135,20 @@ DOORS = {
 
 
 def doors_numbers() -> dict[str, Any]:
-    """Ranks from scores and from a list, and the values that all three doors lead to."""
-    target = torch.tensor([DOORS["relevant"]])
+    """Ranks from scores and from a list, and the values of all three inputs."""
+    target = torch.tensor([INPUTS["relevant"]])
     names = ["HR@3", "Recall@3", "NDCG@3", "MRR@3"]
     values, ranks = {}, {}
-    for door, ranking in {
-        "scores": trm.Ranking.from_scores(torch.tensor([DOORS["scores"]]), target),
-        "list": trm.Ranking.from_topk(torch.tensor([DOORS["list"]]), target),
+    for kind_of_input, ranking in {
+        "scores": trm.Ranking.from_scores(torch.tensor([INPUTS["scores"]]), target),
+        "list": trm.Ranking.from_topk(torch.tensor([INPUTS["list"]]), target),
     }.items():
         collection = trm.RecMetricCollection(names)
         collection.update(ranking)
-        values[door] = {label: float(value) for label, value in collection.compute().items()}
-        ranks[door] = ranking.ranks[0].tolist()
+        values[kind_of_input] = {label: float(value) for label, value in collection.compute().items()}
+        ranks[kind_of_input] = ranking.ranks[0].tolist()
     truth = trm.Interactions.from_padded(target, num_items=5)
-    users, items = torch.tensor([DOORS["user"]]), torch.tensor(DOORS["items"])
+    users, items = torch.tensor([INPUTS["user"]]), torch.tensor(INPUTS["items"])
     found = trm.evaluate(names, users, items, target=truth)
     values["embeddings"] = {label: float(value) for label, value in found.items()}
     return {"ranks": ranks, "values": values}
@@ -159,11 +159,11 @@ def doors(style: Style) -> Canvas:
     sheet = Canvas(style, 5.1)
     numbers = doors_numbers()
     tall, wide, left = 1.5, 4.0, 0.1
-    relevant = DOORS["relevant"]
+    relevant = INPUTS["relevant"]
     bottoms = {"scores": 3.5, "list": 1.8, "embeddings": 0.1}
-    for door, bottom in bottoms.items():
+    for kind_of_input, bottom in bottoms.items():
         sheet.box(left, bottom, wide, tall, "blue", 0.06)
-        title = {"scores": "Scores", "list": "Lists", "embeddings": "Embeddings"}[door]
+        title = {"scores": "Scores", "list": "Lists", "embeddings": "Embeddings"}[kind_of_input]
         sheet.text(left + 0.2, bottom + tall - 0.26, title, "blue", TITLE, weight="bold")
         end = bottom + tall / 2
         sheet.arrow((left + wide + 0.08, end), (4.84, 2.55 + 0.55 * (end - 2.55) / 1.7))
@@ -172,19 +172,19 @@ def doors(style: Style) -> Canvas:
     for item in range(5):
         sheet.text(1.0 + 0.6 * item + 0.3, top + 0.15, str(item), "muted", ha="center")
     sheet.text(left + 0.2, top - 0.24, "score", "muted")
-    sheet.cells(1.0, top - 0.42, [f"{score:.1f}" for score in DOORS["scores"]], 0.6, 0.36, relevant)
+    sheet.cells(1.0, top - 0.42, [f"{score:.1f}" for score in INPUTS["scores"]], 0.6, 0.36, relevant)
     top = bottoms["list"] + 0.62
     for place in range(5):
         sheet.text(1.0 + 0.6 * place + 0.3, top + 0.15, str(place + 1), "muted", ha="center")
     sheet.text(left + 0.2, top + 0.15, "place", "muted")
     sheet.text(left + 0.2, top - 0.24, "item", "muted")
-    hits = [DOORS["list"].index(item) for item in relevant]
-    sheet.cells(1.0, top - 0.42, [str(item) for item in DOORS["list"]], 0.6, 0.36, hits)
+    hits = [INPUTS["list"].index(item) for item in relevant]
+    sheet.cells(1.0, top - 0.42, [str(item) for item in INPUTS["list"]], 0.6, 0.36, hits)
     top = bottoms["embeddings"] + 0.42
     sheet.text(left + 0.12, top + 0.18, "user", "muted")
     for row in range(2):
-        sheet.cells(0.72, top + 0.18 - 0.34 * row, [number(DOORS["user"][row], 1)], 0.42, 0.34)
-        values = [f"{item[row]:.1f}"[1:] for item in DOORS["items"]]
+        sheet.cells(0.72, top + 0.18 - 0.34 * row, [number(INPUTS["user"][row], 1)], 0.42, 0.34)
+        values = [f"{item[row]:.1f}"[1:] for item in INPUTS["items"]]
         sheet.cells(2.05, top + 0.18 - 0.34 * row, values, 0.38, 0.34, relevant)
     sheet.text(1.22, top + 0.17, "\u00d7 items", "muted")
 
@@ -652,7 +652,7 @@ def coverage(style: Style) -> Canvas:
     return sheet
 
 
-# --------------------------------------------------------------------------------------------------------------- floors
+# --------------------------------------------------------------------------------------------------------------- layers
 
 LAYERS = [  # the packages of one layer; the names are those of CONTRIBUTING.md's table
     ("frameworks, command line", ["pyg/", "lightning/", "arrow/", "cli.py"]),

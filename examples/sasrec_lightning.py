@@ -108,7 +108,7 @@ class Popularity(NextItemModule):
 
 
 class Random(NextItemModule):
-    """What chance gives: an arbitrary order for each window, the same on every process."""
+    """Random scores: an arbitrary order for each window, the same on every process."""
 
     def __init__(self, data: LeaveOneOut) -> None:
         super().__init__()

@@ -286,7 +286,7 @@ def _add_compare(commands: _Commands) -> None:
     parser.add_argument("--level", type=float, default=0.95, metavar="SHARE", help="of the intervals (default: 0.95)")
     parser.add_argument("--resamples", type=int, default=10_000, metavar="N", help="sign flips (default: 10000)")
     parser.add_argument(
-        "--groups", type=Path, metavar="FILE", help="a row a user and their group, for each of which to compare"
+        "--groups", type=Path, metavar="FILE", help="one row per user with their group; compare within each group"
     )
     parser.add_argument("--user", default="user", metavar="COLUMN", help="column of users in groups (default: user)")
     parser.add_argument("--group", default="group", metavar="COLUMN", help="column of their groups (default: group)")

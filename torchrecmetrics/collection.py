@@ -76,7 +76,7 @@ class RecMetricCollection(MetricCollection):
         groups: names of groups of rows, such as ["cold", "warm"], each with a value of its own beside the one over all
             rows, under keys like `NDCG@10/cold`; `update` then takes `groups=`. Coverage and its like, which are no
             means over rows, have none. Such a collection is updated whole: no member alone, nor nested in others.
-        keep_rows: keep what every row was worth, on the device (9 bytes a metric and row; beyond 256 MB on the host),
+        keep_rows: keep per-row values, on the device (9 bytes per metric and row; beyond 256 MB on the host),
             for `rows` after `compute`, the input of comparisons and of intervals of clustered rows.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
             `max_relevant`, `validate_args`, `kernels`, `catalogue`, torchmetrics' own). Instances must have been made
@@ -458,7 +458,7 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def rows(self) -> Rows:
-        """What every row was worth, by id, as the last `compute` found it on all processes."""
+        """Per-row values of the last `compute`, by id, of all processes."""
         if not self.keep_rows:
             raise ValueError("no rows were kept: make the collection with keep_rows=True")
         if self._rows is None:
@@ -477,7 +477,7 @@ class RecMetricCollection(MetricCollection):
         return [_point(entry) for entry in self.found()]
 
     def plot(self, val: Any = None, ax: Any = None, together: bool = True) -> Any:
-        """Plot all values in one figure: against k with 95 % intervals, a line a metric.
+        """Plot all values in one figure: against k with 95 % intervals, one line per metric.
 
         Metrics without a cut-off lie across. Where there is one cut-off, every key has a row and a dot. Metrics of
         other bounds than 0 to 1, or of none, have axes of their own, one below the other: `figure.axes`.

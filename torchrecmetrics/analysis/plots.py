@@ -79,7 +79,7 @@ def draw_units(units: Mapping[str, Sequence[Line]], ax: Axes | Sequence[Axes] | 
 
 
 def draw_lines(lines: Sequence[Line], ax: Axes | None) -> Drawn:
-    """Draw values against k, a line a metric, those without a cut-off across; all as dots where there is one k."""
+    """Draw values against k, one line per metric, those without a cut-off across; dots if there is one k."""
     if _has_rows(lines):
         return _draw_dots(lines, ax)
     axes = _axes(ax)

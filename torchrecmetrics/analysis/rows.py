@@ -48,8 +48,7 @@ class Rows:
             stands for itself.
         own_weights: {label: float64 [n]} of metrics that weigh rows themselves; instead of `weights` there.
         options: options that change the values and are not in the label, such as {"ties": "realistic"}; runs are
-        compared only
-            where these are equal.
+            compared only where these are equal.
 
     Raises:
         TypeError: for ids, values, weights or clusters of another type.

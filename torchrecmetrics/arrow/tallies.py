@@ -122,8 +122,7 @@ def merge(
 
     Args:
         tallies: a Table of any number of tallies (Spark's `toArrow()`), a frame that exports one, or an iterable of
-        them, in
-            any order.
+            them, in any order.
         metrics: as they were given to `tally`, with `k` and `options`.
         k: as above.
         options: as above.

@@ -72,11 +72,11 @@ def check_positional(cls: type, arguments: Sequence[Any]) -> None:
     if not arguments:
         return
     parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]  # type: ignore[misc]
-    positions = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
-    if len(arguments) <= len(positions) or any(each.kind is each.VAR_POSITIONAL for each in parameters):
+    positions = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    if len(arguments) <= len(positions) or any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return
     refused = arguments[len(positions)]
-    own = [f"{each.name}=" for each in parameters if each.kind is each.KEYWORD_ONLY]
+    own = [f"{parameter.name}=" for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     if not positions and not isinstance(refused, str):
         cure = f"; its options are {', '.join(own)}" if own else ""
         raise TypeError(f"{cls.__name__} has no cut-off, got {refused!r}: {cls.__name__}(){cure}")

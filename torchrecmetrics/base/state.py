@@ -85,8 +85,8 @@ def outside_graphs(method: Method) -> Method:
     that the method does not have are refused by name.
     """
     parameters = inspect.signature(method).parameters.values()
-    names = tuple(each.name for each in parameters)[1:]
-    num_positional = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)
+    names = tuple(parameter.name for parameter in parameters)[1:]
+    num_positional = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
     disabled = _disable_dynamo(method)
 
     @wraps(method)

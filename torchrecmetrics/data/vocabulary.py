@@ -218,9 +218,9 @@ class Vocabulary:
             raise IndexError(f"row {row} of a vocabulary of {len(self)}")
         return self._ids.at(row)
 
-    def __contains__(self, one: object) -> bool:
+    def __contains__(self, id_: object) -> bool:
         try:
-            return bool(self.rows_of("ids", [one], "the vocabulary")[0] >= 0)
+            return bool(self.rows_of("ids", [id_], "the vocabulary")[0] >= 0)
         except (TypeError, ValueError):
             return False
 

@@ -93,8 +93,7 @@ def evaluate_lists(
         target: ground truth: `Interactions`, a `Log`, a frame, a dict {user: items} or a path. Values of interactions
             and logs, and the relevance in TREC's qrels, are gains; for frames and other files see `value`.
         exclude: items removed from the lists, items behind them move up: of the kinds that `target` may be (bool [I]
-        too), or a
-            tuple of these.
+            too), or a tuple of these.
         k: cut-offs, where `metrics` are names.
         user: name of the column of users, in all frames and files.
         item: name of the column of items, in all frames and files.
@@ -115,8 +114,7 @@ def evaluate_lists(
         keep_rows: as in `evaluate`.
         groups: as in `evaluate`; users are matched by id where `target` has ids.
         options: keyword options for metrics given by name. `overlap`, the meaning of a pair in both `target` and
-        `exclude`,
-            may also be "without": such pairs leave the ground truth, as `Interactions.without` takes them out.
+            `exclude`, may also be "without": such pairs leave the ground truth, as by `Interactions.without`.
             `catalogue` is for metrics beyond accuracy, as in `evaluate`; ids are looked up in its vocabulary,
             which must have every listed item.
 

@@ -74,9 +74,7 @@ def check_target(target: Any) -> None:
         if isinstance(target, Batch):
             hint = "pass the Interactions whole, without select"
         elif isinstance(target, list):
-            hint = (
-                "Interactions.from_columns(users, items), an entry a pair, or from_jagged(items, offsets), a row a user"
-            )
+            hint = "Interactions.from_columns(users, items), one entry per pair, or from_jagged(items, offsets)"
         elif hasattr(target, "test"):
             hint = "pass split.test"
         elif hasattr(target, "to_interactions"):
@@ -138,8 +136,7 @@ def evaluate(
             both numbered from 0; or a dict of several, such as `slice_targets` gives, each evaluated by itself and
             returned under its name.
         exclude: items removed from a user's candidates: `Interactions` (train items), beside embeddings also edges as
-        for
-            `target`, bool [I], or a tuple of these. Interactions whose vocabularies are not those of `target` are
+            for `target`, bool [I], or a tuple of these. Interactions whose vocabularies are not those of `target` are
             matched by id.
         k: cut-offs, where `metrics` are names.
         user_ids: evaluate only these users (row numbers, each once).
@@ -156,7 +153,7 @@ def evaluate(
             of (users done, users in all) that shows them elsewhere. Over several processes the first one shows its own.
         shard: "users": every process of the default group evaluates its share of the users, and all get the result.
             None: nothing is communicated.
-        keep_rows: keep what every user was worth, by id, as `Evaluation.rows`: for `compare`. On other devices
+        keep_rows: keep per-user values, by id, as `Evaluation.rows`: for `compare`. On other devices
             than the CPU rows beyond `memory_budget` go to the host.
         all_users: make lists for users without ground truth, too: metrics beyond accuracy count them, those of accuracy
             do not.

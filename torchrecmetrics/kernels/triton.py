@@ -474,7 +474,7 @@ def _launch(kernel: Any, dense: _Dense, others: tuple[Tensor, ...], options: dic
 
 
 def _padded(edges: Tensor, width: int) -> Tensor:
-    """So many edges a row, side by side in memory; those added are NaN, which no score reaches."""
+    """Return thresholds padded to this width with NaN, which no score reaches."""
     return torch.nn.functional.pad(edges, (0, width - edges.shape[1]), value=torch.nan).contiguous()
 
 

@@ -1,0 +1,53 @@
+"""Code and docs are in plain English: words that readers had to decode do not come back."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CODE = [
+    *(ROOT / "torchrecmetrics").rglob("*.py"),
+    *(ROOT / "examples").glob("*.py"),
+    *(ROOT / "benchmarks").glob("*.py"),
+]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+WORDS = re.compile(
+    r"\brooms?\b|(?<![._\"])\bfloors?\b(?![_(\"])|\bhouses?\b|\bdoors?\b(?!-|\.)|what waits|nobody can tell"
+    r"|\bonce a batch\b|\bwas worth\b|\ba (?:line|row|batch|number) an? (?:metric|row|user|item|list|key)\b"
+    r'|"""(?:Whether|What|Who|So many) ',
+    re.IGNORECASE,
+)
+LOCALS = {"one", "its", "some", "several", "every", "those", "each"}
+
+
+@pytest.mark.parametrize("path", [*CODE, *PAGES], ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_words(path):
+    """Rules R1 and R5: the field's words, and sentences with a subject."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    found = [f"{number}: {line.strip()}" for number, line in enumerate(lines, start=1) if WORDS.search(line)]
+    assert not found
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_names_of_locals(path):
+    """Rule R4: a name is a noun for its value."""
+    if "torchrecmetrics" not in path.relative_to(ROOT).parts:
+        pytest.skip("the rule is for the package")
+    bound: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+    assert not bound & LOCALS
+
+
+def test_code_on_pages_is_narrow():
+    """88 columns, which a page shows without scrolling."""
+    wide = []
+    for page in PAGES:
+        for block in re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.M | re.S):
+            wide += [f"{page.name}: {line}" for line in block.splitlines() if len(line) > 88]
+    assert not wide
