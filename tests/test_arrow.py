@@ -672,5 +672,5 @@ def test_what_cannot_be_added_up():
     with pytest.raises(ValueError, match="without keep_rows=True"):
         arrow.tally(ROWS, RecMetricCollection("HR", k=3, keep_rows=True))
     catalogue = Catalogue(9)
-    with pytest.raises(ValueError, match="reads what users had before"):
+    with pytest.raises(ValueError, match="reads the users' histories"):
         arrow.tally(ROWS, trm.Seen(3, catalogue=catalogue))

@@ -138,7 +138,7 @@ def test_train_is_the_catalogue(folder, capsys):
     pd.DataFrame({"user": ["al", "bo", "eve", "eve"], "item": ["x", "x", "x", "w"]}).to_csv("train.csv", index=False)
     words = [*EVALUATE[:5], "-m", "Coverage@1", "-m", "AveragePopularity@2", "-m", "Seen@1"]
     assert main(words) == 2
-    assert "Coverage needs to know the items: --train FILE, what the model learned from\n" in capsys.readouterr().err
+    assert "Coverage needs to know the items: --train FILE, the training data\n" in capsys.readouterr().err
     assert main([*words, "--train", "train.csv", "--json", "found.json"]) == 0
     found = {f"{row['metric']}@{row['k']}": row["value"] for row in json.loads(Path("found.json").read_text())["rows"]}
     assert found == {"Coverage@1": 2 / 5, "AveragePopularity@2": 0.75, "Seen@1": 0.5}

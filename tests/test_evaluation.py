@@ -315,6 +315,16 @@ def test_edge_index_without_sizes_or_beyond_them(given, error, message):
         trm.evaluate("HR", k=1, **given)
 
 
+def test_edges_numbered_behind_the_users_are_refused():
+    """PyG's node ids would be other items, where the catalogue is larger than the number of users."""
+    edges = torch.tensor([[0, 1], [3, 4]])
+    for options in ({"target": edges}, {"target": EDGES[:, 1:2], "exclude": edges}):
+        with pytest.raises(ValueError, match=r"are 2 or more, the number of users: PyG numbers items so.*item_offset"):
+            trm.evaluate("HR", torch.eye(2, 6), torch.eye(6), k=1, **options)
+    found = trm.evaluate("HR", torch.eye(2, 6), torch.eye(6), target=Interactions.from_edge_index(edges, 2, 6), k=1)
+    assert found["HR@1"] == 0
+
+
 def test_table():
     """str() shows values, standard errors, intervals and counts, and where two models are compared."""
     users, items, train, test = world()

@@ -134,7 +134,7 @@ def test_a_delimiter_can_be_said(tmp_path):
     assert ids_of("user;item\r\na;1\r\nb;2\r\n", tmp_path, delimiter=";") == ["a", "b"]
     assert ids_of("user|item\na|1\n", tmp_path, "x.log", delimiter="|") == ["a"]
     with pytest.raises(
-        ValueError, match=r"x.log ends neither in .csv nor in .tsv: say what parts its columns, delimiter="
+        ValueError, match=r"x.log ends neither in .csv nor in .tsv: say what separates its columns, delimiter="
     ):
         Log.from_csv(tmp_path / "x.log")
     with pytest.raises(ValueError, match="delimiter must be one character, got '::'"):

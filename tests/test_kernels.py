@@ -606,7 +606,7 @@ def test_rows_with_room_behind_them(rows, generator):
 def test_products_begin_with_a_cache_line(generator):
     """On the CPU, where that makes products of an odd number of items up to twice as fast; nobody sees the room."""
     users, items = torch.randn(40, 8, generator=generator), torch.randn(501, 8, generator=generator)
-    scorer = scoring.scorer_of(users, items, (40, 501), scoring.Terms(), scoring.Place.of(None, users))
+    scorer = scoring.scorer_of(users, items, (40, 501), scoring.ScoreOptions(), scoring.TargetDevice.of(None, users))
     (part,) = scorer.scores(torch.arange(40), 40).parts()
     assert part.shape == (40, 501)
     assert part.stride() == (512, 1)

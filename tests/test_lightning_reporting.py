@@ -72,7 +72,7 @@ def test_prefix_and_key_format(pl, tmp_path):
         ),
         (
             lambda: CatalogueEvaluationCallback("HR", k=1, embed=lambda m: None, target=catalogue()[0], sample_ids="i"),
-            "has no option 'sample_ids': it is one of RecMetricsCallback, which takes what a step returns",
+            "has no option 'sample_ids': it is one of RecMetricsCallback, which takes the output of a step",
         ),
         (
             lambda: RecMetricsCallback("HR", k=1, embeddings=lambda module: None),

@@ -455,7 +455,7 @@ def test_what_an_option_asks_of_the_step(options, returned, message, pl, tmp_pat
             ["HR"],
             {"k": 5, "outputs": lambda batch: None},
             TypeError,
-            "outputs must be a function of .what the step ret",
+            "outputs must be a function of .output of the step",
         ),
         (["HR"], {"k": "10"}, TypeError, "k must be whole numbers, got the string '10'"),
         (["hr,ndcg"], {"k": 10}, ValueError, "unknown metric 'hr,ndcg'; several names are given as a list"),

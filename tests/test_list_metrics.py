@@ -428,7 +428,7 @@ def test_a_catalogue_is_the_targets():
     named = train.with_ids(item_ids=[f"i{item}" for item in range(12)])
     with pytest.raises(ValueError, match="the catalogue has item_ids, target has none: row 5 could mean two items"):
         trm.evaluate(Price(2, catalogue=Catalogue.from_interactions(named)), users, items, target=test)
-    with pytest.raises(ValueError, match=r"SeenItems@2 compares lists with what users had before: make the catalogue"):
+    with pytest.raises(ValueError, match=r"SeenItems@2 compares lists with the users' histories: make the catalogue"):
         trm.evaluate(
             [SeenItems(2), Price(2, catalogue=Catalogue(12, popularity=torch.ones(12)))], users, items, target=test
         )

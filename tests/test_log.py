@@ -157,7 +157,7 @@ def test_to_interactions():
     """Repeats are one, by sum, max or last; from a value on, events are alike; vocabularies come along."""
     log = log_of([(1, 1, 0, 5), (0, 2, 0, 1), (1, 1, 3, 2), (0, 1, 0, 4)])
     with pytest.raises(
-        ValueError, match=r"1 of 4 edges repeat .* row numbers 1 and 0 with \[5, 2\]: values_reduce='sum'"
+        ValueError, match=r"1 of 4 edges repeat .* user 'u1', item 10 with \[5, 2\]: values_reduce='sum'"
     ):
         log.to_interactions()
     graph = log.to_interactions(values_reduce="sum")

@@ -221,6 +221,11 @@ def _from_edges(name: str, given: Any, users: Any, items: Any) -> Any:
             f"{name} is an edge_index, whose numbers of users and items only embeddings tell: pass "
             "Interactions.from_edge_index(edge_index, num_users, num_items)"
         )
+    if given.shape[1] and int(given[1].min()) >= len(users):
+        raise ValueError(
+            f"{name}: all items (edge_index[1]) are {len(users)} or more, the number of users: PyG numbers items so. "
+            "Pass Interactions.from_edge_index(edge_index, num_users, num_items), with item_offset=num_users if so"
+        )
     try:
         return Interactions.from_edge_index(given, len(users), len(items))
     except ValueError as error:
