@@ -343,7 +343,7 @@ def _interactions(
     source = source_of(given, name)
     if not isinstance(source, FileSource):
         if not source.names:
-            check_target(given)
+            check_target(given, name)
         elsewhere = f"where they differ, {name}=trm.Log.from_frame({name}, user=..., item=...)"
         wanted = [names.user, names.item, value if isinstance(value, str) else None]
         cure = f"user= and item= name the columns of all tables: {elsewhere}"

@@ -67,10 +67,10 @@ class EvaluateOptions(MetricOptions, total=False):
     groups: Groups | None
 
 
-def check_target(target: Any) -> None:
-    """Refuse a ground truth that is not `Interactions`."""
+def check_target(target: Any, name: str = "target") -> None:
+    """Refuse a ground truth, or a history, that is not `Interactions`."""
     if not isinstance(target, Interactions):
-        hint = as_interactions("target", target) or "Interactions.from_edge_index(edges, num_users, num_items)"
+        hint = as_interactions(name, target) or "Interactions.from_edge_index(edges, num_users, num_items)"
         if isinstance(target, Batch):
             hint = "pass the Interactions whole, without select"
         elif isinstance(target, list):
@@ -79,7 +79,7 @@ def check_target(target: Any) -> None:
             hint = "pass split.test"
         elif hasattr(target, "to_interactions"):
             hint = "target.to_interactions()"
-        raise TypeError(f"target must be Interactions, got {describe(target)}: {hint}")
+        raise TypeError(f"{name} must be Interactions, got {describe(target)}: {hint}")
 
 
 @overload
