@@ -35,8 +35,16 @@ def processes(request):
     shared.close()
 
 
-def pytest_collection_modifyitems(items):
-    """Begin with what is slow, which all is that starts processes: with what takes minutes first."""
+def pytest_addoption(parser):
+    parser.addoption("--nightly", action="store_true", help="run the tests marked nightly, too, as .ci/nightly does")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out nightly tests unless asked for; run slow tests first, and those that start processes are slow."""
+    if not config.getoption("--nightly"):
+        nightly = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=nightly)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     for item in items:
         if "processes" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)

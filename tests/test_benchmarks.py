@@ -157,6 +157,7 @@ def test_command_line(tmp_path, capsys):
     assert kept["machine"]["versions"]["torch"] in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_scaling(tmp_path, capsys):
     """Each panel holds every contender's cost at every size; the plot is drawn from the file alone."""
     panels = {"items": [400, 800], "rows": [1, 4], "relevant": [1, 30], "metrics": [1, 30]}
@@ -200,6 +201,7 @@ def test_rows_of_a_card(small):
     check_rows_of_a_card(small, ours)
 
 
+@pytest.mark.nightly
 def test_rows_of_a_card_in_the_interpreter(tmp_path):
     """The same with the Triton kernels, beside eager; a process of its own, which reads the variable."""
     pytest.importorskip("triton")

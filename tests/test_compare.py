@@ -455,6 +455,7 @@ def test_interval_and_p_agree(n, labels, seed, shift, coarse, test, correction, 
             assert r.adjusted_low <= r.low <= r.difference <= r.high <= r.adjusted_high
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_null_simulation():
     """n = 200, 18 labels of one ranking: how often a family without any difference has some p <= .05."""
@@ -476,6 +477,7 @@ def test_null_simulation():
     assert shares == pytest.approx({"none": 0.15, "max-t": 0.06, "holm": 0.02}, abs=0.025)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_intervals_cover():
     """Of 200 rows of a skewed metric, 95 % intervals of the difference cover it in 95 % of samples."""
@@ -487,6 +489,7 @@ def test_intervals_cover():
     assert covers / 600 == pytest.approx(0.95, abs=0.02)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_detectable_difference_is_detected():
     """A true difference of that size is found by 80 % of comparisons, after the correction."""

@@ -148,6 +148,7 @@ def ndcg(share):
     return lambda shape, g: (torch.rand(shape, generator=g) < share) * GAINS[torch.randint(10, shape, generator=g)]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("draw", "truth", "score", "plain"),
@@ -167,6 +168,7 @@ def test_coverage(draw, truth, score, plain):
     assert got == pytest.approx((score, plain), abs=0.012)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_coverage_of_hit_rates():
     """On average over hit rates of 2 to 50 % a score interval covers 95.3 % of 200 rows' samples; 93 % at least."""

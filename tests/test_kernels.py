@@ -114,7 +114,10 @@ def counted(strategy, scores, question, patch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
-@pytest.mark.parametrize(("block", "tile"), [(4, 2**20), (2, 8), (1, 1), (64, 24)])
+@pytest.mark.parametrize(
+    ("block", "tile"),
+    [(2, 8), *(pytest.param(*sizes, marks=pytest.mark.nightly) for sizes in ((4, 2**20), (1, 1), (64, 24)))],
+)
 @pytest.mark.parametrize("device_may_wait", [True, False])
 @settings(max_examples=150, deadline=None)
 @given(problem=problems(), width=st.integers(0, 2))
@@ -485,7 +488,7 @@ def test_members_keep_their_own_cutoffs(generator):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", functional.__all__)
 @pytest.mark.parametrize("kind", RANKINGS)
-@pytest.mark.parametrize("k", [10, (3, 10)])
+@pytest.mark.parametrize("k", [pytest.param(10, marks=pytest.mark.nightly), (3, 10)])
 def test_functions_compile(name, kind, k):
     """torch.compile(fullgraph=True) takes every function on every kind of ranking, first or second time."""
     function = getattr(functional, name)

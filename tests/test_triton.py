@@ -27,6 +27,7 @@ INTERPRETED = [HERE / "interpreted.py", *sorted(HERE.glob("gpu/test_*.py"))]
 INTERPRETER = {"TRITON_INTERPRET": "1", "OPENBLAS_CORETYPE": "Nehalem"}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow(2)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", INTERPRETED, ids=lambda path: path.stem)
@@ -43,6 +44,21 @@ def test_in_the_interpreter(path):
     assert " passed" in done.stdout
 
 
+SMALL = "(several_tiles and 31) or ragged or early_exit or (products and strides) or (evaluate and plain)"
+
+
+@pytest.mark.slow
+def test_a_few_small_cases_in_the_interpreter():
+    """One case of each kernel, to notice at once what `test_in_the_interpreter` notices at night."""
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
+    command += [str(HERE / "interpreted.py"), "-k", SMALL]
+    env = os.environ | INTERPRETER
+    done = subprocess.run(command, cwd=HERE.parent, env=env, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
+    assert " passed" in done.stdout
+
+
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["rates", "sweep", "profile", *(f"launch {name}" for name in card.LAUNCHES)])
 def test_first_minutes_on_a_card(command):

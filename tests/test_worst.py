@@ -174,6 +174,7 @@ def test_refused(what):
         getattr(results, what)("n")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "hit_rates", [[0.1] * 5, [0.1] * 50, [0.04] + [0.1] * 49], ids=["5 equal", "50 equal", "one 0.04"]
