@@ -130,6 +130,7 @@ def test_sasrec_reads_both_formats(form, tmp_path):
         assert "Test, 8 users" in done.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_sasrec_tests_a_checkpoint_on_two_processes(tmp_path):
     """The checkpoint that one process trained gets the same table from two, whose sampler repeats a user."""

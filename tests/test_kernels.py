@@ -500,6 +500,7 @@ def test_functions_compile(name, kind, k):
         assert torch.equal(compiled(ranking, *args).nan_to_num(-1), function(ranking, *args).nan_to_num(-1))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="no C++ compiler")
 def test_inductor(tmp_path, monkeypatch):

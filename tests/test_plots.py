@@ -245,6 +245,7 @@ class TestCurve:
         nothing.update(torch.full((30,), 9))
         assert nothing.curve("HR").high == pytest.approx([nothing["HR@1"].confidence_interval(0.975)[1]] * 2)
 
+    @pytest.mark.nightly
     @pytest.mark.slow
     @pytest.mark.parametrize("keep_rows", [False, True])
     def test_coverage(self, keep_rows):

@@ -200,6 +200,7 @@ def test_bad_scores_in_any_tile(monkeypatch):
             trm.Ranking.from_scores(scores, TARGET)
 
 
+@pytest.mark.nightly
 def test_more_items_than_int32(monkeypatch):
     """Item ids and columns beyond 2^31 are found (one score seen through an expanded view; only the end is counted)."""
     items = 2**31 + 10

@@ -110,7 +110,7 @@ return [wide, missing, shown.length];
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_pages_in_a_browser(site, address, browser, width, tmp_path):
+def test_pages_in_a_browser(browser, site, address, width, tmp_path):
     """No page says anything on the console, is wider than the window, or misses an image."""
     browser.set_window_size(*WIDTHS[width])
     browser.execute_cdp_cmd(
