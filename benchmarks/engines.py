@@ -93,8 +93,7 @@ def ray_files(folder: Path) -> dict[str, Any]:
     """Two workers of Ray that each stream a file at a time."""
     import ray as engine
 
-    @engine.remote
-    def tallied(path: Path) -> list[Any]:
+    def tally_file(path: Path) -> list[Any]:
         import pyarrow.parquet as pq
 
         from torchrecmetrics import arrow
@@ -102,8 +101,10 @@ def ray_files(folder: Path) -> dict[str, Any]:
         batches = pq.ParquetFile(path, pre_buffer=False).iter_batches(use_threads=False)
         return list(arrow.tally(batches, NAMES, CUTOFFS))
 
+    remote = engine.remote(tally_file)
+
     def run(paths: list[Path]) -> list[Any]:
-        return [tally for each in engine.get([tallied.remote(path) for path in paths]) for tally in each]
+        return [tally for each in engine.get([remote.remote(path) for path in paths]) for tally in each]
 
     return _with_ray(run, sorted(folder.iterdir()))
 
