@@ -36,7 +36,7 @@ case $stage in
     tests products 250 8 tests/gpu/test_products.py
     tests update 150 8 tests/gpu/test_update.py tests/gpu/test_scores.py
     tests memory 60 0 tests/gpu/test_memory.py
-    tests eager 100 8 tests/test_kernels.py tests/test_ranking.py tests/test_metrics.py
+    tests eager 100 8 tests/kernels/test_eager.py tests/ranking/test_scores.py tests/test_metrics.py
     ;;
   3) rows G3 120; rows G4 220; rows G5 230 ;;
   4) step sweep 580 python3 -m benchmarks.card sweep ;;

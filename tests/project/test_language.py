@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CODE = [
     *(ROOT / "torchrecmetrics").rglob("*.py"),
     *(ROOT / "examples").glob("*.py"),

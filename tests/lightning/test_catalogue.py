@@ -10,44 +10,25 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
-from trainers import ITEMS, KS, NAMES, QUIET, USERS, both_packages, catalogue, distributed_trainer, logged, trainer
+from trainers import (
+    ITEMS,
+    KS,
+    NAMES,
+    QUIET,
+    USERS,
+    both_packages,
+    catalogue,
+    distributed_trainer,
+    logged,
+    make_embedding_module,
+    trainer,
+)
 from values import near
 
 import torchrecmetrics as trm
 from torchrecmetrics.lightning import CatalogueEvaluationCallback
 
 pytestmark = QUIET
-
-
-def make_embedding_module(pl, validates=True):
-    """Make a module whose embeddings turn round every epoch; training moves nothing."""
-
-    class TwoTowers(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            generator = torch.Generator().manual_seed(7)
-            self.users = nn.Parameter(torch.randn(USERS, 8, generator=generator))
-            self.items = nn.Parameter(torch.randn(ITEMS, 8, generator=generator))
-            self.dropout = nn.Dropout(0.5)
-            self.calls = 0
-
-        def embed(self):
-            self.calls += 1
-            assert not torch.is_grad_enabled()
-            return self.dropout(self.users) * (-1) ** self.current_epoch, self.items
-
-        def training_step(self, batch, batch_idx):
-            return (self.users.sum() + self.items.sum()) * 0
-
-        def test_step(self, batch, batch_idx):
-            pass
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
-    if validates:
-        TwoTowers.validation_step = lambda self, batch, batch_idx: None
-    return TwoTowers()
 
 
 def expected_of(module, target, exclude, prefix, sign=1):

@@ -13,7 +13,7 @@ import torchrecmetrics as trm
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # the frameworks' own
 
-PAGE = (Path(__file__).parents[1] / "docs/how-to/processes.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/how-to/processes.md").read_text()
 
 
 def block(start):

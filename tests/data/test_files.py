@@ -271,7 +271,7 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
         Log.from_csv(tmp_path / "x.csv")
 
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
+DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")

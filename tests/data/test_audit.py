@@ -254,7 +254,7 @@ def test_what_cannot_be_audited_is_refused():
         trm.audit(Log.from_frame({"user": [], "item": []}))
 
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
+DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")

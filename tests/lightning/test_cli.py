@@ -5,8 +5,17 @@ import inspect
 import textwrap
 
 import pytest
-from test_lightning_catalogue import make_embedding_module
-from trainers import QUIET, both_packages, by_hand, catalogue, loader, logged, make_module, samples
+from trainers import (
+    QUIET,
+    both_packages,
+    by_hand,
+    catalogue,
+    loader,
+    logged,
+    make_embedding_module,
+    make_module,
+    samples,
+)
 
 import torchrecmetrics as trm
 
@@ -67,7 +76,7 @@ def test_metrics_of_steps(stages, pl, tmp_path):
         stages: {stages}
         ties: optimistic
         validate_args: deferred
-        outputs: test_lightning_cli.made
+        outputs: {__name__}.made
         """,
     )
     assert logged(run) == by_hand(samples(10), "val/", names=["HR", "MRR"])
@@ -86,14 +95,14 @@ def test_a_catalogue(pl, tmp_path):
         tmp_path,
         make_embedding_module(pl),
         "CatalogueEvaluationCallback",
-        """
+        f"""
         metrics: [HR, MRR]
         k: 10
-        embed: test_lightning_cli.embeddings
+        embed: {__name__}.embeddings
         target:
-          class_path: test_lightning_cli.validation_edges
+          class_path: {__name__}.validation_edges
         exclude:
-          class_path: test_lightning_cli.train_edges
+          class_path: {__name__}.train_edges
         stages: validate
         prog_bar: HR@10
         empty_target_action: neg

@@ -249,7 +249,7 @@ def test_short_lines_of_items_are_no_edges(text, expected, tmp_path):
     assert pairs(Interactions.from_text(tmp_path / "train.txt")) == expected
 
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
+DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pages import blocks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 pytest.importorskip("pyarrow")
 
 

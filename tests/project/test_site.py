@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
 
 CODE = re.compile(r"<(pre|code|script)\b.*?</\1>", re.S)

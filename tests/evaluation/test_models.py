@@ -889,7 +889,7 @@ def test_bad_input(call, error, message):
 
 # ------------------------------------------------------------------------------------------------- a real data set
 
-GOWALLA = Path(__file__).parents[2] / "shared" / "data" / "gowalla"
+GOWALLA = Path(__file__).parents[3] / "shared" / "data" / "gowalla"
 
 
 @pytest.mark.slow

@@ -21,8 +21,8 @@ CARDS = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
 KINDS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
-HERE = Path(__file__).parent
-INTERPRETED = [HERE / "interpreted.py", *sorted(HERE.glob("gpu/test_*.py"))]
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+INTERPRETED = [HERE / "interpreted.py", *sorted(ROOT.glob("tests/gpu/test_*.py"))]
 # numpy multiplies for the interpreter, on some processors with last bits that depend on a tile's shape: not by these
 INTERPRETER = {"TRITON_INTERPRET": "1", "OPENBLAS_CORETYPE": "Nehalem"}
 
@@ -39,7 +39,7 @@ def test_in_the_interpreter(path):
     options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *options, str(path)]
     env = os.environ | INTERPRETER
-    done = subprocess.run(command, cwd=HERE.parent, env=env, capture_output=True, text=True, timeout=850)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=850)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
     assert " passed" in done.stdout
 
@@ -53,7 +53,7 @@ def test_a_few_small_cases_in_the_interpreter():
     command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
     command += [str(HERE / "interpreted.py"), "-k", SMALL]
     env = os.environ | INTERPRETER
-    done = subprocess.run(command, cwd=HERE.parent, env=env, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
     assert " passed" in done.stdout
 
@@ -63,14 +63,13 @@ def test_a_few_small_cases_in_the_interpreter():
 @pytest.mark.parametrize("command", ["rates", "sweep", "profile", *(f"launch {name}" for name in card.LAUNCHES)])
 def test_first_minutes_on_a_card(command):
     """What is measured there is tried here, at a tiny size; nothing of it fails."""
-    root = HERE.parent
     line = [sys.executable, "-m", "benchmarks.card", *command.split(), "--tiny"]
     env = os.environ | INTERPRETER | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(line, cwd=root, env=env, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
     assert '"error"' not in done.stdout
     assert done.stdout.count('"name"') >= {"rates": 8, "sweep": 7, "profile": 1}.get(command, 0)
-    assert f"benchmarks.card {command.split()[0]}" in (root / "benchmarks" / "first_contact.sh").read_text()
+    assert f"benchmarks.card {command.split()[0]}" in (ROOT / "benchmarks" / "first_contact.sh").read_text()
 
 
 # ---------------------------------------------------------------------------------------------------- compiled, not run

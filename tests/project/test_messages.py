@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "messages.md").read_text(encoding="utf-8")
 QUOTED = re.findall(r"^\| `([^`]+)` \| [A-Z`]", PAGE, re.M)
 

@@ -261,7 +261,7 @@ def test_bad_input(make, error, message):
         make()
 
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
+DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from counting import DTYPES, check, problems, removed
 from counts import compared, same
 from hypothesis import given, settings
-from test_kernels import check, problems, removed
 
 import torchrecmetrics as trm
 from torchrecmetrics.kernels import Question
@@ -19,7 +19,6 @@ from torchrecmetrics.kernels import triton as kernels
 from torchrecmetrics.ranking.rules import Rules
 
 INF, NAN = math.inf, math.nan
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 FP32, FP16, MIXED = (torch.float32,) * 2, (torch.float16,) * 2, (torch.float16, torch.float32)
 
 
@@ -317,7 +316,7 @@ def test_no_other_memory_is_touched(monkeypatch):
 
     monkeypatch.setattr(interpreter, "_interpreter", watched)
     monkeypatch.setattr(interpreter.GridExecutor, "_init_args_hst", brought)
-    runpy.run_path(str(Path(__file__).parent / "gpu" / "small_case.py"), run_name="__main__")
+    runpy.run_path(str(Path(__file__).parents[1] / "gpu" / "small_case.py"), run_name="__main__")
     assert watched.known
     assert not watched.beyond, f"lines of {kernels.__file__} that do, and those that call them"
 

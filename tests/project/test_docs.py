@@ -13,7 +13,7 @@ import pytest
 
 import torchrecmetrics as trm
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_docstrings():
