@@ -39,6 +39,12 @@ def pytest_addoption(parser):
     parser.addoption("--nightly", action="store_true", help="run the tests marked nightly, too, as .ci/nightly does")
 
 
+def pytest_configure(config):
+    """Let random tests know, when they are imported, that they may try many examples."""
+    if config.getoption("--nightly"):
+        os.environ["NIGHTLY"] = "1"
+
+
 def pytest_collection_modifyitems(config, items):
     """Leave out nightly tests unless asked for; run slow tests first, and those that start processes are slow."""
     if not config.getoption("--nightly"):

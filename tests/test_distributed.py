@@ -50,6 +50,7 @@ def test_calls_share_processes_and_nothing_else(processes):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_call_that_fails_ends_the_processes():
     """It is told where one failed, or hung, and the next call has new ones."""
     own = distributed.Processes()

@@ -9,6 +9,7 @@ import pytest
 import reference
 import torch
 from hypothesis import given, settings
+from sizes import examples
 
 import torchrecmetrics as trm
 from torchrecmetrics import functional
@@ -168,7 +169,7 @@ def plain(batch, function, ties, overlap, transform=lambda gain: gain):
 
 
 @pytest.mark.parametrize("name", REFERENCE)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     batch=users(),
     ties=st.sampled_from(["optimistic", "realistic", "pessimistic"]),
@@ -199,7 +200,7 @@ def test_equals_plain_python(name, batch, ties, overlap):
     assert metric(whole, weights=torch.tensor(weights)).item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(batch=users(), k=st.sampled_from([1, 3, None]), ties=st.sampled_from(["optimistic", "realistic", "pessimistic"]))
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_exponential_gain_equals_plain_python(batch, k, ties):
@@ -211,7 +212,7 @@ def test_exponential_gain_equals_plain_python(batch, k, ties):
     assert got == pytest.approx(reference.mean(values)[0], abs=1e-12, nan_ok=True)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(batch=users(), k=st.sampled_from([1, 3, None]))
 def test_binary_relevance_gains_1_either_way(batch, k):
     """Without gains, linear and exponential are equal: 2^1 - 1 = 1; ids, dense targets and ranks alike."""
@@ -239,7 +240,7 @@ def test_exponential_gain_does_not_overflow():
     assert got == pytest.approx((0.5 * LOG[1] + LOG[2]) / (LOG[1] + 0.5 * LOG[2]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(batch=users(), overlap=st.sampled_from(["keep", "miss"]))
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_auroc_counts_pairs(batch, overlap):
@@ -442,7 +443,7 @@ def per_user(function, ranking, *args, **kwargs):
     return function(ranking, *args, **kwargs).nan_to_num(-1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(batch=users(), data=st.data())
 def test_identities(batch, data):
     """HR@1 = MRR@1 = P@1; one relevant item ties Recall, HR, P and MRR, MAP; RPrecision = P@R; nothing falls with k."""
@@ -471,7 +472,7 @@ def test_identities(batch, data):
         assert (per_user(function, ranking, k) <= per_user(function, ranking, k + 1)).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(batch=users(), seed=st.integers(0, 1000))
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_only_the_order_counts(batch, seed):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sizes import examples
 
 import torchrecmetrics as trm
 
@@ -79,6 +80,7 @@ def test_randomization_is_scipys(alternative, shift):
     assert found.p == pytest.approx(expected, abs=4 * (expected * (1 - expected) / 10_000) ** 0.5 + 1e-4)
 
 
+@pytest.mark.nightly
 def test_randomization_is_ranxs():
     """Fisher's randomisation test and Student's t test of ranx, whose own functions take scores a query."""
     fisher = pytest.importorskip("ranx.statistical_tests.fisher_randomization_test")
@@ -171,7 +173,7 @@ def test_wins_ties_losses():
     assert "left out" in str(trm.compare({"a": a, "b": b}))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 10**6), kind=st.sampled_from(["numbers", "words"]), clustered=st.booleans())
 def test_any_order(seed, kind, clustered):
     """Bit by bit the same result, whatever order the rows of each run are in."""
@@ -426,7 +428,7 @@ def test_holm_by_hand():
     assert uncorrected.adjusted_p[:3] == [0.01, 0.04, 0.03]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     n=st.integers(2, 40),
     labels=st.integers(1, 5),

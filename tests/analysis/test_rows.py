@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sizes import examples
 
 import torchrecmetrics as trm
 from torchrecmetrics.analysis import resampling
@@ -205,7 +206,7 @@ def test_weights_are_random(make_weights):
 
 
 @pytest.mark.parametrize("add_up", [resampling.flipped_sums, resampling.resampled_sums])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(cuts=st.lists(st.integers(0, 700), max_size=5), resamples=st.integers(1, 600), seed=st.integers(0, 2**62))
 def test_sums_of_any_chunks(add_up, cuts, resamples, seed):
     """However units are divided, their sums add up; fewer resamples are the first of more."""
@@ -302,7 +303,7 @@ def test_acceleration_is_the_jackknifes(weighted, monkeypatch):
     assert asked == [pytest.approx((mean.item(), expected.item()))]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(seed=st.integers(0, 10**6), words=st.booleans(), clustered=st.booleans(), weighted=st.booleans())
 def test_intervals_know_no_order(seed, words, clustered, weighted):
     """Bit by bit the same whatever order rows came in."""

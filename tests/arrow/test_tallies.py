@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 import reference
 import torch
+from sizes import examples
 from torch.nn.utils.rnn import pad_sequence
 from values import near, numbers
 
@@ -250,7 +251,7 @@ def test_batches_change_nothing(monkeypatch):
     same(evaluated(table_of(columns)), expected)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.permutations(range(60)), st.lists(st.integers(0, 60), max_size=6), st.randoms(use_true_random=False))
 def test_any_split(order, cuts, random):
     """Rows in any order, divided anyhow, tallies in any order: counts are equal, sums within 1e-12."""

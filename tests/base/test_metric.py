@@ -447,9 +447,17 @@ META_UPDATES = {
 }
 
 
-@pytest.mark.parametrize("form", META_UPDATES)
-@pytest.mark.parametrize("empty", ["skip", "error"])
-@pytest.mark.parametrize("padding_idx", [None, 0])
+META_OPTIONS = [("skip", None), ("error", 0)]
+
+
+@pytest.mark.parametrize(
+    ("form", "empty", "padding_idx"),
+    [(form, *META_OPTIONS[number % 2]) for number, form in enumerate(META_UPDATES)]  # each option with half the forms
+    + [
+        pytest.param(form, *META_OPTIONS[1 - number % 2], marks=pytest.mark.nightly)
+        for number, form in enumerate(META_UPDATES)
+    ],
+)
 def test_update_never_waits_for_the_device(form, empty, padding_idx):
     """On "meta" there are no values to read: every form of update runs, and so asks for none."""
     options = {"max_relevant": 5, "empty_target_action": empty, "padding_idx": padding_idx}

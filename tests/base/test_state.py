@@ -93,9 +93,17 @@ def test_empty_rows_beside_metrics_of_lists(action, expected):
     assert (metrics["Missing@2"].num_users, metrics["HR@2"].num_skipped) == (3, 1)
 
 
-@pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize("call", ["forward", "update"])
-def test_updates_stand_outside_a_compiled_function(several, call):
+@pytest.mark.parametrize(
+    ("call", "several"),
+    [
+        ("update", True),
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in (("update", False), ("forward", True), ("forward", False))
+        ),
+    ],
+)
+def test_updates_stand_outside_a_compiled_function(call, several):
     """torch.compile leaves the metric out of its graph, batch after batch."""
     torch._dynamo.reset()
     metric, plain = make(several), make(several)

@@ -11,6 +11,7 @@ import pytest
 import reference_beyond as reference
 import torch
 from hypothesis import given, settings
+from sizes import examples
 from torch import nan, tensor
 
 import torchrecmetrics as trm
@@ -221,7 +222,7 @@ def row_formulas(world):
     yield functional.missing, None, {}, of_list(reference.missing)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(worlds())
 def test_rows_are_the_reference(world):
     """Each formula, at several cut-offs at once and at one, down to more places than there are items."""
@@ -238,7 +239,7 @@ def test_rows_are_the_reference(world):
         assert formula(lists, 3, **given).tolist() == near(found[2].tolist())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(worlds(), st.integers(1, 12))
 def test_all_lists_are_the_reference(world, k):
     """Counts of items, whose order and batches do not matter."""
@@ -260,7 +261,7 @@ def test_all_lists_are_the_reference(world, k):
     assert found == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.lists(st.integers(0, 4), unique=True, max_size=5), min_size=1, max_size=7), st.integers(1, 5))
 def test_repeats_are_the_reference(lists, k):
     """Lists handed in twice over repeat all of their items."""
@@ -391,7 +392,7 @@ def test_rounding_does_not_make_alike_items_more_than_alike():
 # ---------------------------------------------------------------------------------------------------------- properties
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(worlds(), st.integers(1, 9))
 def test_bounds_hold(world, k):
     """No value of a row is beyond what its class says, not by rounding either."""

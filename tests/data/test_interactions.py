@@ -10,6 +10,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
+from sizes import examples
 
 from torchrecmetrics import Interactions, Log
 
@@ -33,7 +34,7 @@ def build(edges, users, items, **options):
     return Interactions.from_edge_index(index, users, items, **options)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(graph=graphs(), other=graphs(), offset=st.integers(0, 9))
 def test_is_a_set_of_pairs(graph, other, offset):
     """Whatever the order and the repeats: sorted pairs, degrees, padded rows, and back."""
@@ -252,6 +253,7 @@ def test_short_lines_of_items_are_no_edges(text, expected, tmp_path):
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
 def test_real_files_are_read_or_refused():
     """Sizes as their sources have them; MovieLens is a file of edges, whose columns go into a split."""

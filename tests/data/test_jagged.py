@@ -4,6 +4,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
+from sizes import examples
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 from values import numbers
@@ -67,7 +68,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(batch=ragged(), at_once=st.sampled_from([1, 7, 2**18]), padding_idx=st.sampled_from([None, 0]))
 def test_as_padded(form, batch, at_once, padding_idx):
     """Every argument, at every door, gives the ranking of the same rows padded; also a few rows at a time."""
@@ -329,7 +330,7 @@ def pasts(sequences):
     return [row[:place] for row in sequences for place in range(len(row))]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     sequences=st.lists(st.lists(st.integers(-1, ITEMS - 1), max_size=8), max_size=5),
     at_once=st.sampled_from([1, 6, 2**18]),

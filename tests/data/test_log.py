@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
+from sizes import examples
 
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Log
@@ -45,7 +46,7 @@ def told(log):
     return list(zip(*columns, strict=True))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(events=events(), bounds=st.tuples(st.integers(0, 9), st.integers(0, 9)))
 def test_splits_are_those_of_python_and_of_interactions(events, bounds):
     """Every event is in one part, in the order of the log; all parts share the vocabularies."""
@@ -76,7 +77,7 @@ def test_splits_are_those_of_python_and_of_interactions(events, bounds):
             log.split_by_time(first, second)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(events=events(), n=st.integers(1, 5))
 def test_k_core_is_what_is_left_in_turns(events, n):
     """Taking out one user or item at a time comes to the same set; the vocabularies hold what is left, in order."""
@@ -99,7 +100,7 @@ def test_k_core_is_what_is_left_in_turns(events, n):
     assert list(core.item_ids) == sorted({event[1] * 10 for event in left})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(events=events(), seed=st.integers(0, 3), share=st.sampled_from([0.1, 0.3, 0.5, 0.9]))
 def test_users_are_held_out_with_a_share_of_their_items(events, seed, share):
     """All of an item's events go together; at least one item is found and one known; the others' events stay whole."""
@@ -264,6 +265,7 @@ def test_bad_input(make, error, message):
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
 def test_movielens_from_file_to_baseline():

@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
+from sizes import examples
 
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Vocabulary
@@ -31,7 +32,9 @@ def storage(request, monkeypatch):
             monkeypatch.setattr(f"torchrecmetrics.data.{room}.arrow", lambda: None)
 
 
-same_for_each = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+same_for_each = settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.mark.usefixtures("storage")

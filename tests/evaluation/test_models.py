@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
+from sizes import examples
 from values import near, numbers
 
 import torchrecmetrics as trm
@@ -64,7 +65,7 @@ def test_batches_do_not_show(batch_size, history, device):
     assert got.num_skipped == int((test.degree == 0).sum())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), users=st.integers(1, 6), items=st.integers(1, 7), batch_size=st.integers(1, 6))
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_random_graphs(data, users, items, batch_size):
@@ -892,6 +893,7 @@ def test_bad_input(call, error, message):
 GOWALLA = Path(__file__).parents[3] / "shared" / "data" / "gowalla"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.skipif(not GOWALLA.exists(), reason="the Gowalla data set is not here")
 def test_memory_on_gowalla():
@@ -909,6 +911,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     assert int(done.stdout) < 512
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.skipif(not GOWALLA.exists(), reason="the Gowalla data set is not here")
 def test_gowalla_equals_numpy_and_pyg():

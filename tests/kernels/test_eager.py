@@ -11,6 +11,7 @@ import pytest
 import torch
 from counting import DTYPES, check, problems, removed
 from hypothesis import given, settings
+from sizes import examples
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import torchrecmetrics as trm
@@ -39,7 +40,7 @@ def counted(strategy, scores, question, patch):
     [(2, 8), *(pytest.param(*sizes, marks=pytest.mark.nightly) for sizes in ((4, 2**20), (1, 1), (64, 24)))],
 )
 @pytest.mark.parametrize("device_may_wait", [True, False])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(problem=problems(), width=st.integers(0, 2))
 def test_every_strategy_counts(strategy, block, tile, device_may_wait, problem, width):
     """Each strategy alone is exact for every input, with and without a look at values, and writes to nothing."""
@@ -215,7 +216,7 @@ def fields(ranking):
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(batch=batches(), owned=st.booleans(), k=st.integers(1, 8), least=st.sampled_from([0, 2**14]))
 def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k, least):
     """A ranking to a depth is the whole one cut there, whatever was skipped and whatever was overwritten."""
@@ -406,6 +407,7 @@ def test_members_keep_their_own_cutoffs(generator):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", functional.__all__)
 @pytest.mark.parametrize("kind", RANKINGS)
 @pytest.mark.parametrize("k", [pytest.param(10, marks=pytest.mark.nightly), (3, 10)])

@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
+from sizes import examples
 
 from torchrecmetrics.kernels import blocks, topk_ids
 
@@ -61,7 +62,7 @@ def problems(draw):
     return scores, draw(st.sampled_from([1, 2, 3, 7, 20, 99, 200])), masks, excluded
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     problem=problems(),
     block=st.sampled_from([2, 8, 64]),
@@ -114,7 +115,7 @@ def by_waiting_for_nothing(scores, k, masks, excluded):
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(problem=problems())
 def test_without_looking_at_data_it_is_the_same(problem):
     """Ties are settled in every row, whether or not there is a choice."""

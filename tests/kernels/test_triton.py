@@ -142,7 +142,13 @@ BOUNDS = {
 
 
 @pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize("name", [name for name, _ in machine_code.rows()])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if number % 5 == 0 else pytest.mark.nightly)
+        for number, (name, _) in enumerate(machine_code.rows())
+    ],
+)
 def test_instructions_a_score(name):
     """What a card would issue for each score is counted: a change that adds to it fails."""
     made = dict(machine_code.rows())[name]()

@@ -108,7 +108,16 @@ def test_two_loaders_with_a_collection_each(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["64-true", "32-true", "16-true", "bf16-true", "16-mixed", "bf16-mixed"])
+@pytest.mark.parametrize(
+    "precision",
+    [
+        "bf16-true",
+        *(
+            pytest.param(precision, marks=pytest.mark.nightly)
+            for precision in ("64-true", "32-true", "16-true", "16-mixed", "bf16-mixed")
+        ),
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.*")  # each precision plugin has its own to say about CPUs
 def test_every_precision_is_exact(precision, tmp_path):
     """1,000 batches with the collection inside the module: the value does not move, whatever the module is cast to."""

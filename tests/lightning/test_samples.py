@@ -105,7 +105,9 @@ WAYS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize(
+    "world_size", [pytest.param(1, marks=pytest.mark.nightly), 2, pytest.param(3, marks=pytest.mark.nightly)]
+)
 def test_values_do_not_depend_on_the_number_of_processes(world_size, processes):
     """Data sets of every remainder, smaller than the number of processes too: the values, counts and errors of one."""
     found = {way: processes.run(values_for_every_remainder, world_size, way) for way in WAYS}

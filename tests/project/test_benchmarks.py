@@ -16,7 +16,7 @@ from benchmarks import gpu, peers, report, scaling, timing, workloads
 from benchmarks.problem import Problem, expected, expected_in_parts
 from torchrecmetrics import Interactions
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 MULTIPLES = {"hand-written loop", "PyG", "RecBole-style", "recometrics", "ranx", "torcheval", "torchmetrics"}
 

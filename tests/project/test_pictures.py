@@ -33,6 +33,7 @@ def drawn_by(path):
     return re.search(r"Matplotlib v([\w.]+)", path.read_text(encoding="utf-8"))[1]
 
 
+@pytest.mark.nightly
 class TestFiles:
     def test_names(self, drawn):
         assert {path.name for path in drawn} == {path.name for path in HOME.iterdir()}

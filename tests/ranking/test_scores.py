@@ -8,6 +8,7 @@ import pytest
 import reference
 import torch
 from hypothesis import given, settings
+from sizes import examples
 
 import torchrecmetrics as trm
 from torchrecmetrics import arrays
@@ -52,7 +53,7 @@ def close(expected):
 
 @pytest.mark.parametrize("ties", TIES)
 @pytest.mark.parametrize("buckets_from", [0, 128])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(batch=batches(), padding=st.booleans(), overlap=st.sampled_from(["keep", "miss"]), form=st.integers(0, 3))
 def test_equals_sorting(ties, buckets_from, batch, padding, overlap, form):
     """Ranks, gains, counts and flags equal those of sorting every user, for all forms of exclusion."""
@@ -116,7 +117,7 @@ def test_topk_ranks_number_ties_by_item(ties, expected, device):
     assert ranks.tolist() == [expected]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(batch=batches(), k=st.integers(1, 10), ties=st.sampled_from(TIES))
 def test_topk_ranks_agree_with_the_ranking(batch, k, ties):
     """Sorted and cut, the integer ranks are the Ranking's, rounded up: no hit at any cut-off differs."""
@@ -219,7 +220,7 @@ def test_more_items_than_int32(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [1, 100])
+@pytest.mark.parametrize("width", [pytest.param(1, marks=pytest.mark.nightly), 100])
 def test_memory_beside_the_scores(width):
     """Extra memory does not grow with B x I: under 256 MB for 600 MB of scores, few targets a row or many."""
     import subprocess
@@ -495,7 +496,7 @@ def test_repeats_by_hand(device):
         trm.HR(2).update(ranking)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_repeats_leave_their_list(data):
     """Against the list walked item by item, with history, padding and ends; also where nothing raises at once."""
@@ -696,7 +697,7 @@ def test_from_ranks(device):
     assert trm.Ranking.from_ranks(torch.tensor([1.5, INF], device=device)).ranks.tolist() == [[1.5], [INF]]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(batch=batches(), ties=st.sampled_from(TIES), seed=st.integers(0, 100))
 def test_from_flat_equals_rows(batch, ties, seed):
     """Shuffled (score, target, query) triples rank like the rows they came from."""
