@@ -658,7 +658,7 @@ LAYERS = [  # the packages of one layer; the names are those of CONTRIBUTING.md'
     ("frameworks, command line", ["pyg/", "lightning/", "arrow/", "cli.py"]),
     ("evaluation of models and lists", ["evaluation/"]),
     ("collections", ["collection.py", "registry.py"]),
-    ("metrics", ["metrics.py", "beyond/", "base/"]),
+    ("metrics", ["metrics.py", "rank_metrics.py", "beyond/", "base/"]),
     ("formulas", ["functional.py"]),
     ("ranks of the relevant items", ["ranking/"]),
     ("rows, intervals, comparisons", ["analysis/"]),

@@ -564,7 +564,7 @@ BAD_OPTIONS = [
     (lambda: trm.F1(5, normalize="relevant"), ValueError, "normalize must be one of 'k', 'min', got 'relevant'"),
     (lambda: trm.Precision(5, normalize="min", denominator="min"), ValueError, "leave denominator out"),
     (lambda: trm.F1(5, normalize="min", denominator="recommended"), ValueError, "leave denominator out"),
-    (lambda: trm.AUROC(weight="all"), ValueError, "weight must be None or 'relevant'"),
+    (lambda: trm.AUROC(weight="all"), ValueError, "weight must be one of None, 'relevant', 'candidates'"),
     (lambda: trm.HR(5, ties="first"), ValueError, "ties must be one of"),
     (lambda: trm.HR(5, overlap="drop"), ValueError, "overlap must be one of"),
     (lambda: trm.HR(5, empty_target_action="ignore"), ValueError, "empty_target_action must be one of"),

@@ -113,6 +113,7 @@ def test_an_unreachable_item_has_no_finite_rank():
 
 
 SCORES = torch.rand(3, 5, generator=torch.Generator().manual_seed(0))
+PAIRS = torch.tensor([[0, 1]] * 3)
 
 
 @pytest.mark.parametrize(
@@ -120,13 +121,13 @@ SCORES = torch.rand(3, 5, generator=torch.Generator().manual_seed(0))
     [
         (
             trm.MeanRank,
-            lambda: trm.Ranking.from_scores(SCORES, torch.tensor([[0, 1]] * 3)),
+            lambda: trm.Ranking.from_scores(SCORES, PAIRS),
             "one relevant item per row",
         ),
         (trm.AdjustedMRR, lambda: trm.Ranking.from_ranks(torch.tensor([1, 2])), "how many items were ranked"),
         (trm.AMR, lambda: trm.Ranking.from_ranks(torch.tensor([1, 2]), depth=5, num_ranked=9), "the whole ranking"),
         (lambda: trm.AdjustedHitRate(3), lambda: trm.Ranking.from_ranks(torch.tensor([1])), "how many items were"),
-        (trm.MedianRank, lambda: trm.Ranking.from_scores(SCORES, torch.tensor([[0, 1]] * 3)), "one relevant item"),
+        (trm.MedianRank, lambda: trm.Ranking.from_scores(SCORES, PAIRS), "one relevant item"),
     ],
 )
 def test_rankings_that_do_not_tell(metric, ranking, message):
@@ -161,7 +162,7 @@ def test_weights_of_a_metric_of_ones_own(tmp_path):
         weights = staticmethod(lambda ranking, k: ranking.num_relevant * k)
 
     class Plain(Weighted):
-        def weights(ranking):  # noqa: N805  # a function, as `formula` may be
+        def weights(ranking):  # a function, as `formula` may be
             return ranking.num_relevant
 
     ranking = trm.Ranking.from_ranks(torch.tensor([[1, 5, 6], [4, -1, -1]]))

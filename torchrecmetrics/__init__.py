@@ -1,6 +1,6 @@
 """Recommender-system metrics for PyTorch: exact, over whole catalogues, one ranking for all of them."""
 
-from torchrecmetrics import metrics
+from torchrecmetrics import metrics, rank_metrics
 from torchrecmetrics.analysis.comparison import Comparison, compare
 from torchrecmetrics.analysis.differences import differences
 from torchrecmetrics.analysis.rows import Rows
@@ -22,6 +22,7 @@ from torchrecmetrics.evaluation.models import evaluate, recommend
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.metrics import *  # noqa: F403
+from torchrecmetrics.rank_metrics import *  # noqa: F403
 from torchrecmetrics.ranking import Ranking, get_topk_ranks
 
 __version__ = "0.1.0.dev0"
@@ -54,4 +55,4 @@ __all__ = [
     "recommend",
     "slice_targets",
 ]
-__all__ += [*metrics.__all__, *_beyond]
+__all__ += [*metrics.__all__, *rank_metrics.__all__, *_beyond]

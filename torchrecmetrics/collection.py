@@ -61,13 +61,14 @@ class RecMetricCollection(MetricCollection):
     was.
 
     Args:
-        metrics: names ("HR", "NDCG", "MRR", "Precision", "Recall", "RPrecision", "MAP", "F1", "AUROC"; beyond accuracy
-            "AveragePopularity", "Calibration", "CategoryShare", "Coverage", "Entropy", "EqualOpportunity",
-            "ExposureGini", "Gini", "IntraListDiversity", "Missing", "Novelty", "Personalization", "PopularityLift",
-            "Repeats", "Seen", "Serendipity", "StatisticalParity", "TailShare"; case ignored; Hit, Hits, HitRatio,
-            HitRate = HR, P = Precision, R = Recall, MeanAveragePrecision = MAP, MeanReciprocalRank = MRR), which are
-            crossed with `k` unless they carry a cut-off ("MAP@100") or need none (AUROC, RPrecision), and instances of
-            this package's metrics; or a dict of instances with their keys.
+        metrics: names ("HR", "NDCG", "MRR", "Precision", "Recall", "RPrecision", "MAP", "F1", "AUROC"; of one rank
+            "AMR", "AMRI", "AdjustedHR", "AdjustedMRR", "MeanRank", "MedianRank"; beyond accuracy "AveragePopularity",
+            "Calibration", "CategoryShare", "Coverage", "Entropy", "EqualOpportunity", "ExposureGini", "Gini",
+            "IntraListDiversity", "Missing", "Novelty", "Personalization", "PopularityLift", "Repeats", "Seen",
+            "Serendipity", "StatisticalParity", "TailShare"; case ignored; Hit, Hits, HitRatio, HitRate = HR, P =
+            Precision, R = Recall, MR = MeanRank, AdjustedHitRate = AdjustedHR, MeanAveragePrecision = MAP,
+            MeanReciprocalRank = MRR), which are crossed with `k` unless they carry a cut-off ("MAP@100") or need none
+            (AUROC, RPrecision), and instances of this package's metrics; or a dict of instances with their keys.
         k: cut-off or cut-offs for the names.
         prefix: put in front of every key.
         postfix: put behind every key.

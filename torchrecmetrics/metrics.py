@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from torchrecmetrics import functional
 from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.base.options import Formula, MetricOptions
+from torchrecmetrics.checks import check_choice
 from torchrecmetrics.functional import Denominator, Gain, Normalization, NormalizationByK
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.rules import Needs
@@ -330,6 +332,18 @@ class MRR(RankingMetric):
         super().__init__(k, **options)
 
 
+def _num_relevant(ranking: Ranking) -> Tensor:
+    return ranking.num_relevant
+
+
+def _num_ranked(ranking: Ranking) -> Tensor:
+    assert ranking.num_ranked is not None  # the formula has asked
+    return ranking.num_ranked
+
+
+_WEIGHTS: dict[str, Callable[[Ranking], Tensor]] = {"relevant": _num_relevant, "candidates": _num_ranked}
+
+
 class AUROC(RankingMetric):
     """Area under the ROC curve, averaged over rows: share of (relevant, other) pairs in the right order.
 
@@ -341,7 +355,8 @@ class AUROC(RankingMetric):
     advertising, 2017.
 
     Args:
-        weight: "relevant" weighs each row by its number of relevant items.
+        weight: None, every row weighs the same; "relevant", by its number of relevant items (RecBole's GAUC);
+            "candidates", by its number of candidates (GAUC weighted by impressions: DIN, FuxiCTR).
         options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
 
     Examples:
@@ -356,22 +371,21 @@ class AUROC(RankingMetric):
     formula: ClassVar[Formula] = staticmethod(functional.auroc)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
-    def __init__(self, *, weight: Literal["relevant"] | None = None, **options: Unpack[MetricOptions]) -> None:
-        if weight not in (None, "relevant"):
-            raise ValueError(f"weight must be None or 'relevant', got {weight!r}")
+    def __init__(
+        self, *, weight: Literal["relevant", "candidates"] | None = None, **options: Unpack[MetricOptions]
+    ) -> None:
+        check_choice("weight", weight, (None, *_WEIGHTS))
         self._weight = weight
         super().__init__(**options)
+        if weight is not None:
+            self.weights = _WEIGHTS[weight]
 
     @property
     def name(self) -> str:
-        """Label: `AUROC` or `AUROC-relevant`."""
+        """Label: `AUROC`, `AUROC-relevant` or `AUROC-candidates`."""
         return self._name if self._weight is None else f"{self._name}-{self._weight}"
 
     @property
     def needs(self) -> Needs:
         """The whole ranking, and how many items are in it."""
         return super().needs._replace(num_ranked=True)
-
-    def row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
-        """Return the weights, times the number of relevant items under `weight="relevant"`."""
-        return weights if self._weight is None else weights * ranking.num_relevant

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from torchmetrics import Metric
 
 from torchrecmetrics import metrics as _metrics
+from torchrecmetrics import rank_metrics as _rank_metrics
 from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.base.options import OPTIONS, MetricOptions, check_spelling
 from torchrecmetrics.beyond import metrics as _beyond
@@ -22,7 +23,9 @@ Metrics: TypeAlias = Sequence[str | RankingMetric] | Mapping[str, RankingMetric]
 """Names such as "NDCG" or "MAP@100" and instances, alone or in a list; or a dict of instances by key."""
 
 _CLASSES: dict[str, type[RankingMetric]] = {
-    cls._name: cls for module in (_metrics, _beyond) for cls in (getattr(module, name) for name in module.__all__)
+    cls._name: cls
+    for module in (_metrics, _rank_metrics, _beyond)
+    for cls in (getattr(module, name) for name in module.__all__)
 }
 _BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | {
     **dict.fromkeys(("hit", "hits", "hitratio", "hitrate"), _metrics.HitRate),
@@ -30,6 +33,8 @@ _BY_NAME = {name.lower(): cls for name, cls in _CLASSES.items()} | {
     "r": _metrics.Recall,
     "meanaverageprecision": _metrics.MAP,
     "meanreciprocalrank": _metrics.MRR,
+    "mr": _rank_metrics.MeanRank,
+    "adjustedhitrate": _rank_metrics.AdjustedHitRate,
 }
 
 

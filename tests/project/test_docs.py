@@ -35,6 +35,10 @@ EXAMPLES = {  # arguments for a short run, and what must be printed
         ["--epochs", "1"],
         ["generated data: 2,000 users", "epoch   1  loss", "popularity", "NDCG@10"],
     ),
+    "kge_pyg.py": (
+        ["--epochs", "2"],
+        ["225 entities, 6 relations, 2,029 triples", "untrained", "epoch   2", "AdjustedHR@10/tail"],
+    ),
     "lightgcn_pyg.py": (
         ["--epochs", "2", "--out", "{folder}/curve.png"],
         ["epoch   1  loss", "popularity", "LightGCN", "RPrecision"],

@@ -57,7 +57,7 @@ def test_equals_plain_python(ties, dtype, batch):
 @settings(max_examples=examples(60), deadline=None)
 @given(batch=rows(), seed=st.integers(0, 99))
 def test_equals_scores_with_the_positive_in_front(batch, seed):
-    """`from_scores` ranks the same candidates; the order of negatives changes nothing, nor do columns beyond lengths."""
+    """`from_scores` ranks the same candidates; order changes nothing, nor do columns beyond `lengths`."""
     positive, negative = map(torch.tensor, batch)
     found = Ranking.from_negatives(positive, negative)
     scores = torch.cat([positive[:, None], negative], 1)
@@ -79,7 +79,7 @@ def test_lengths_of_each_row():
 
 
 def test_ogb_places_ties_in_the_middle(generator):
-    """OGB's and TGB's rank is (optimistic + pessimistic) / 2 + 1 of counts from 0; hits@k of ogbl-collab is pessimistic.
+    """OGB's and TGB's rank is 1 + (optimistic + pessimistic) / 2; hits@k of ogbl-collab is pessimistic.
 
     Sources: ogb.linkproppred.Evaluator._eval_mrr, _eval_hits; tgb.linkproppred.evaluate.Evaluator._eval_hits_and_mrr.
     """

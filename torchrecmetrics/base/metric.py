@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import torch
@@ -88,15 +89,19 @@ class RankingMetric(SummedMetric):
             - torchmetrics' own, such as `sync_on_compute`.
 
     **A metric of your own** is a subclass with a `formula`: a function of a `Ranking`, a cut-off and options, that
-    returns one value a row, [B]. It is given the first `k` places: relevant items behind them have rank `inf`. Leave
-    `k` out and the whole ranking is read. Options and their defaults are those of its signature; the label shows them
-    where they are not the default. Rows without a relevant item are taken care of; other rows whose value is NaN are
-    left out of the mean. It must not write into the ranking's tensors. It then works in collections, `evaluate` and
-    callbacks like any other. `ListMetric` is the base for metrics of the lists themselves, `HistogramMetric`
-    for metrics of all lists together.
+    returns one value a row, [B]. It is given the first `k` places: relevant items behind them have rank `inf`.
+    Leave `k` out and the whole ranking is read. Options and their defaults are those of its signature; the label
+    shows them where they are not the default. Rows without a relevant item are taken care of; other rows whose
+    value is NaN are left out of the mean. `weights`, another function of the ranking (and `k`), gives rows weights:
+    `weights = staticmethod(lambda ranking: ranking.num_relevant)`. They multiply those of `update`. It must not
+    write into the ranking's tensors. It then works in collections, `evaluate` and callbacks like any other.
+    `ListMetric` is the base for metrics of the lists themselves, `HistogramMetric` for metrics of all lists
+    together.
 
     Attributes:
         formula: the function.
+        weights: a function of the ranking, or of the ranking and `k`, that returns the weight of each row, [B], >= 0;
+            None = all 1.
         many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B], and the ranking known further down;
             else it is called for each.
         higher_is_better: False lets callbacks monitor the metric with `mode="min"`.
@@ -118,6 +123,8 @@ class RankingMetric(SummedMetric):
     higher_is_better: bool | None = True
 
     formula: ClassVar[Formula]
+    weights: Callable[..., Tensor] | None = None
+    """A function of the ranking, or of the ranking and `k`, that returns the weight of each row, [B]; None = all 1."""
     many_cutoffs: ClassVar[bool] = False
     bounds: ClassVar[tuple[float, float] | None] = None
     groups: tuple[str, ...] = ()
@@ -141,6 +148,8 @@ class RankingMetric(SummedMetric):
             cls._name = cls.__dict__.get("_name", cls.__name__)
             if not re.fullmatch(r"[A-Za-z0-9_-]+", cls._name):
                 raise TypeError(f"{cls._name} becomes a label: letters, digits, '-' and '_' only")
+        if isinstance(weights := cls.__dict__.get("weights"), FunctionType):
+            cls.weights = staticmethod(weights)
         low, high = cls.bounds or (-math.inf, math.inf)
         low, high = -math.inf if low is None else low, math.inf if high is None else high
         cls.bounds = None if math.isinf(low) and math.isinf(high) else (low, high)
@@ -483,13 +492,16 @@ class RankingMetric(SummedMetric):
         raise NotImplementedError
 
     def row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
-        """Return the weight of each row, [B]."""
-        return weights
+        """Return the weight of each row, [B]: `weights` of `update` times those of the metric."""
+        if self.weights is None:
+            return weights
+        takes_k = len(inspect.signature(self.weights).parameters) > 1
+        own: Any = self.weights(ranking, self.k) if takes_k else self.weights(ranking)
+        return own if not isinstance(own, Tensor) or own.shape != weights.shape else weights * own.nan_to_num(0)
 
-    @classmethod
-    def weighs_rows(cls) -> bool:
-        """Return whether a subclass has `row_weights` of its own."""
-        return cls.row_weights is not RankingMetric.row_weights
+    def weighs_rows(self) -> bool:
+        """Return True if rows have weights of the metric's own."""
+        return self.weights is not None or type(self).row_weights is not RankingMetric.row_weights
 
     @classmethod
     def summaries(cls, metrics: Sequence[Self], states: Sequence[SumState]) -> list[Summary]:

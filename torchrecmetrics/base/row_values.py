@@ -161,7 +161,8 @@ class RowEvaluator:
             counted = weights > 0 if counted is None else counted & (weights > 0)
         list_batch = None
         if self.counters:
-            list_batch = ListBatch(ranking.items, _both(counted, asked), ranking)
+            items = ranking.items if self._reads_lists else torch.empty_like(ranking.ranks[:, :0], dtype=torch.int64)
+            list_batch = ListBatch(items, _both(counted, asked), ranking)
         violations = self._violations(ranking, checks, short)
         if short is not None:
             counted = _both(counted, ~short[: len(self.metrics)])
@@ -170,10 +171,10 @@ class RowEvaluator:
         if self._num_accuracy < len(self.metrics):
             flags = self._per_metric(flags, torch.zeros_like(flags))
         flags = flags if counted is None else flags & counted
-        values = values.where(mask, 0)
         if weights is not None or self._weighing:
             weights = self._row_weights(ranking, mask, weights)
             mask = mask & (weights > 0)
+        values = values.where(mask, 0)
         return RowValues(values, weights, mask, flags, violations, list_batch, groups)
 
     def batch_sums(self, rows: RowValues) -> list[SumState | SparseUpdate]:

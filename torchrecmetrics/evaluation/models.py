@@ -613,7 +613,7 @@ def _ids(user_ids: Any, num_users: int | None) -> Tensor:
 class ProgressBar:
     """A progress bar, somebody else's, or nothing."""
 
-    def __init__(self, shown: bool | Progress, total: int, here: bool = True) -> None:
+    def __init__(self, shown: bool | Progress, total: int, here: bool = True, unit: str = "user") -> None:
         if not isinstance(shown, bool) and not callable(shown):
             what = "True, False or a function of (users done, users in all)"
             raise TypeError(f"progress must be {what}, got {shown!r} ({type(shown).__name__})")
@@ -625,7 +625,7 @@ class ProgressBar:
                 from tqdm.auto import tqdm
             except ImportError as error:
                 raise ImportError("progress=True needs tqdm: pip install 'torchrecmetrics[progress]'") from error
-            self._bar = tqdm(total=total, unit="user")
+            self._bar = tqdm(total=total, unit=unit)
 
     def __enter__(self) -> ProgressBar:
         return self

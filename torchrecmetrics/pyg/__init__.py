@@ -7,5 +7,6 @@ except ImportError as _error:
 
 from torchrecmetrics.pyg.graphs import evaluate, message_passing_interactions
 from torchrecmetrics.pyg.link_pred import LinkPredCollection
+from torchrecmetrics.pyg.triples import evaluate_triples
 
-__all__ = ["LinkPredCollection", "evaluate", "message_passing_interactions"]
+__all__ = ["LinkPredCollection", "evaluate", "evaluate_triples", "message_passing_interactions"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from torchrecmetrics.base.options import MetricOptions
 from torchrecmetrics.checks import describe, nearest
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.interactions import Interactions
@@ -17,6 +18,7 @@ from torchrecmetrics.evaluation.models import EvaluateOptions, check_target
 from torchrecmetrics.evaluation.models import evaluate as evaluate_embeddings
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import Histories, evaluating
+from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.registry import Metrics
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ Embed: TypeAlias = Callable[[nn.Module], Tensor | tuple[Tensor, Tensor] | dict[s
 """A function of the model: users and items, both in one, or embeddings by node type."""
 EdgeType: TypeAlias = tuple[str, str, str] | tuple[str, str]
 """(user type, relation, item type), or without the relation."""
+
+_EDGES_AT_ONCE = 2**18
 
 _WHOLE = (
     "; a Log has only those that occur, unless user_ids= and item_ids= list all: Log.from_frame(..., "
@@ -39,14 +43,20 @@ def evaluate(
     model: nn.Module,
     edge_index: Any,
     *,
-    target: Interactions,
+    target: Interactions | None = None,
     exclude: Histories | Literal["message_passing"] | None = "message_passing",
     edge_weight: Tensor | None = None,
     embed: Embed | None = None,
     edge_type: EdgeType | None = None,
+    edge_label_index: Tensor | None = None,
+    edge_label: Tensor | None = None,
+    num_users: int | None = None,
     **options: Unpack[EvaluateOptions],
 ) -> Evaluation:
     """Embed users and items once, on the graph the model was trained on, and rank the whole catalogue for every user.
+
+    With `edge_label_index` and `edge_label` in place of `target`, as RandomLinkSplit makes them, each user's labelled
+    edges alone are ranked: positives among the negatives that were sampled.
 
     Args:
         metrics: as in `torchrecmetrics.evaluate`.
@@ -64,6 +74,10 @@ def evaluate(
             for `HeteroData` {node type: embeddings}.
         edge_type: (user type, relation, item type) of the edges in `HeteroData`, or (user type, item type) where that
             says it; not needed if there is one type only.
+        edge_label_index: integers [2, E], labelled edges from users to items, or mirrored, numbered as `edge_index` is.
+        edge_label: number or bool [E] beside them: > 0 is a positive, and the value is its gain; 0 a negative.
+        num_users: beside `edge_label_index`, how many of the embedded nodes are users; not needed where `embed` returns
+            two tensors.
         options: as in `torchrecmetrics.evaluate` (`k`, `user_ids`, `batch_size`, `item_bias`, `progress`, ...).
 
     Examples:
@@ -77,15 +91,41 @@ def evaluate(
         tensor(1., dtype=torch.float64)
     """
     _check_options(options)
-    check_target(target)
+    labels = _Labels.read(target, edge_label_index, edge_label, num_users)
+    if labels is not None:
+        if exclude != "message_passing":
+            raise ValueError("exclude is for target; of labelled edges, those given are ranked")
+        sizes = None if num_users is None else (num_users, None)
+        users, items = _embed(model, edge_index, sizes, edge_weight, embed, edge_type)
+        return labels.evaluate(metrics, users, items, isinstance(edge_index, HeteroData), **options)
+    assert target is not None
     if isinstance(exclude, str) and exclude != "message_passing":
         raise ValueError(f"exclude must be 'message_passing', None or as evaluate takes it, got {exclude!r}")
-    if edge_weight is not None and embed is not None:
-        raise ValueError("edge_weight is for get_embedding; embed= is a function of the model alone")
-    _check_embed(embed, model)
     shape = target.num_users, target.num_items
     needed = embed is None or isinstance(exclude, str)
     edges = _Nodes.read(edge_index, *shape, edge_type) if needed else None
+    users, items = _embed(model, edge_index, shape, edge_weight, embed, edge_type)
+    if edges is not None:
+        otherwise = "pass the history as exclude= where embed= reads them otherwise" if embed is not None else ""
+        edges.check_sides(otherwise)  # after the sizes, which say more
+    if isinstance(exclude, str):
+        assert edges is not None
+        exclude = edges.interactions().with_ids(target.user_ids, target.item_ids)  # rows of target are nodes
+    return evaluate_embeddings(metrics, users, items, target=target, exclude=exclude, **options)
+
+
+def _embed(
+    model: nn.Module,
+    edge_index: Any,
+    shape: tuple[int, int | None] | None,
+    edge_weight: Tensor | None,
+    embed: Embed | None,
+    edge_type: EdgeType | None,
+) -> tuple[Tensor, Tensor]:
+    """Return the embeddings of users and items; `shape` says how many of both there are, as far as known."""
+    if edge_weight is not None and embed is not None:
+        raise ValueError("edge_weight is for get_embedding; embed= is a function of the model alone")
+    _check_embed(embed, model)
     with evaluating(model):
         if embed is not None:
             embedded = embed(model)
@@ -99,13 +139,16 @@ def evaluate(
             get_embedding: Any = model.get_embedding
             embedded = get_embedding(edge_index, *([] if edge_weight is None else [edge_weight]))
     if isinstance(embedded, Tensor):
-        missing = len(embedded) > sum(shape)
-        if len(embedded) != sum(shape):
+        if shape is None:
+            raise ValueError(f"the model embeds {len(embedded)} nodes: say how many of them are users, num_users=")
+        num_users, num_items = shape[0], len(embedded) - shape[0] if shape[1] is None else shape[1]
+        if len(embedded) != num_users + num_items or num_items < 0:
+            missing = len(embedded) > num_users + num_items
             raise ValueError(
-                f"target is {shape[0]} x {shape[1]}, the model embeds {len(embedded)} nodes: num_users + num_items "
+                f"target is {num_users} x {num_items}, the model embeds {len(embedded)} nodes: num_users + num_items "
                 f"must be {len(embedded)}{_WHOLE if missing else ''}"
             )
-        embedded = embedded[: target.num_users], embedded[target.num_users :]
+        embedded = embedded[:num_users], embedded[num_users:]
     if isinstance(embedded, Mapping) and isinstance(edge_index, HeteroData):
         user_type, *_, item_type = _only_type(edge_index, edge_type)
         if not {user_type, item_type} <= embedded.keys():
@@ -114,14 +157,84 @@ def evaluate(
     if not isinstance(embedded, (tuple, list)) or len(embedded) != 2:
         what = "(users, items), one tensor of both or, for HeteroData, {node type: embeddings}"
         raise TypeError(f"embed must return {what}, got {describe(embedded)}")
-    users, items = embedded
-    if edges is not None:
-        otherwise = "pass the history as exclude= where embed= reads them otherwise" if embed is not None else ""
-        edges.check_sides(otherwise)  # after the sizes, which say more
-    if isinstance(exclude, str):
-        assert edges is not None
-        exclude = edges.interactions().with_ids(target.user_ids, target.item_ids)  # rows of target are nodes
-    return evaluate_embeddings(metrics, users, items, target=target, exclude=exclude, **options)
+    return embedded[0], embedded[1]
+
+
+class _Labels(NamedTuple):
+    """Labelled edges, as RandomLinkSplit makes them."""
+
+    edges: Tensor
+    """Integers [2, E]."""
+    label: Tensor
+    """[E], > 0 = the edge exists."""
+
+    @classmethod
+    def read(
+        cls,
+        target: Interactions | None,
+        edge_label_index: Tensor | None,
+        edge_label: Tensor | None,
+        num_users: int | None,
+    ) -> _Labels | None:
+        """Return the labelled edges; None where there is a target instead."""
+        if edge_label_index is None:
+            if edge_label is not None or num_users is not None:
+                raise ValueError("edge_label and num_users are given beside edge_label_index")
+            check_target(target)
+            return None
+        if target is not None:
+            raise ValueError("give target, or edge_label_index with edge_label, not both")
+        if edge_label is None:
+            raise ValueError(
+                "edge_label_index holds negatives, too: pass edge_label= beside it; of positives alone, target="
+                "Interactions.from_edge_index(edges, num_users, num_items, item_offset=num_users)"
+            )
+        edges = _edges(edge_label_index)
+        if not isinstance(edge_label, Tensor) or edge_label.shape != edges.shape[1:]:
+            raise ValueError(
+                f"edge_label must be a tensor [{edges.shape[1]}], one per edge, got {describe(edge_label)}"
+            )
+        return cls(edges, edge_label)
+
+    def evaluate(
+        self,
+        metrics: Metrics | RecMetricCollection,
+        users: Tensor,
+        items: Tensor,
+        from_0: bool,
+        k: int | Iterable[int] | None = None,
+        **options: Any,
+    ) -> Evaluation:
+        """Rank the labelled edges of each user by the dot products of their embeddings."""
+        if wrong := sorted(options.keys() & (EvaluateOptions.__annotations__.keys() - MetricOptions.__annotations__)):
+            raise ValueError(f"{wrong[0]} is for target; labelled edges take k and the options of metrics")
+        collection = RecMetricCollection.fresh(metrics, k, cast(MetricOptions, options))
+        num_users, num_items = len(users), len(items)
+        first, second = self.edges
+        if not from_0:  # users are numbered first
+            first, second = torch.minimum(first, second), torch.maximum(first, second) - num_users
+        outside = (first < 0) | (first >= num_users) | (second < 0) | (second >= num_items)
+        if outside.any():
+            raise ValueError(
+                f"{int(outside.sum())} labelled edges do not lead from one of {num_users} users to one of {num_items} "
+                f"items, such as {self.edges[:, outside][:, 0].tolist()}: sample negatives between the two (HeteroData)"
+            )
+        if len(torch.unique(first * num_items + second)) < len(first):
+            raise ValueError("an edge is labelled twice, or in both directions: its item would be two candidates")
+        scores = torch.cat(
+            [
+                (users[u] * items[i]).sum(1)
+                for u, i in zip(first.split(_EDGES_AT_ONCE), second.split(_EDGES_AT_ONCE), strict=True)
+            ]
+        )
+        rules = collection.members[0].rules
+        label = self.label.to(scores.device)
+        collection.update(
+            Ranking.from_flat(
+                scores, label, first.to(scores.device), ties=rules.place_ties, validate_args=rules.validate_args
+            )
+        )
+        return Evaluation(collection, "eager")
 
 
 def message_passing_interactions(
@@ -208,7 +321,8 @@ class _Nodes(NamedTuple):
 
 def _check_options(options: Mapping[str, Any]) -> None:
     """Refuse options that `torchrecmetrics.evaluate` does not take."""
-    known = ["edge_weight", "embed", "edge_type", "target", "exclude", *EvaluateOptions.__annotations__]
+    known = ["edge_weight", "embed", "edge_type", "target", "exclude", "edge_label_index", "edge_label", "num_users"]
+    known += EvaluateOptions.__annotations__
     for name in options:
         if name not in known:
             raise TypeError(

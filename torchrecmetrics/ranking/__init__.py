@@ -8,6 +8,7 @@ from __future__ import annotations
 from torchrecmetrics.ranking.data import DEPTH_UNKNOWN
 from torchrecmetrics.ranking.exclusion import Exclude
 from torchrecmetrics.ranking.flat import FromFlat
+from torchrecmetrics.ranking.negatives import FromNegatives
 from torchrecmetrics.ranking.ranks import FromRanks
 from torchrecmetrics.ranking.rules import Overlap, Ties
 from torchrecmetrics.ranking.scores import FromScores, get_topk_ranks
@@ -27,10 +28,10 @@ __all__ = [
 ]
 
 
-class Ranking(FromScores, FromTopk, FromRanks, FromFlat):
+class Ranking(FromScores, FromTopk, FromRanks, FromFlat, FromNegatives):
     """Where the relevant items of a batch stand: all that a metric needs to know. A row is one ranking.
 
-    Make one with `from_scores`, `from_topk`, `from_ranks` or `from_flat`; the fields are for reading.
+    Make one with `from_scores`, `from_topk`, `from_ranks`, `from_flat` or `from_negatives`; the fields are for reading.
 
     Examples:
         >>> import torch

@@ -1,0 +1,93 @@
+"""`pyg.evaluate` with the labelled edges of RandomLinkSplit: each user's positives among sampled negatives."""
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+
+pytest.importorskip("torch_geometric")
+from torch_geometric.data import HeteroData
+from torch_geometric.nn import LightGCN
+from torch_geometric.transforms import RandomLinkSplit
+
+from torchrecmetrics import pyg
+
+USERS, ITEMS = 12, 15
+
+
+def graph():
+    """Users' edges to items, whose nodes follow the users', a model, and labels of one negative per positive."""
+    torch.manual_seed(0)
+    items = torch.rand(USERS, ITEMS).argsort(1)
+    rows = torch.arange(USERS)[:, None].expand(-1, 3).flatten()
+    positive = torch.stack([rows, items[:, :3].flatten() + USERS])
+    negative = torch.stack([rows, items[:, 3:6].flatten() + USERS])
+    labels = torch.cat([torch.ones(USERS * 3), torch.zeros(USERS * 3)])
+    model = LightGCN(num_nodes=USERS + ITEMS, embedding_dim=4, num_layers=1)
+    return model, torch.cat([positive, positive.flip(0)], 1), torch.cat([positive, negative], 1), labels
+
+
+def test_equals_loops():
+    """MRR among a user's own labelled edges; mirrored edges are the same."""
+    model, edges, labelled, labels = graph()
+    embeddings = model.get_embedding(edges).detach()
+    scores = (embeddings[labelled[0]] * embeddings[labelled[1]]).sum(1)
+    expected = 0.0
+    for user in range(USERS):
+        own = (labelled[0] == user).nonzero()[:, 0].tolist()
+        order = sorted(own, key=lambda at: -scores[at].item())
+        expected += 1 / (1 + min(place for place, at in enumerate(order) if labels[at] > 0)) / USERS
+    for index in (labelled, labelled.flip(0)):
+        found = pyg.evaluate(["MRR"], model, edges, edge_label_index=index, edge_label=labels, num_users=USERS)
+        assert found["MRR"].item() == pytest.approx(expected)
+        assert found.num_users == USERS
+
+
+def test_random_link_split():
+    """As PyG's transform makes them, with both sides numbered from 0."""
+    torch.manual_seed(0)
+    data = HeteroData()
+    data["user"].num_nodes, data["item"].num_nodes = 40, 30
+    users, items = torch.randn(40, 4), torch.randn(30, 4)
+    data["user", "likes", "item"].edge_index = (users @ items.T > 1.5).nonzero().T
+    *_, test = RandomLinkSplit(num_val=0, num_test=0.5, edge_types=("user", "likes", "item"))(data)
+    labelled = test["user", "likes", "item"]
+    found = pyg.evaluate(
+        "AUROC",
+        torch.nn.Module(),
+        test,
+        embed=lambda model: (users, items),
+        edge_label_index=labelled.edge_label_index,
+        edge_label=labelled.edge_label,
+    )
+    assert found["AUROC"] == 1  # positives are those that score above 1.5
+
+
+BAD = [
+    ({"edge_label": None}, ValueError, "edge_label_index holds negatives, too: pass edge_label="),
+    ({"edge_label_index": None}, ValueError, "edge_label and num_users are given beside edge_label_index"),
+    ({"edge_label": torch.ones(3)}, ValueError, r"edge_label must be a tensor \[72\], one per edge"),
+    ({"num_users": None}, ValueError, "the model embeds 27 nodes: say how many of them are users, num_users="),
+    ({"num_users": 99}, ValueError, "the model embeds 27 nodes"),
+    ({"num_users": 8}, ValueError, "labelled edges do not lead from one of 8 users to one of 19 items"),
+    ({"exclude": None}, ValueError, "exclude is for target"),
+    ({"user_ids": [1]}, ValueError, "user_ids is for target; labelled edges take k and the options of metrics"),
+    ({"target": trm.Interactions.from_columns([0], [0])}, ValueError, "give target, or edge_label_index"),
+]
+
+
+@pytest.mark.parametrize(("changed", "error", "message"), BAD)
+def test_bad_input(changed, error, message):
+    """Negatives are never taken for positives silently."""
+    model, edges, labelled, labels = graph()
+    given = {"edge_label_index": labelled, "edge_label": labels, "num_users": USERS} | changed
+    with pytest.raises(error, match=message):
+        pyg.evaluate("MRR", model, edges, **given)
+
+
+def test_an_edge_that_is_labelled_twice():
+    """Its item would be two candidates."""
+    model, edges, labelled, _ = graph()
+    twice = {"edge_label_index": torch.cat([labelled, labelled[:, :1].flip(0)], 1), "edge_label": torch.ones(73)}
+    with pytest.raises(ValueError, match="an edge is labelled twice, or in both directions"):
+        pyg.evaluate("MRR", model, edges, num_users=USERS, **twice)

@@ -1,0 +1,67 @@
+"""`Ranking.from_negatives` and the metrics of the rank beside the evaluators of OGB, TGB and PyKEEN.
+
+They are not in any extra: `pip install --no-deps ogb py-tgb pykeen` and what their import asks for; .ci/nightly does.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+import torchrecmetrics as trm
+
+GENERATOR = torch.Generator().manual_seed(0)
+POSITIVE = (torch.randn(500, generator=GENERATOR) * 2 + 2).round()
+NEGATIVE = (torch.randn(500, 100, generator=GENERATOR) * 2).round()  # many ties
+
+
+def values(names, negative=NEGATIVE, ties="realistic"):
+    """Return our values by name."""
+    metrics = trm.RecMetricCollection(names)
+    metrics.update(trm.Ranking.from_negatives(POSITIVE, negative, ties=ties))
+    return {name: value.item() for name, value in metrics.compute().items()}
+
+
+def test_ogb_ranks_rows():
+    """ogbl-citation2's MRR and hits."""
+    ogb = pytest.importorskip("ogb.linkproppred")
+    found = ogb.Evaluator("ogbl-citation2").eval({"y_pred_pos": POSITIVE, "y_pred_neg": NEGATIVE})
+    theirs = {name: found[key].double().mean().item() for name, key in (("MRR", "mrr_list"), ("HR@10", "hits@10_list"))}
+    assert values(["MRR", "HR@10"]) == pytest.approx(theirs, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", ["ogbl-ddi", "ogbl-collab", "ogbl-ppa"])
+def test_ogb_ranks_a_pool(name):
+    """A positive is found if it scores higher than the k-th best negative: the pessimistic rank."""
+    ogb = pytest.importorskip("ogb.linkproppred")
+    pool = NEGATIVE[:5].flatten()
+    evaluator = ogb.Evaluator(name)
+    (theirs,) = evaluator.eval({"y_pred_pos": POSITIVE, "y_pred_neg": pool}).values()
+    assert values([f"HR@{evaluator.K}"], pool, "pessimistic") == {f"HR@{evaluator.K}": pytest.approx(theirs)}
+
+
+def test_tgb_ranks_an_edge_at_a_time():
+    """tgbl-wiki's MRR, as its examples call it."""
+    tgb = pytest.importorskip("tgb.linkproppred.evaluate")
+    evaluator = tgb.Evaluator(name="tgbl-wiki")
+    theirs = [
+        evaluator.eval({"y_pred_pos": own.numpy()[None], "y_pred_neg": row.numpy(), "eval_metric": ["mrr"]})["mrr"]
+        for own, row in zip(POSITIVE, NEGATIVE, strict=True)
+    ]
+    assert values(["MRR"])["MRR"] == pytest.approx(np.mean(theirs), abs=1e-6)
+
+
+def test_pykeen_adjusts():
+    """Mean, median and adjusted metrics of the same ranks and numbers of candidates."""
+    pykeen = pytest.importorskip("pykeen.metrics.ranking")
+    kinds = {
+        "MeanRank": pykeen.ArithmeticMeanRank(),
+        "MedianRank": pykeen.MedianRank(),
+        "AMR": pykeen.AdjustedArithmeticMeanRank(),
+        "AMRI": pykeen.AdjustedArithmeticMeanRankIndex(),
+        "AdjustedMRR": pykeen.AdjustedInverseHarmonicMeanRank(),
+        "AdjustedHR@10": pykeen.AdjustedHitsAtK(k=10),
+    }
+    ranking = trm.Ranking.from_negatives(POSITIVE, NEGATIVE)
+    ranks, number = ranking.ranks[:, 0].numpy(), ranking.num_ranked.numpy()
+    theirs = {name: float(kind(ranks=ranks, num_candidates=number)) for name, kind in kinds.items()}
+    assert values(list(kinds)) == pytest.approx(theirs, abs=1e-12)

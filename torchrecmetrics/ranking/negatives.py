@@ -1,0 +1,164 @@
+"""`Ranking.from_negatives`: from the score of one positive per row and the scores of its negatives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics import kernels
+from torchrecmetrics.checks import (
+    SCORE_DTYPES,
+    Checks,
+    Validation,
+    check_device,
+    check_ids,
+    check_strided,
+    check_tensor,
+    describe,
+)
+from torchrecmetrics.kernels import KernelChoice, Question
+from torchrecmetrics.kernels.thresholds import without_nan, working
+from torchrecmetrics.ranking.rules import Rules, Ties
+from torchrecmetrics.ranking.ties import FromCounts, TargetCounts
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class FromNegatives(FromCounts):
+    """The way from a positive and its negatives to a ranking."""
+
+    @classmethod
+    @torch.no_grad()
+    def from_negatives(
+        cls,
+        positive: Tensor,
+        negative: Tensor,
+        *,
+        lengths: Tensor | None = None,
+        ties: Ties = "realistic",
+        validate_args: Validation = True,
+        kernels: KernelChoice = "auto",
+    ) -> Self:
+        """Rank each positive among its negatives: its rank is 1 + the number of negatives that score higher.
+
+        A negative that is the positive itself has the same score, and counts as a tie: leave it out, or write `-inf`.
+        A row without a negative is an error, since its positive would always be a hit.
+
+        Args:
+            positive: float [B] or [B, 1], the score of the one relevant item of each row; `-inf` = not a candidate.
+            negative: the scores of the other candidates in the same dtype: [B, N], `-inf` = none; or [N], one pool for
+                all positives, which is sorted once (memory for B + N numbers).
+            lengths: integer [B], how many of a row's N negatives count, the first ones; beside [B, N] only.
+            ties: as in `from_scores`; `ties="pessimistic"` places the positive behind its equals.
+            validate_args: as in `from_scores`.
+            kernels: as in `from_scores`; a pool is searched by PyTorch.
+
+        Raises:
+            TypeError: for a dtype that is not accepted, or two of them.
+            ValueError: for shapes or devices that do not fit, no negatives and, on the CPU, for bad values.
+
+        Examples:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> positive, negative = torch.tensor([0.5, 0.2]), torch.tensor([[0.9, 0.1, 0.3], [0.4, 0.2, 0.1]])
+            >>> trm.Ranking.from_negatives(positive, negative).ranks  # behind 0.9; behind 0.4, tied with 0.2
+            tensor([[2.0000],
+                    [2.5000]], dtype=torch.float64)
+        """
+        rules = Rules(ties, validate_args=validate_args, kernels=kernels)
+        positive = _check_scores(positive, negative)
+        checks = Checks(validate_args, positive.device, len(positive))
+        if checks.enabled:
+            wrong = positive.isnan() | (positive == torch.inf)
+            checks.reject("scores", wrong, lambda row: f"the positive of row {row} scores {positive[row, 0]}")
+        if negative.dim() == 1:
+            counted = _count_pool(positive, negative, lengths)
+        else:
+            counted = _count_rows(positive, _shortened(negative, lengths, checks), rules)
+        better, equal, num_negatives, highest = counted
+        if checks.enabled:
+            wrong = ~(highest < torch.inf)
+            checks.reject("scores", wrong, lambda row: f"the highest negative of row {row} scores {highest[row]}")
+            checks.reject("negatives", num_negatives == 0, lambda row: f"row {row}")
+        candidate = positive > -torch.inf
+        counts = TargetCounts(
+            relevant=checks.without_rejected(torch.ones_like(candidate)),
+            unwanted=None,
+            gains=None,
+            candidate=candidate,
+            better=better,
+            group_size=equal + 1,
+            num_ranked=num_negatives + candidate[:, 0],
+        )
+        return cls.from_counts(counts, rules.place_ties, rules.shaping("ties"), violations=checks.violations)
+
+
+class _Counted(NamedTuple):
+    better: Tensor  # int64 [B, 1], negatives that score higher
+    equal: Tensor  # int64 [B, 1], negatives of the same score
+    num_negatives: Tensor  # int64 [B]
+    highest: Tensor  # [B], the highest negative; NaN if there is one
+
+
+def _count_rows(positive: Tensor, negative: Tensor, rules: Rules) -> _Counted:
+    thresholds = positive.where(positive > -torch.inf, torch.nan)
+    question = Question(thresholds, min_scores=[torch.finfo(negative.dtype).min])
+    counts = kernels.count(negative, question, kernels.choose(rules.kernels, negative.device))
+    assert counts.at_least is not None
+    return _Counted(counts.better, counts.equal, counts.at_least[:, 0], counts.highest)
+
+
+def _count_pool(positive: Tensor, pool: Tensor, lengths: Tensor | None) -> _Counted:
+    if lengths is not None:
+        raise ValueError("lengths are those of rows: give negatives [B, N] with them, or the pool [N] without")
+    pool, asked = working(pool), working(positive[:, 0]).contiguous()
+    ascending = without_nan(pool, -torch.inf).sort().values
+    behind = torch.searchsorted(ascending, asked, right=True)
+    equal = behind - torch.searchsorted(ascending, asked)
+    num_negatives = (ascending > -torch.inf).sum().expand(len(positive))
+    return _Counted((len(pool) - behind)[:, None], equal[:, None], num_negatives, pool.amax().expand(len(positive)))
+
+
+def _shortened(negative: Tensor, lengths: Tensor | None, checks: Checks) -> Tensor:
+    """Return a copy with `-inf` behind the first `lengths` of each row."""
+    if lengths is None:
+        return negative
+    rows, width = negative.shape
+    check_ids("lengths", lengths)
+    check_device("lengths", lengths, negative.device)
+    if lengths.shape != (rows,):
+        raise ValueError(f"lengths must be [{rows}], one per row of negative, got {list(lengths.shape)}")
+    if checks.enabled:
+        outside = (lengths < 0) | (lengths > width)
+        checks.reject("negatives", outside, lambda row: f"row {row} is to have {int(lengths[row])} of {width}")
+    beyond = torch.arange(width, device=negative.device) >= lengths[:, None]
+    return negative.masked_fill(beyond, -torch.inf)
+
+
+def _check_scores(positive: Tensor, negative: Tensor) -> Tensor:
+    """Return the positives as [B, 1]; refuse scores of other shapes, dtypes and devices."""
+    for name, scores in (("positive", positive), ("negative", negative)):
+        check_tensor(name, scores)
+        check_strided(name, scores, "-torch.inf")
+        if scores.dtype not in SCORE_DTYPES:
+            raise TypeError(f"{name} must be float64, float32, float16 or bfloat16, got {describe(scores)}")
+    check_device("negative", negative, positive.device)
+    if positive.dtype != negative.dtype:
+        raise TypeError(f"positive and negative must have one dtype, got {positive.dtype} and {negative.dtype}")
+    if positive.dim() == 1:
+        positive = positive[:, None]
+    if positive.dim() != 2 or positive.shape[1] != 1:
+        raise ValueError(
+            f"positive must be [B], one relevant item per row, got {list(positive.shape)}; for rows of several "
+            "Ranking.from_flat(scores, target, indexes)"
+        )
+    if negative.dim() not in (1, 2) or (negative.dim() == 2 and len(negative) != len(positive)):
+        raise ValueError(
+            f"negative must be [{len(positive)}, N], or one pool [N] for all positives, got {list(negative.shape)}"
+        )
+    if negative.shape[-1] == 0:
+        raise ValueError("negative holds no score: a positive alone is always a hit")
+    return positive
