@@ -150,3 +150,34 @@ def test_twenty_lines_become_three():
     found = pyg.evaluate_triples(["MeanRank", "MRR", "HR@10"], model, *test, sides=["tail"], groups=None)
     assert [found["MeanRank"] - 1, found["MRR"], found["HR@10"]] == pytest.approx(theirs, abs=1e-6)
     assert isinstance(found, trm.Evaluation)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_pykeen_evaluates_nations():
+    """PyKEEN's filtered evaluation of its own model on a data set of its own: every value, both sides."""
+    evaluation = pytest.importorskip("pykeen.evaluation")
+    from pykeen.datasets import Nations
+    from pykeen.models import TransE
+
+    data = Nations()
+    parts = [part.mapped_triples for part in (data.training, data.validation, data.testing)]
+    model = TransE(triples_factory=data.training, embedding_dim=8, random_seed=0)
+    theirs = evaluation.RankBasedEvaluator(filtered=True).evaluate(
+        model, parts[2], additional_filter_triples=parts[:2], use_tqdm=False
+    )
+    functions = {
+        "tail": lambda head, relation: model.predict_t(torch.stack([head, relation], 1)),
+        "head": lambda relation, tail: model.predict_h(torch.stack([relation, tail], 1)),
+    }
+    names = {
+        "MeanRank": "arithmetic_mean_rank",
+        "MRR": "inverse_harmonic_mean_rank",
+        "HR@10": "hits_at_10",
+        "AMRI": "adjusted_arithmetic_mean_rank_index",
+        "AdjustedMRR": "adjusted_inverse_harmonic_mean_rank",
+        "AdjustedHR@10": "adjusted_hits_at_k",
+    }
+    found = pyg.evaluate_triples(list(names), functions, *parts[2].T, known=torch.cat(parts).T)
+    for name, other in names.items():
+        for side, key in (("both", name), ("head", f"{name}/head"), ("tail", f"{name}/tail")):
+            assert found[key].item() == pytest.approx(theirs.get_metric(f"{side}.realistic.{other}"), abs=1e-6)

@@ -1,0 +1,82 @@
+"""Positives against negatives beside the evaluators of OGB and TGB: `python -m benchmarks.negatives`.
+
+One million positives with 1,000 negatives each, 10,000 rows at a time (TGB's evaluator, which takes an edge a call, for
+2,000 of them, scaled); and a pool of three million negatives. Seconds, ratios of one run, and the memory of the pool.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import torchrecmetrics as trm
+
+ROWS, NEGATIVES, PART, EDGES = 1_000_000, 1_000, 10_000, 2_000
+
+
+def seconds(run: Callable[[], Any]) -> float:
+    """Return the shortest of three runs."""
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def ours(positive: Tensor, negative: Tensor) -> None:
+    """Rank and evaluate."""
+    metrics = trm.RecMetricCollection(["MRR", "HR@1", "HR@3", "HR@10"])
+    metrics.update(trm.Ranking.from_negatives(positive, negative))
+    metrics.compute()
+
+
+def peak_mb() -> int:
+    """Return the most memory so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def main() -> None:
+    """Print a row per contender."""
+    generator = torch.Generator().manual_seed(0)
+    positive = torch.randn(PART, generator=generator)
+    negative = torch.randn(PART, NEGATIVES, generator=generator)
+    scale = ROWS / PART
+    found = {"one read of the scores": seconds(lambda: negative.amax(1)) * scale}
+    found["ours"] = seconds(lambda: ours(positive, negative)) * scale
+    try:
+        from ogb.linkproppred import Evaluator as Ogb
+
+        evaluator = Ogb("ogbl-citation2")
+        found["OGB"] = seconds(lambda: evaluator.eval({"y_pred_pos": positive, "y_pred_neg": negative})) * scale
+    except ImportError:
+        print("OGB is not installed")
+    try:
+        from tgb.linkproppred.evaluate import Evaluator as Tgb
+
+        per_edge = Tgb(name="tgbl-wiki")
+        rows = list(zip(positive.numpy()[:EDGES, None], negative.numpy()[:EDGES], strict=True))
+
+        def tgb() -> None:
+            for own, others in rows:
+                per_edge.eval({"y_pred_pos": own, "y_pred_neg": others, "eval_metric": ["mrr"]})
+
+        found["TGB"] = seconds(tgb) * ROWS / EDGES
+    except ImportError:
+        print("TGB is not installed")
+    print(f"{ROWS:,} positives x {NEGATIVES:,} negatives, {torch.get_num_threads()} threads")
+    for name, spent in found.items():
+        print(f"  {name:22} {spent:8.2f} s   {spent / found['ours']:6.2f} x ours")
+    positive, pool = (torch.randn(3 * ROWS, generator=generator) for _ in range(2))
+    before = peak_mb()
+    spent = seconds(lambda: ours(positive, pool))
+    print(f"a pool, {len(pool):,} x {len(pool):,}: {spent:.2f} s, {peak_mb() - before} MB beside the scores")
+
+
+if __name__ == "__main__":
+    main()
