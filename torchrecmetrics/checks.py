@@ -36,6 +36,7 @@ VIOLATIONS = {
     "catalogue_range": "with an item, in the list or the history, that the catalogue does not have",
     "groups": "whose group is none of those there are",
     "weights": "with a weight that is negative, NaN or infinite",
+    "session": "of sessions whose flat rows have several weights or groups",
     "negatives": "without a negative (a positive alone is always a hit), or whose lengths are not 1 to N",
     "empty": "without a relevant item (empty_target_action='error')",
     "step": "in place of a batch that another process could not use (it tells why)",
@@ -184,7 +185,7 @@ def check_scores(scores: Tensor, dims: int) -> None:
     if scores.dim() != dims or (dims == 2 and scores.shape[1] == 0):
         wanted = "[rows, items] with at least one item" if dims == 2 else "[entries]"
         hints = {
-            1: "; one row: scores[None]; flat (scores, target, indexes): Ranking.from_flat",
+            1: "; one row: scores[None]; flat rows of sessions: update(scores, labels, indexes=session_ids)",
             3: "; one position of each: scores[:, -1]",
         }
         hint = hints.get(scores.dim(), "") if dims == 2 else ""

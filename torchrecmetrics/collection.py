@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,7 @@ from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.base.options import MetricOptions, check_spelling
 from torchrecmetrics.base.row_buffer import RowKeys
 from torchrecmetrics.base.row_values import RowEvaluator, RowGroups, RowValues
+from torchrecmetrics.base.sessions import Complete, FlatRows, Ranked, Sessions, rank_sessions
 from torchrecmetrics.base.state import SparseUpdate, Summary, SumState, add_to_states, batch_states, outside_graphs
 from torchrecmetrics.checks import describe, nearest
 from torchrecmetrics.data.catalogue import Catalogue
@@ -328,6 +330,9 @@ class RecMetricCollection(MetricCollection):
         groups: Tensor | None = None,
         row_ids: Tensor | None = None,
         clusters: Tensor | None = None,
+        indexes: Tensor | None = None,
+        lengths: Tensor | None = None,
+        complete: Complete = False,
     ) -> None:
         """Add a batch to every member; arguments as in `RankingMetric.update`.
 
@@ -335,10 +340,14 @@ class RecMetricCollection(MetricCollection):
         `history`. With groups also `groups`, integers [B]: the number of each row's group among their names, -1 = in
         none. With `keep_rows=True` also `row_ids`, integers [B], each once in all batches, which pair the rows of two
         runs (without, rows are numbered as they come, on one process), and `clusters`, integers [B]: rows of one user,
-        which belong together, share one.
+        which belong together, share one. Flat rows (`indexes` or `lengths`) have a row per session, whose id is the
+        session's, and `groups` [E], equal within a session.
         """
-        args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history)
+        args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths)
         with torch.no_grad():
+            if args.is_flat:
+                self._update_flat(args, weights, groups, complete, row_ids, clusters)
+                return
             ranking = self.rank(args)
             rows = self.row_values(ranking, weights, groups)
             self.add(rows, RowKeys.read(row_ids, clusters, weights, len(ranking)))
@@ -360,20 +369,64 @@ class RecMetricCollection(MetricCollection):
         groups: Tensor | None = None,
         row_ids: Tensor | None = None,
         clusters: Tensor | None = None,
+        indexes: Tensor | None = None,
+        lengths: Tensor | None = None,
+        complete: Complete = False,
     ) -> dict[str, Tensor]:
-        """Add a batch to every member and return the batch's own values; waits for the device."""
-        ranking = self.rank(UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history))
-        rows = self.row_values(ranking, weights, groups)
+        """Add a batch to every member and return the batch's own values; waits for the device.
+
+        Of sessions that go on in other batches these are the values of the parts in this one.
+        """
+        args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths)
         members = self.evaluator.members
+        if args.is_flat:
+            rules = members[0].rules
+            parts = rank_sessions(FlatRows.read(args, weights, groups, rules), rules, len(self.groups))
+            rows = self.row_values(parts.ranking, parts.weights, parts.groups)
+            self._update_flat(args, weights, groups, complete, row_ids, clusters)
+        else:
+            ranking = self.rank(args)
+            rows = self.row_values(ranking, weights, groups)
         batch = batch_states(members, self.evaluator.batch_sums(rows))
         summaries = summarize(members, batch, "dist_sync_on_step")
-        self.add(rows, RowKeys.read(row_ids, clusters, weights, len(ranking)))
+        if not args.is_flat:
+            self.add(rows, RowKeys.read(row_ids, clusters, weights, len(rows.values[0])))
         for metric, summary in zip(members, summaries, strict=True):
             metric._forward_cache = summary.value
         found = dict(zip(map(id, members), summaries, strict=True))
         for part in self._parts():
             part.__dict__["_forward_cache"] = found[id(part.whole)].groups[part.group].value
         return {key: metric.__dict__["_forward_cache"] for key, metric in self.items(copy_state=False)}
+
+    def _update_flat(
+        self,
+        args: UpdateArgs,
+        weights: Tensor | None,
+        groups: Tensor | None,
+        complete: Complete,
+        row_ids: Tensor | None,
+        clusters: Tensor | None,
+    ) -> None:
+        """Keep flat rows until `compute`, or add whole sessions."""
+        if row_ids is not None or clusters is not None:
+            raise ValueError("row_ids and clusters are not for flat rows: the id of a row is its session's")
+        if groups is not None and not self.groups:
+            raise ValueError("groups were given: name them when the collection is made, groups=['cold', 'warm']")
+        if self.keep_rows and args.lengths is not None:
+            raise ValueError("keep_rows=True tells sessions apart by their ids: give indexes with complete=True")
+        ranked = self.sessions.take(self.evaluator, args, weights, groups, complete)
+        if ranked is not None:
+            rows = self.row_values(ranked.ranking, ranked.weights, ranked.groups)
+            self.add(rows, RowKeys(ranked.ids, None, ranked.weights) if self.keep_rows else None)
+            self.sessions.remember(ranked.seen)
+
+    @property
+    def sessions(self) -> Sessions:
+        """Flat rows that wait for `compute`."""
+        sessions: Sessions | None = self.__dict__.get("_sessions")
+        if sessions is None:
+            sessions = self.__dict__["_sessions"] = Sessions()
+        return sessions
 
     def rank(self, args: UpdateArgs) -> Ranking:
         """Return the ranking of the arguments of `update`, as deep as the members need."""
@@ -423,9 +476,22 @@ class RecMetricCollection(MetricCollection):
         """Compute all members, by `id`, and gather the rows of all processes, unless that has been done."""
         members = self.members
         is_new = any(member._computed is None for member in members)
-        summaries = dict(zip(map(id, members), compute_all(members), strict=True))
-        if is_new and self._keeper is not None:
-            self._gather_rows(self._keeper)
+        keeper = RowKeeper() if self._keeper is not None else None
+        if keeper is not None and self._keeper is not None:
+            keeper.budget = self._keeper.budget
+            keeper.extend(self._keeper)
+
+        def use(values: RowValues, ranked: Ranked) -> None:
+            """Keep the rows of sessions that are ranked now."""
+            if keeper is not None:
+                metrics = self.evaluator.metrics
+                columns = keeper.columns(metrics, values, RowKeys(ranked.ids, None, ranked.weights))
+                keeper.add(metrics, columns)
+
+        extra = partial(self.sessions.sums, self.evaluator, use=use)
+        summaries = dict(zip(map(id, members), compute_all(members, extra, len(self.sessions)), strict=True))
+        if is_new and keeper is not None:
+            self._gather_rows(keeper)
         return summaries
 
     def _gather_rows(self, keeper: RowKeeper) -> None:
@@ -451,6 +517,7 @@ class RecMetricCollection(MetricCollection):
         super().reset()
         if self._keeper is not None:
             self._keeper.clear()
+        self.__dict__.pop("_sessions", None)
 
     @property
     def keep_rows(self) -> bool:
@@ -571,6 +638,7 @@ class RecMetricCollection(MetricCollection):
             self._keeper.extend(other._keeper)
         for key, member in mine.items():
             member.merge_state(theirs[key])
+        self.sessions.extend(other.sessions)
 
     def _columns(self, rows: RowValues, keys: RowKeys | None) -> Columns | None:
         """Return the columns to keep of a batch, or refuse it; None where nothing is kept."""
@@ -591,6 +659,15 @@ class RecMetricCollection(MetricCollection):
 
     def _parts(self) -> list[GroupValue]:
         return [metric for metric in self._modules.values() if isinstance(metric, GroupValue)] if self.groups else []
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if any(any(member._persistent.values()) for member in self.members):
+            self.sessions.save_to(destination, prefix)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        self.sessions.load_from(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if key not in ("_evaluator", "_members")}

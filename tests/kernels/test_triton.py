@@ -44,7 +44,7 @@ def test_in_the_interpreter(path):
     assert " passed" in done.stdout
 
 
-SMALL = "(several_tiles and 31) or ragged or early_exit or (products and strides) or (evaluate and plain)"
+SMALL = "(several_tiles and 31) or early_exit or (products and strides)"
 
 
 @pytest.mark.slow

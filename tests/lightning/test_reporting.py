@@ -183,7 +183,8 @@ def test_keys_that_mlflow_refuses(pl, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("package", [PACKAGES[0], pytest.param(PACKAGES[1], marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("package", PACKAGES)
 def test_one_package_is_enough(package):
     """Only the package that is imported is used; importing torchrecmetrics imports neither."""
     other = PACKAGES[1 - PACKAGES.index(package)].partition(".")[0]

@@ -57,7 +57,10 @@ def run_example(name, arguments, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "sasrec_lightning.py" else pytest.param(name, marks=pytest.mark.nightly) for name in EXAMPLES],
+)
 def test_examples(name, tmp_path):
     """Each example runs without data, prints its table, draws no bar into a file and leaves nothing behind."""
     arguments, printed = EXAMPLES[name]

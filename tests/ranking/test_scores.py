@@ -220,7 +220,8 @@ def test_more_items_than_int32(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [pytest.param(1, marks=pytest.mark.nightly), 100])
+@pytest.mark.nightly
+@pytest.mark.parametrize("width", [1, 100])
 def test_memory_beside_the_scores(width):
     """Extra memory does not grow with B x I: under 256 MB for 600 MB of scores, few targets a row or many."""
     import subprocess

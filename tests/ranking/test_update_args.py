@@ -278,11 +278,10 @@ TRIPLE = (torch.tensor([0.1, 0.9, 0.5]), torch.tensor([0, 1, 0]), torch.tensor([
         ((SCORES,), {"y_true": TARGET}, "^y_true= is called target here"),
         ((SCORES, TARGET), {"sample_weight": TARGET}, "^sample_weight= is called weights here"),
         ((SCORES, TARGET), {"excluded": TARGET}, "^update has no argument 'excluded'; did you mean 'exclude'"),
-        (TRIPLE[:2], {"indexes": TRIPLE[2]}, r"Ranking\.from_flat\(scores, target, indexes\), and update takes that"),
         (
             TRIPLE,
             {},
-            r"got a torch\.int64 tensor of shape \[3\] as the third: .* Ranking\.from_flat\(",
+            r"got a torch\.int64 tensor of shape \[3\] as the third: .* update\(scores, target, indexes=session_ids\)",
         ),
         ((SCORES.topk(2), TARGET), {}, r"got what torch\.topk returns, .*: pass Ranking\.from_topk\(topk\.indices, t"),
         ((SCORES.topk(2),), {}, r"got what torch\.topk returns"),
@@ -306,12 +305,12 @@ def test_arguments_of_update_that_others_have(update, positional, named, message
 
 
 def test_cures_for_arguments_of_update_that_others_have():
-    """What the errors advise works: a ranking of flat entries, of the indices of topk, and real or converted scores."""
+    """What the errors advise works: flat rows, a ranking of the indices of topk, and real or converted scores."""
     first = 1 / 2  # item 2 of row 0 stands in place 2, item 0 of row 1 in place 1
     assert mean_reciprocal_rank(trm.Ranking.from_topk(SCORES.topk(2).indices, TARGET, complete=True)) == (first + 1) / 2
     for scores in (SCORES.to(torch.complex64).real, SCORES.to(torch.complex64).abs(), (10 * SCORES).long().double()):
         assert mean_reciprocal_rank(scores, TARGET) == (first + 1) / 2
-    assert mean_reciprocal_rank(trm.Ranking.from_flat(*TRIPLE)) == 1  # query 1 has no relevant item
+    assert mean_reciprocal_rank(*TRIPLE[:2], indexes=TRIPLE[2]) == 1  # query 1 has no relevant item
 
 
 @pytest.mark.parametrize(

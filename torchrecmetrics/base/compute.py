@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -13,12 +13,23 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchrecmetrics.base.state import Summary, SummedMetric, SumState, sum_over_processes
 
 
-def compute_all(metrics: Sequence[SummedMetric]) -> list[Summary]:
-    """Compute metrics together and store the result of each; if one fails, none is stored."""
+class ExtraSums(Protocol):
+    """Sums that are made in `compute`, of each metric by its `id`."""
+
+    def __call__(self, *, across: bool, group: Any) -> dict[int, SumState]:
+        """Return them, added up over the processes of a group."""
+
+
+def compute_all(metrics: Sequence[SummedMetric], extra: ExtraSums | None = None, num_waiting: int = 0) -> list[Summary]:
+    """Compute metrics together and store the result of each; if one fails, none is stored.
+
+    `extra` is called where there are rows that wait for `compute`, on this process (`num_waiting`) or on another.
+    """
     cached = [metric._summary for metric in metrics if metric._computed is not None and metric._summary is not None]
     if len(cached) == len(metrics):
         return cached
-    summaries = summarize(metrics, [metric.state() for metric in metrics], "sync_on_compute")
+    states = [metric.state() for metric in metrics]
+    summaries = summarize(metrics, states, "sync_on_compute", extra, num_waiting)
     empty = [metric for metric, summary in zip(metrics, summaries, strict=True) if summary.num_users == 0]
     if len(empty) < len(metrics):
         empty = [metric for metric in empty if metric.update_called]  # a member that was left alone on purpose
@@ -31,10 +42,20 @@ def compute_all(metrics: Sequence[SummedMetric]) -> list[Summary]:
 
 
 def summarize(
-    metrics: Sequence[SummedMetric], states: Sequence[SumState], when: Literal["sync_on_compute", "dist_sync_on_step"]
+    metrics: Sequence[SummedMetric],
+    states: Sequence[SumState],
+    when: Literal["sync_on_compute", "dist_sync_on_step"],
+    extra: ExtraSums | None = None,
+    num_waiting: int = 0,
 ) -> list[Summary]:
     """Turn states into results, after summing them over the processes if the metrics' option `when` says so."""
-    states = _synchronised(metrics, list(states), when)
+    states, num_waiting, group = _synchronised(metrics, list(states), when, num_waiting)
+    if extra is not None and num_waiting:
+        more = extra(across=group is not None, group=None if group is None else group[1])
+        states = [
+            SumState(state.sums + more[id(metric)].sums, state.counts + more[id(metric)].counts)
+            for metric, state in zip(metrics, states, strict=True)
+        ]
     kinds: dict[Callable[..., Any], list[int]] = {}
     for place, metric in enumerate(metrics):
         kinds.setdefault(metric.summaries.__func__, []).append(place)  # type: ignore[attr-defined]
@@ -45,17 +66,22 @@ def summarize(
     return [found[place] for place in range(len(metrics))]
 
 
-def _synchronised(metrics: Sequence[SummedMetric], states: list[SumState], when: str) -> list[SumState]:
+def _synchronised(
+    metrics: Sequence[SummedMetric], states: list[SumState], when: str, num_waiting: int
+) -> tuple[list[SumState], int, tuple[Any, Any] | None]:
+    """Return the states and waiting rows of all processes, and by which function and group they were gathered."""
     together: dict[tuple[Any, ...], list[int]] = {}
     for place, metric in enumerate(metrics):
         if getattr(metric, when) and not metric._is_synced and metric.distributed_available_fn():
             together.setdefault((metric.dist_sync_fn, metric.process_group), []).append(place)
     for (gather, group), places in together.items():
         sums = _packed_sum([states[place].sums for place in places], gather, group)
-        counts = _packed_sum([states[place].counts for place in places], gather, group)
+        waiting = states[places[0]].counts.new_full((1,), num_waiting)
+        *counts, waiting = _packed_sum([*(states[place].counts for place in places), waiting], gather, group)
         for place, *state in zip(places, sums, counts, strict=True):
             states[place] = SumState(*state)
-    return states
+        num_waiting = int(waiting)
+    return states, num_waiting, next(iter(together), None)
 
 
 def _packed_sum(vectors: Sequence[Tensor], gather: Any, group: Any | None) -> Sequence[Tensor]:

@@ -7,11 +7,13 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
+from torchmetrics import Metric
 
 from torchrecmetrics.analysis.intervals import IntervalMethod, interval
 from torchrecmetrics.analysis.plots import draw_interval
@@ -27,6 +29,7 @@ from torchrecmetrics.base.options import (
     label_part,
 )
 from torchrecmetrics.base.row_values import ListBatch, RowEvaluator
+from torchrecmetrics.base.sessions import Complete, FlatRows, Sessions, rank_sessions
 from torchrecmetrics.base.state import (
     SparseUpdate,
     Summary,
@@ -411,8 +414,11 @@ class RankingMetric(SummedMetric):
         ranking: Ranking | None = None,
         depth: int | None = None,
         history: Target | Spans | None = None,
+        indexes: Tensor | None = None,
+        lengths: Tensor | None = None,
+        complete: Complete = False,
     ) -> None:
-        """Add a batch: `(scores, target)`, `(ranks)` or `(ranking)`.
+        """Add a batch: `(scores, target)`, `(ranks)`, `(ranking)`, or flat rows `(scores, target, indexes=)`.
 
         Args:
             scores: float [B, I], higher is better; as the first argument, ranks or a `Ranking` will do too.
@@ -428,13 +434,26 @@ class RankingMetric(SummedMetric):
             history: items that the row's user had before, ids [B] or [B, H], negative = padding; read by metrics that
                 compare lists with it (`PopularityLift`, `Calibration`, `Seen`), and left in the candidates: what is
                 not to be listed goes into `exclude`, too.
+            indexes: integers [E], the session of each row of flat `scores` [E] and labels `target` [E] (bool, or
+                numbers: > 0 is relevant, and the value its gain). Rows are kept, and put together in `compute`: a
+                session may go on in later batches and on other processes. `weights` are [E], equal within a session.
+            lengths: integers [S] in place of `indexes`: flat rows of whole sessions one after the other, which are
+                ranked at once; `weights` are [S].
+            complete: True promises that each session of `indexes` is whole in this call: it is ranked at once, and
+                nothing is kept; "checked" refuses a session that this process was given before, too.
 
         Raises:
             TypeError: for a dtype that is not accepted.
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
-        args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history)
+        args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths)
         with torch.no_grad():
+            if args.is_flat:
+                ranked = self.sessions.take(RowEvaluator([self]), args, weights, None, complete)
+                if ranked is not None:
+                    self._add(self.batch_sums(ranked.ranking, ranked.weights))
+                    self.sessions.remember(ranked.seen)
+                return
             ranking = to_ranking(args, self.needs, self.rules)
             self._add(self.batch_sums(ranking, weights))
 
@@ -452,12 +471,24 @@ class RankingMetric(SummedMetric):
         ranking: Ranking | None = None,
         depth: int | None = None,
         history: Target | Spans | None = None,
+        indexes: Tensor | None = None,
+        lengths: Tensor | None = None,
+        complete: Complete = False,
     ) -> Tensor:
-        """Add a batch and return only its value; takes the arguments of `update` and waits for the device."""
-        args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history)
-        added = self.batch_sums(to_ranking(args, self.needs, self.rules), weights)
+        """Add a batch and return only its value; takes the arguments of `update` and waits for the device.
+
+        Of sessions that go on in other batches it is the value of the parts in this one.
+        """
+        args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths)
+        if args.is_flat:
+            parts = rank_sessions(FlatRows.read(args, weights, None, self.rules), self.rules, 0)
+            added = self.batch_sums(parts.ranking, parts.weights)
+            self.update(scores, target, weights=weights, indexes=indexes, lengths=lengths, complete=complete)
+        else:
+            added = self.batch_sums(to_ranking(args, self.needs, self.rules), weights)
         (summary,) = summarize([self], batch_states([self], [added]), "dist_sync_on_step")
-        self._add(added)
+        if not args.is_flat:
+            self._add(added)
         self._forward_cache = summary.value
         return summary.value.clone()
 
@@ -472,8 +503,40 @@ class RankingMetric(SummedMetric):
         if collection is not None and any(member is self for member in collection.values()):
             summary: Summary = collection.compute_members()[id(self)]
         else:
-            (summary,) = compute_all([self])
+            (summary,) = compute_all([self], partial(self.sessions.sums, RowEvaluator([self])), len(self.sessions))
         return summary.value.clone()
+
+    @property
+    def sessions(self) -> Sessions:
+        """Flat rows that wait for `compute`."""
+        sessions: Sessions | None = self.__dict__.get("_sessions")
+        if sessions is None:
+            sessions = self.__dict__["_sessions"] = Sessions()
+        return sessions
+
+    def reset(self) -> None:
+        """Forget all updates; the results of the last `compute` stay readable."""
+        super().reset()
+        self.__dict__.pop("_sessions", None)
+
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
+        """Add the state of another metric with the same label and options, or such a state as a dict."""
+        super().merge_state(incoming_state)
+        if isinstance(incoming_state, RankingMetric):
+            self.sessions.extend(incoming_state.sessions)
+
+    def _sync_dist(self, *arguments: Any, **options: Any) -> None:
+        super()._sync_dist(*arguments, **options)
+        self.sessions.refuse_sync(self.state().sums.device, self.process_group)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if any(self._persistent.values()):
+            self.sessions.save_to(destination, prefix)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        self.sessions.load_from(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def batch_sums(self, ranking: Ranking, weights: Tensor | None = None) -> SumState | SparseUpdate:
         """Return the sums of `ranking` without changing the state; raises if the metric cannot use it."""

@@ -148,10 +148,10 @@ class KeptRows:
         longest = max(share[0] for share in shares)
         rows = torch.zeros((sum(self._heights[name] for name in sent), longest), dtype=torch.int64, device=device)
         if len(self):
-            rows[:, : len(self)] = torch.cat([_bits(mine[name]) for name in sent])
+            rows[:, : len(self)] = torch.cat([to_bits(mine[name]) for name in sent])
         gathered = [part[:, : share[0]] for part, share in zip(gather(rows), shares, strict=True)]
         parts = torch.split(torch.cat(gathered, 1), [self._heights[name] for name in sent])
-        return {name: _of_bits(part, dtype) for (name, dtype), part in zip(sent.items(), parts, strict=True)}, summed
+        return {name: from_bits(part, dtype) for (name, dtype), part in zip(sent.items(), parts, strict=True)}, summed
 
 
 def all_gather(tensor: Tensor, group: Any = None) -> list[Tensor]:
@@ -165,7 +165,7 @@ def _rows_of(columns: Mapping[str, Tensor | None]) -> int:
     return next(column.shape[-1] for column in columns.values() if column is not None)
 
 
-def _bits(column: Tensor) -> Tensor:
+def to_bits(column: Tensor) -> Tensor:
     """Write any column in whole numbers; floats go by their bits."""
     return (
         column.view(torch.int64)
@@ -174,8 +174,8 @@ def _bits(column: Tensor) -> Tensor:
     )
 
 
-def _of_bits(bits: Tensor, dtype: torch.dtype) -> Tensor:
-    """Convert the result of `_bits` back."""
+def from_bits(bits: Tensor, dtype: torch.dtype) -> Tensor:
+    """Convert the result of `to_bits` back."""
     if dtype == torch.float64:
         return bits.contiguous().view(dtype)
     return bits.to(torch.int32).view(dtype) if dtype == torch.float32 else bits.to(dtype)

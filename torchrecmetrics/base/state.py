@@ -176,6 +176,11 @@ class SummedMetric(Metric):
         self._update_count = 1
         self._computed = self._summary = None
 
+    def count_update(self) -> None:
+        """Count an update whose rows are kept elsewhere until `compute`."""
+        self._update_count += 1
+        self._computed = self._summary = None
+
     def check_ready(self, device: torch.device) -> None:
         """Refuse a batch while the metric is synchronised, and one from another device."""
         if self._is_synced:

@@ -36,7 +36,8 @@ class RecMetricsCallback(Reporting):
     A step returns a mapping with
 
     - `scores` and `target`, and optionally `gains`, `exclude`, `weights`; or `ranks`, and optionally `depth`,
-      `weights`; or `ranking`, and optionally `weights`: arguments of `RecMetricCollection.update`;
+      `weights`; or `ranking`, and optionally `weights`: arguments of `RecMetricCollection.update`. Flat rows of
+      sessions are `scores` and `target` [E] with `indexes` or `lengths`, and optionally `complete`;
     - `user_ids`, where `exclude=` is given here, and where metrics compare lists with the history of a `catalogue` that
       was made from interactions (whose users are matched by id with those of `exclude`, else of `groups`); or `history`
       itself. Other entries are ignored.
@@ -272,6 +273,9 @@ class RecMetricsCallback(Reporting):
             if loader.samples is None and loader.collection.keep_rows and outputs.get("user_ids") is None:
                 self._check_row_ids(outputs, source)
             weights = given.pop("weights", None)
+            if given.keys() & {"indexes", "lengths"}:
+                self._add_flat(loader, given, weights, outputs, batch_idx, reader)
+                return
             ranking = loader.collection.rank(UpdateArgs(**given))
             users = None
             if loader.collection.keep_rows and outputs.get("user_ids") is not None:
@@ -290,6 +294,33 @@ class RecMetricsCallback(Reporting):
                 raise told from error
             # alone, it would leave the other processes waiting: all of them raise when the epoch ends
             loader.error = loader.error or told
+
+    def _add_flat(
+        self,
+        loader: _Loader,
+        given: dict[str, Any],
+        weights: Tensor | None,
+        outputs: Mapping[str, Any],
+        batch_idx: int,
+        reader: str | None,
+    ) -> None:
+        """Add flat rows, an entry per (session, candidate), without those that a sampler repeats."""
+        if loader.samples is not None:
+            reader = "sample_ids="
+        if reader is not None:
+            raise ValueError(f"{reader} is not for flat rows, which hold the candidates alone")
+        columns = {**given, "weights": weights, "groups": outputs.get("groups") if self.groups is not None else None}
+        columns = {name: column for name, column in columns.items() if column is not None}
+        lengths = given.get("lengths")
+        samples = len(given["scores"]) if lengths is None else len(lengths)
+        kept = samples if loader.share is None else loader.share.kept(batch_idx, samples)
+        if kept is None:
+            self._warn(f"a batch with repeated samples has {samples} rows, which are not its samples{MAY_REPEAT}")
+        elif kept < samples:
+            num_rows = kept if lengths is None else int(lengths[:kept].sum())
+            per_sample = ("lengths", "weights", "groups") if lengths is not None else ()
+            columns = {name: column[: kept if name in per_sample else num_rows] for name, column in columns.items()}
+        loader.collection.update(**columns, complete=outputs.get("complete", False))
 
     def _check_row_ids(self, outputs: Mapping[str, Any], source: str) -> None:
         """Refuse rows without ids, where several processes keep them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -41,8 +42,9 @@ class FromFlat(FromCounts):
     ) -> Self:
         """Read torchmetrics' flat retrieval triple: one entry per (query, candidate) pair.
 
-        Rows come out in ascending order of query id; all entries of a query must be in the same call. Costs host
-        syncs: how many queries there are is data.
+        Rows come out in ascending order of query id; all entries of a query must be in the same call. Where they are
+        not, `update(scores, target, indexes=indexes)` of metrics and collections puts them together. Costs host syncs:
+        how many queries there are is data.
 
         Args:
             scores: float [E].
@@ -59,30 +61,48 @@ class FromFlat(FromCounts):
             tensor([[2.]], dtype=torch.float64)
         """
         rules = Rules(ties, validate_args=validate_args)
-        _check_triple(scores, target, indexes)
-        # entries by query, best first; where a run of equal scores begins and how long it is
+        check_triple(scores, target, indexes)
         queries, query = torch.unique(indexes, return_inverse=True)
-        rows = len(queries)
-        checks = Checks(validate_args, scores.device, rows)
+        checks = Checks(validate_args, scores.device, len(queries))
+        return cls.from_sessions(scores, target, query, rules, checks, lambda row: f"query {int(queries[row])}")
+
+    @classmethod
+    def from_sessions(
+        cls,
+        scores: Tensor,
+        target: Tensor,
+        session: Tensor,
+        rules: Rules,
+        checks: Checks,
+        name: Callable[[int], str],
+        width: int | None = None,
+    ) -> Self:
+        """Rank entries within their sessions, numbers from 0 to `checks.num_rows` - 1 in any order.
+
+        `width` is that of the result, at least the largest number of entries of a session whose gain is not 0.
+        """
+        rows = checks.num_rows
+        # entries by session, best first; where a run of equal scores begins and how long it is
         order = scores.where(~scores.isnan(), -torch.inf).argsort(descending=True, stable=True)
-        order = order[query[order].argsort(stable=True)]
-        query, scores, target = query[order], scores[order], target[order]
+        order = order[session[order].argsort(stable=True)]
+        session, scores, target = session[order], scores[order], target[order]
         usable = scores > -torch.inf
-        start = run_starts(query)
+        start = run_starts(session)
         run = torch.maximum(start, run_starts(scores))
         run_length = torch.bincount(run, minlength=len(run))[run]
         gain = target.to(float_dtype(scores.device))
         if checks.enabled:
             for kind, wrong in (("scores", scores.isnan() | (scores == torch.inf)), ("gains", ~gain.isfinite())):
-                queries_of = torch.zeros(rows, dtype=torch.bool, device=scores.device)
-                queries_of[query[wrong]] = True
-                checks.reject(kind, queries_of, lambda row: f"query {int(queries[row])}")
+                sessions_of = torch.zeros(rows, dtype=torch.bool, device=scores.device)
+                sessions_of[session[wrong]] = True
+                checks.reject(kind, sessions_of, name)
 
         picked = gain.nonzero()[:, 0]
-        row = query[picked]
+        row = session[picked]
         size = torch.bincount(row, minlength=rows)
         slot = torch.arange(len(row), device=row.device) - (size.cumsum(0) - size)[row]
-        width = max(1, int(size.max())) if rows else 1
+        if width is None:
+            width = max(1, int(size.max())) if rows else 1
 
         def table(values: Tensor, fill: int | bool) -> Tensor:
             out = torch.full((rows, width), fill, dtype=values.dtype, device=values.device)
@@ -98,12 +118,13 @@ class FromFlat(FromCounts):
             candidate=listed & table(usable, False),
             better=table(run - start, 0),
             group_size=table(run_length, 0),
-            num_ranked=torch.bincount(query[usable], minlength=rows),
+            num_ranked=torch.bincount(session[usable], minlength=rows),
         )
         return cls.from_counts(counts, rules.place_ties, rules.shaping("ties"), violations=checks.violations)
 
 
-def _check_triple(scores: Tensor, target: Tensor, indexes: Tensor) -> None:
+def check_triple(scores: Tensor, target: Tensor, indexes: Tensor) -> None:
+    """Refuse flat scores, targets and session ids of other kinds, shapes or devices."""
     check_scores(scores, dims=1)
     check_ids("indexes", indexes)
     check_tensor("target", target)

@@ -16,9 +16,7 @@ from torchrecmetrics.ranking import Exclude, Gains, Ranking, Target
 from torchrecmetrics.ranking.data import Depth
 from torchrecmetrics.ranking.rules import Needs, Rules
 
-_FLAT = (
-    "queries of flat entries become rows by Ranking.from_flat(scores, target, indexes), and update takes that ranking"
-)
+_FLAT = "flat rows, an entry per (session, candidate), are update(scores, target, indexes=session_ids)"
 #: Names of the arguments of `update` in torchmetrics and other libraries.
 _OTHER_NAMES = {
     **dict.fromkeys(("preds", "pred", "y_pred", "y_score", "input", "logits", "predictions"), "scores"),
@@ -38,6 +36,13 @@ class UpdateArgs(NamedTuple):
     ranking: Ranking | None = None
     depth: int | None = None
     history: Target | Spans | None = None
+    indexes: Tensor | None = None
+    lengths: Tensor | None = None
+
+    @property
+    def is_flat(self) -> bool:
+        """True for flat rows, an entry per (session, candidate)."""
+        return self.indexes is not None or self.lengths is not None
 
 
 def _warn_of_lists(ranks: Tensor, k: int) -> None:
@@ -56,8 +61,6 @@ def _warn_of_lists(ranks: Tensor, k: int) -> None:
 
 def unknown_argument(name: str, known: Sequence[str]) -> TypeError:
     """Return the error for a keyword that `update` and `forward` do not have."""
-    if name == "indexes":
-        return TypeError(f"update has no argument 'indexes': a row of scores is one user; {_FLAT}")
     if name in _OTHER_NAMES:
         return TypeError(f"{name}= is called {_OTHER_NAMES[name]} here: update(scores, target), or by these names")
     return TypeError(f"update has no argument {name!r}{nearest(name, known)}")
@@ -91,7 +94,7 @@ def to_ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
 
 
 def _ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
-    scores, target, gains, exclude, ranks, ranking, depth, _ = args
+    scores, target, gains, exclude, ranks, ranking, depth, *_ = args
     if isinstance(scores, Ranking):
         if ranking is not None:
             raise ValueError("two rankings given, positional and by keyword: pass one")

@@ -1,0 +1,83 @@
+"""Flat rows of sessions in RecMetricsCallback: rows in any order, several processes, whole sessions."""
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from trainers import QUIET, distributed_trainer, logged, make_module, trainer
+from values import numbers
+
+import torchrecmetrics as trm
+from torchrecmetrics.lightning import RecMetricsCallback
+
+pytestmark = QUIET
+NAMES = ["AUROC", "NDCG", "MRR"]
+
+
+def flat(num_rows=101):
+    """Scores, labels and session ids of rows; a number that two processes do not divide."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(30, (num_rows,), generator=generator) * 10**12
+    return torch.rand(num_rows, generator=generator), torch.rand(num_rows, generator=generator) < 0.3, ids
+
+
+def expected():
+    metrics = trm.RecMetricCollection(NAMES, k=3, prefix="val/")
+    scores, labels, ids = flat()
+    metrics.update(scores, labels, indexes=ids)
+    return numbers(metrics.compute())
+
+
+def step(scores, labels, ids):
+    return {"scores": scores, "target": labels, "indexes": ids}
+
+
+def test_rows_in_any_order(tmp_path):
+    """Parts of a session in several batches are one session."""
+    import pytorch_lightning as pl
+
+    callback = RecMetricsCallback(NAMES, k=3, keep_rows=True)
+    run = trainer(pl, tmp_path, callback)
+    order = torch.randperm(101, generator=torch.Generator().manual_seed(1))
+    data = TensorDataset(*(column[order] for column in flat()))
+    run.validate(make_module(pl, step), DataLoader(data, batch_size=16), verbose=False)
+    assert logged(run) == expected()
+    assert callback.collections["val"].rows.ids.tolist() == flat()[2].unique().tolist()
+
+
+def values(rank, world_size):
+    callback = RecMetricsCallback(NAMES, k=3)
+    pl, run = distributed_trainer(world_size, callback)
+    run.validate(make_module(pl, step), DataLoader(TensorDataset(*flat()), batch_size=16), verbose=False)
+    return logged(run)
+
+
+def test_processes(processes):
+    """A sampler gives a row twice so that all processes have as many; it counts once."""
+    assert processes.run(values, 2) == [expected()] * 2
+
+
+def test_whole_sessions(tmp_path):
+    """A sample is a session: lengths say how many rows each has."""
+    import pytorch_lightning as pl
+
+    scores, labels, ids = flat()
+    sessions = [(scores[ids == one], labels[ids == one]) for one in ids.unique()]
+
+    def collate(batch):
+        lengths = torch.tensor([len(rows) for rows, _ in batch])
+        return torch.cat([rows for rows, _ in batch]), torch.cat([marks for _, marks in batch]), lengths
+
+    callback = RecMetricsCallback(NAMES, k=3)
+    run = trainer(pl, tmp_path, callback)
+    module = make_module(pl, lambda scores, labels, lengths: {"scores": scores, "target": labels, "lengths": lengths})
+    run.validate(module, DataLoader(sessions, batch_size=7, collate_fn=collate), verbose=False)
+    assert logged(run) == pytest.approx(expected())
+
+
+def test_what_flat_rows_do_not_take(tmp_path):
+    """sample_ids, exclude and histories belong to rows of the whole catalogue."""
+    import pytorch_lightning as pl
+
+    run = trainer(pl, tmp_path, RecMetricsCallback(NAMES, k=3, sample_ids="indexes"))
+    with pytest.raises(ValueError, match="sample_ids= is not for flat rows"):
+        run.validate(make_module(pl, step), DataLoader(TensorDataset(*flat()), batch_size=16), verbose=False)
