@@ -548,7 +548,7 @@ def test_messages_say_what_to_type(words, said, folder, capsys):
 
 
 def test_errors_of_arguments_are_one_line(folder, capsys):
-    for words in ("evaluate lists.csv", "evalute a b"):
+    for words in ("evaluate", "evalute a b"):
         with pytest.raises(SystemExit) as left:
             main(words.split())
         assert left.value.code == 2

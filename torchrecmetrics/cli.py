@@ -189,7 +189,12 @@ def _add_evaluate(commands: _Commands, columns: _Parser) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("lists", type=Path, metavar="LISTS", help="file of lists")
-    parser.add_argument("truth", type=Path, metavar="TRUTH", help="file of ground truth: users and items to be found")
+    parser.add_argument(
+        "truth", type=Path, nargs="?", metavar="TRUTH", help="file of ground truth: users and items to be found"
+    )
+    parser.add_argument(
+        "--label", metavar="COLUMN", help="in place of TRUTH, column of LISTS: above 0 is relevant; users are sessions"
+    )
     parser.add_argument(
         "--history", type=Path, action="append", default=[], metavar="FILE", help="items that leave the lists"
     )
@@ -331,11 +336,15 @@ def _evaluate(given: argparse.Namespace) -> int:
     truth_names = (given.truth_user or given.user, given.truth_item or given.item)
     history_names = (given.history_user or truth_names[0], given.history_item or truth_names[1])
     lists = _open(given.lists, given.user, given.item, given.delimiter)
-    truth = _open(given.truth, *truth_names, given.delimiter)
+    if (given.truth is None) == (given.label is None):
+        raise ValueError("give TRUTH, a file of ground truth, or --label COLUMN, a column of LISTS, one of the two")
+    if given.label is not None and (given.history or given.train or given.time):
+        raise ValueError("--history, --train and --time are for TRUTH, not for --label")
+    truth = None if given.truth is None else _open(given.truth, *truth_names, given.delimiter)
     history = [_open(path, *history_names, given.delimiter) for path in given.history]
     leaves = given.overlap == "without"
     common: Any = {} if given.overlap is None or leaves else {"overlap": given.overlap}
-    if given.train is not None:
+    if given.train is not None and truth is not None:
         common["catalogue"] = _catalogue(_open(given.train, *history_names, given.delimiter), truth, lists)
     metrics = [*given.metric, *([] if given.config is None else metrics_of(given.config, common))]
     if not metrics:
@@ -344,11 +353,12 @@ def _evaluate(given: argparse.Namespace) -> int:
     lowest = _thresholds("--fail-under", given.fail_under, collection)
     highest = _thresholds("--fail-over", given.fail_over, collection)
     trained_on = [] if given.train is None else [given.train]
-    read = {path.resolve() for path in (given.lists, given.truth, *given.history, *trained_on)}
+    inputs = (given.lists, given.truth, *given.history, *trained_on)
+    read = {path.resolve() for path in inputs if path is not None}
     for option, path in (("--rows", given.rows), ("--json", given.json)):
         if path is not None and path.resolve() in read:
             raise ValueError(f"{option} {path} would overwrite a file that is read")
-    if given.time is not None:
+    if given.time is not None and truth is not None:
         _look_at_times([Log.of_source(source, time=given.time) for source in (*history, truth)])
     on_terminal = sys.stderr.isatty()
     if on_terminal:
@@ -358,6 +368,7 @@ def _evaluate(given: argparse.Namespace) -> int:
             collection,
             lists,
             target=truth,
+            label=given.label,
             exclude=tuple(history) or None,
             rank=None if given.in_order else given.rank or ...,
             score=given.score or ...,

@@ -20,6 +20,7 @@ from torchrecmetrics.data.frames import check_names
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions, Reduce
 from torchrecmetrics.data.log import Log
+from torchrecmetrics.evaluation.labelled import evaluate_labelled
 from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists
 from torchrecmetrics.evaluation.models import (
     Progress,
@@ -67,7 +68,8 @@ def evaluate_lists(
     metrics: Metrics | RecMetricCollection,
     lists: Any,
     *,
-    target: Any,
+    target: Any = None,
+    label: str | None = None,
     exclude: Any = None,
     k: int | Iterable[int] | None = None,
     user: str = "user",
@@ -92,6 +94,9 @@ def evaluate_lists(
             [B, K], users [B]), best first, short lists padded with -1; or a result of `recommend`.
         target: ground truth: `Interactions`, a `Log`, a frame, a dict {user: items} or a path. Values of interactions
             and logs, and the relevance in TREC's qrels, are gains; for frames and other files see `value`.
+        label: in place of `target`, the name of a column of `lists`, a frame or a file: > 0 is relevant, and the value
+            its gain. Each user is then a session whose rows are all candidates; they are ordered by `score` or `rank`,
+            and AUROC is known.
         exclude: items removed from the lists, items behind them move up: of the kinds that `target` may be (bool [I]
             too), or a tuple of these.
         k: cut-offs, where `metrics` are names.
@@ -146,6 +151,8 @@ def evaluate_lists(
     if without_excluded or own.get("overlap") is None:
         own.pop("overlap", None)
     check_groups(groups)
+    if label is not None:
+        return _labelled(metrics, lists, label, (user, item, rank, score), k, keep_rows, own, target, exclude, groups)
     group_names = None if groups is None else groups.names
     collection = RecMetricCollection.fresh(metrics, k, own, keep_rows=keep_rows, groups=group_names).to("cpu")
     for metric in collection.members:
@@ -172,6 +179,25 @@ def evaluate_lists(
         num_unknown=int((listed.items >= truth.num_known_items).sum()),
         num_repeated=num_repeated,
     )
+
+
+def _labelled(
+    metrics: Metrics | RecMetricCollection,
+    lists: Any,
+    label: str,
+    columns: tuple[str, str, Any, Any],
+    k: int | Iterable[int] | None,
+    keep_rows: bool,
+    options: Any,
+    *others: Any,
+) -> Evaluation:
+    """Evaluate sessions by a label column."""
+    for name, given in zip(("target", "exclude", "groups"), others, strict=True):
+        if given is not None:
+            raise ValueError(f"{name} was given beside label=, which names the ground truth in the lists")
+    user, item, rank, score = columns
+    names = Names(user, item, None if rank is ... else rank, None if score is ... else score)
+    return evaluate_labelled(metrics, open_if_path(lists), names, label, k=k, keep_rows=keep_rows, options=options)
 
 
 def _update_all(

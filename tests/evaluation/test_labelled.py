@@ -1,0 +1,76 @@
+"""`evaluate_lists(label=)` and the command's `--label`: a whole evaluation in one table."""
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+from torchrecmetrics.cli import main
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+FRAME = pd.DataFrame(
+    {
+        "session": ["s", "t", "s", "t", "s", "u"],
+        "item": ["a", "a", "b", "c", "c", "a"],
+        "score": [0.1, 0.9, 0.8, 0.2, 0.5, 0.3],
+        "clicked": [0, 0, 0, 1, 1, 0],
+    }
+)
+OPTIONS = {"user": "session", "label": "clicked"}
+
+
+def test_by_hand(tmp_path):
+    """Session s finds c at rank 2 of 3, t at rank 2 of 2, u has no click."""
+    expected = {"MRR": 0.5, "AUROC": (0.5 + 0) / 2}
+    FRAME.to_parquet(tmp_path / "sessions.parquet")
+    FRAME.to_csv(tmp_path / "sessions.csv", index=False)
+    for lists in (FRAME, tmp_path / "sessions.parquet", tmp_path / "sessions.csv"):
+        found = trm.evaluate_lists(["MRR", "AUROC"], lists, score="score", keep_rows=True, **OPTIONS)
+        assert {key: value.item() for key, value in found.items()} == expected
+        assert (found.num_users, found.num_skipped) == (2, 1)
+        assert sorted(found.rows.values["MRR"].nan_to_num(-1).tolist()) == [-1, 0.5, 0.5]
+    by_rank = FRAME.assign(place=FRAME.groupby("session").score.rank(ascending=False))
+    assert trm.evaluate_lists("MRR", by_rank, rank="place", **OPTIONS)["MRR"] == 0.5
+
+
+def test_labels_are_gains():
+    """NDCG reads a rating."""
+    rated = FRAME.assign(clicked=[3, 0, 1, 2, 0, 0])
+    found = trm.evaluate_lists("NDCG", rated, k=2, score="score", **OPTIONS)
+    metric = trm.NDCG(2)
+    scores = torch.tensor([[0.1, 0.8, 0.5], [0.9, 0.2, -torch.inf]])
+    metric.update(scores, torch.tensor([[3.0, 1, 0], [0, 2, 0]]))
+    assert found["NDCG@2"].item() == pytest.approx(metric.compute().item())
+
+
+def test_the_command(tmp_path, capsys):
+    """`--label` in place of TRUTH."""
+    path = str(tmp_path / "sessions.csv")
+    FRAME.to_csv(path, index=False)
+    words = ["evaluate", path, "--user", "session", "--score", "score", "-m", "MRR"]
+    assert main([*words, "--label", "clicked"]) == 0
+    assert "MRR  0.5000" in capsys.readouterr().out
+    for more, message in (
+        ([], "give TRUTH, a file of ground truth, or --label COLUMN"),
+        (["--label", "clicked", "--history", path], "--history, --train and --time are for TRUTH"),
+    ):
+        assert main([*words, *more]) == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "message"),
+    [
+        (FRAME, {}, "give score= or rank=, one of the two"),
+        (FRAME, {"score": "score", "rank": "score"}, "give score= or rank=, one of the two"),
+        (FRAME, {"score": "clicked"}, "cannot be time and value at once|column 'clicked' cannot be"),
+        (FRAME, {"score": "scores"}, "no column 'scores'; did you mean 'score'"),
+        (FRAME.assign(item="a"), {"score": "score"}, "lists item 'a' twice for session 's', first in row 0"),
+        (FRAME.assign(score=None), {"score": "score"}, "column 'score' of lists"),
+        (FRAME, {"score": "score", "target": FRAME}, "target was given beside label="),
+    ],
+)
+def test_bad_input(frame, options, message):
+    """Each names the column or the argument."""
+    with pytest.raises((ValueError, TypeError), match=message):
+        trm.evaluate_lists("MRR", frame, **OPTIONS, **options)
