@@ -24,6 +24,7 @@ from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.rank_metrics import *  # noqa: F403
 from torchrecmetrics.ranking import Ranking, get_topk_ranks
+from torchrecmetrics.ranking.semantic_ids import SemanticIds
 
 __version__ = "0.1.0.dev0"
 
@@ -43,6 +44,7 @@ __all__ = [
     "RecMetricCollection",
     "Recommendations",
     "Rows",
+    "SemanticIds",
     "Vocabulary",
     "audit",
     "compare",

@@ -390,7 +390,7 @@ class RecMetricCollection(MetricCollection):
         batch = batch_states(members, self.evaluator.batch_sums(rows))
         summaries = summarize(members, batch, "dist_sync_on_step")
         if not args.is_flat:
-            self.add(rows, RowKeys.read(row_ids, clusters, weights, len(rows.values[0])))
+            self.add(rows, RowKeys.read(row_ids, clusters, weights, rows.values.shape[1]))
         for metric, summary in zip(members, summaries, strict=True):
             metric._forward_cache = summary.value
         found = dict(zip(map(id, members), summaries, strict=True))

@@ -35,6 +35,10 @@ EXAMPLES = {  # arguments for a short run, and what must be printed
         ["--epochs", "1"],
         ["generated data: 2,000 users", "epoch   1  loss", "popularity", "NDCG@10"],
     ),
+    "generative_retrieval.py": (
+        ["--epochs", "1", "--users", "300"],
+        ["SemanticIds(300 items, 230 codes", "epoch  1", "first item of a code", "popularity"],
+    ),
     "kge_pyg.py": (
         ["--epochs", "2"],
         ["225 entities, 6 relations, 2,029 triples", "untrained", "epoch   2", "AdjustedHR@10/tail"],

@@ -12,6 +12,10 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrecmetrics.base.state import Summary, SummedMetric, SumState, sum_over_processes
 
+MIN_SKIPPED = 10
+"""Rows without a relevant item below which nothing is said of them."""
+_warned = False
+
 
 class ExtraSums(Protocol):
     """Sums that are made in `compute`, of each metric by its `id`."""
@@ -38,7 +42,22 @@ def compute_all(metrics: Sequence[SummedMetric], extra: ExtraSums | None = None,
         rank_zero_warn(f"no row to average over, the value is nan: {labels}", UserWarning)
     for metric, summary in zip(metrics, summaries, strict=True):
         metric._store_result(summary)
+    _warn_of_skipped(summaries)
     return summaries
+
+
+def _warn_of_skipped(summaries: Sequence[Summary]) -> None:
+    """Warn, once in a process, if most rows have no relevant item and are left out."""
+    global _warned
+    most = max(summaries, key=lambda summary: summary.num_skipped)
+    if not _warned and most.num_skipped > most.num_users and most.num_skipped >= MIN_SKIPPED:
+        _warned = True
+        rank_zero_warn(
+            f"{most.num_skipped} of {most.num_skipped + most.num_users} rows have no relevant item and are left out of "
+            "the mean. If they are misses, say so: lists in which nothing was found are Ranking.from_hits(hits, "
+            'num_relevant=1), or ranks of inf; rows without anything to find count as 0 by empty_target_action="neg"',
+            UserWarning,
+        )
 
 
 def summarize(

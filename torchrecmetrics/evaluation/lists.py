@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, repeat
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from torchrecmetrics.evaluation.models import (
 )
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import History, TargetDevice, histories
-from torchrecmetrics.ranking import Overlap, Ranking
+from torchrecmetrics.ranking import Duplicates, Overlap, Ranking
 from torchrecmetrics.ranking.rules import Needs
 from torchrecmetrics.registry import Metrics, check_options
 
@@ -79,7 +79,7 @@ def evaluate_lists(
     value: str | EllipsisType | None = ...,
     values_reduce: Reduce | None = None,
     complete: bool = False,
-    duplicates: Literal["error", "first"] = "error",
+    duplicates: Duplicates = "error",
     progress: bool | Progress = False,
     keep_rows: bool = False,
     groups: Groups | None = None,
@@ -114,7 +114,8 @@ def evaluate_lists(
         complete: the lists are all that is recommended; an item that is not listed is a miss at every k. Otherwise
             a list that excluded or repeated items leave shorter than the metrics look is an error, and so are lists
             that all end before; one that was shorter than others from the start had no more items to recommend.
-        duplicates: an item listed twice for a user is an "error", or only its "first" place stands.
+        duplicates: an item listed twice for a user is an "error"; only its "first" place stands; or a repeat keeps its
+            place and is a miss ("keep_place").
         progress: as in `evaluate`.
         keep_rows: as in `evaluate`.
         groups: as in `evaluate`; users are matched by id where `target` has ids.
@@ -145,7 +146,7 @@ def evaluate_lists(
         ± standard error; no interval for fewer than 10 users
     """
     check_options("evaluate_lists", options, [*_KNOWN, *OPTIONS])
-    check_choice("duplicates", duplicates, ("error", "first"))
+    check_choice("duplicates", duplicates, get_args(Duplicates))
     own: Any = dict(options)
     without_excluded = own.get("overlap") == "without"
     if without_excluded or own.get("overlap") is None:
@@ -297,7 +298,7 @@ class _Lists(NamedTuple):
     """Items of each user's list, int64 [U]."""
     longest: int
     complete: bool
-    duplicates: Literal["error", "first"]
+    duplicates: Duplicates
 
     def check(self, collection: RecMetricCollection, truth: _Truth, ids: Tensor) -> None:
         """Raise if items to be found are excluded, lists are too short, or the catalogue lacks their items."""

@@ -91,6 +91,8 @@ class RankingData:
     """Int64 [B]: length of the list handed in, or candidates with score >= `score_threshold`."""
     num_repeated: Tensor | None = None
     """Int64 [B]: entries of the list handed in that repeated an earlier one, where they leave it; else None."""
+    num_invalid: Tensor | None = None
+    """Int64 [B]: generated codes of no item (`SemanticIds`); else None."""
     score_threshold: float | None = None
     """Threshold of `num_recommended`."""
     reach: Depth = field(default_factory=Depth)

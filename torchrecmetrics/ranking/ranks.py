@@ -17,6 +17,7 @@ from torchrecmetrics.checks import (
     check_ids,
     check_k,
     check_strided,
+    check_tensor,
     describe,
     shown,
 )
@@ -45,6 +46,8 @@ class FromRanks(RankingData):
         num_ranked: int | Tensor | None = None,
         depth_known: bool = True,
         padding: int | None = None,
+        zero_based: bool = False,
+        miss: int | None = None,
         validate_args: Validation = True,
     ) -> Self:
         """Take ranks made elsewhere, of the whole list unless a depth is known.
@@ -58,11 +61,95 @@ class FromRanks(RankingData):
                 them.
             padding: 0 says that a 0 in [B] or [B, 1] is a row without a relevant item. None (default) refuses it, since
                 it may be the best of ranks that start at 0; the tensor that `get_topk_ranks` returned may hold it.
+            zero_based: True: ranks start at 0; a negative one is padding.
+            miss: this rank means "not found", such as -1 or 999; it then is no padding.
             validate_args: as in `from_scores`.
+
+        Examples:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> trm.Ranking.from_ranks(torch.tensor([0, 4, -1]), zero_based=True, miss=-1, depth=10).ranks
+            tensor([[1.],
+                    [5.],
+                    [inf]], dtype=torch.float64)
         """
         check_choice("padding", padding, (None, 0))
+        check_choice("zero_based", zero_based, (True, False))
+        if zero_based and padding is not None:
+            raise ValueError("padding=0 and zero_based=True contradict each other: 0 is the best rank then")
+        if isinstance(ranks, Tensor) and (zero_based or miss is not None):
+            if hasattr(ranks, "depth"):
+                raise ValueError("ranks of get_topk_ranks start at 1, and say themselves what was missed")
+            missed = torch.zeros_like(ranks, dtype=torch.bool) if miss is None else ranks == miss
+            shifted = ranks.to(float_dtype(ranks.device)) + int(zero_based)
+            ranks = shifted.masked_fill(missed, torch.inf)
         reach = Depth(depth, depth_known)
         return cls._from_ranks(ranks, reach, num_ranked, Rules(validate_args=validate_args), padding=padding)
+
+    @classmethod
+    @torch.no_grad()
+    def from_hits(
+        cls,
+        hits: Tensor,
+        *,
+        num_relevant: int | Tensor,
+        complete: bool = False,
+        validate_args: Validation = True,
+    ) -> Self:
+        """Read flags of hits in the order of a list; a row without one is a miss, not a row without a relevant item.
+
+        Args:
+            hits: bool or integer [B, K], best first: True where the list holds a relevant item.
+            num_relevant: relevant items of each row, found or not: a number for all, or integer [B] (it waits for the
+                device); 0 = a row without.
+            complete: the list is all that is recommended: what it lacks is a miss at every k.
+            validate_args: as in `from_scores`; more hits than relevant items are an error.
+
+        Examples:
+            >>> import torch
+            >>> import torchrecmetrics as trm
+            >>> metrics = trm.RecMetricCollection(["Recall", "NDCG"], k=3)
+            >>> metrics.update(trm.Ranking.from_hits(torch.tensor([[0, 1, 0], [0, 0, 0]]), num_relevant=1))
+            >>> metrics.compute()["Recall@3"]
+            tensor(0.5000, dtype=torch.float64)
+        """
+        check_tensor("hits", hits)
+        check_strided("hits", hits)
+        if hits.dtype != torch.bool and hits.dtype not in ID_DTYPES:
+            raise TypeError(f"hits must be bool, or integers 0 and 1, got {describe(hits)}")
+        if hits.dim() != 2 or hits.shape[1] == 0:
+            raise ValueError(f"hits must be [rows, places], got {list(hits.shape)}")
+        rows, depth = hits.shape
+        given = _num_ranked(num_relevant, rows, hits.device, "num_relevant")
+        number = given if isinstance(given, Tensor) else hits.new_full((rows,), given or 0, dtype=torch.int64)
+        number = number.long().clamp(min=0)
+        width = max(1, given or 0 if not isinstance(given, Tensor) else int(number.max()) if rows else 1)
+        checks = Checks(validate_args, hits.device, rows)
+        flags = hits.bool()
+        if checks.enabled:
+            if hits.dtype != torch.bool:
+                wrong = (hits != 0) & (hits != 1)
+                checks.reject("ranks", wrong, lambda row: f"row {row} is {shown(hits[row])}, hits are 0 or 1")
+            more = flags.sum(1) > number
+            checks.reject(
+                "ranks", more, lambda row: f"row {row} has more hits than its {int(number[row])} relevant items"
+            )
+        places = torch.arange(1, depth + 1, dtype=float_dtype(hits.device), device=hits.device)
+        ranks = sort_rows(torch.where(flags, places, torch.inf))[:, :width]
+        ranks = torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf)
+        if checks.rejected is not None:
+            number = number.masked_fill(checks.rejected, 0)
+            ranks = ranks.masked_fill(checks.rejected[:, None], torch.inf)
+        none = torch.zeros(rows, dtype=torch.bool, device=hits.device)
+        return cls(
+            found=RankedItems(ranks),
+            num_relevant=number,
+            tied=none,
+            unreachable=none,
+            num_recommended=torch.full_like(number, depth),
+            reach=Depth(None if complete else depth),
+            violations=checks.violations,
+        )
 
     @classmethod
     @torch.no_grad()
@@ -128,14 +215,16 @@ def _reach(ranks: Tensor, reach: Depth) -> Depth:
     return Depth(depth, reach.known or depth is not None)
 
 
-def _num_ranked(num_ranked: int | Tensor | None, rows: int, device: torch.device) -> int | Tensor | None:
-    """Return how many candidates there were, checked."""
+def _num_ranked(
+    num_ranked: int | Tensor | None, rows: int, device: torch.device, name: str = "num_ranked"
+) -> int | Tensor | None:
+    """Return how many candidates, or relevant items, there were, checked."""
     if isinstance(num_ranked, Tensor):
-        check_ids("num_ranked", num_ranked)
+        check_ids(name, num_ranked)
         if num_ranked.shape != (rows,) or num_ranked.device != device:
-            raise ValueError(f"num_ranked must be a number or [{rows}] on {device}, got {describe(num_ranked)}")
+            raise ValueError(f"{name} must be a number or [{rows}] on {device}, got {describe(num_ranked)}")
     elif num_ranked is not None and num_ranked != 0:
-        num_ranked = check_k(num_ranked, "num_ranked")
+        num_ranked = check_k(num_ranked, name)
     return num_ranked
 
 
@@ -178,7 +267,7 @@ def _detail(row: int, ranks: Tensor) -> str:
     cure = ""
     if ranks[row].tolist() == [0]:
         cure = (
-            ": if ranks start at 0, pass ranks + 1; if 0 is a row without a relevant item, write -1 or say "
-            "Ranking.from_ranks(ranks, padding=0)"
+            ": if ranks start at 0, say Ranking.from_ranks(ranks, zero_based=True); if 0 is a row without a relevant "
+            "item, write -1 or say Ranking.from_ranks(ranks, padding=0); flags of hits are Ranking.from_hits"
         )
     return f"row {row} is {shown(ranks[row])}{cure}"

@@ -18,8 +18,8 @@ from torchrecmetrics.ranking.targets import Gains, Target, Targets, selected
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Duplicates: TypeAlias = Literal["error", "first"]
-"""An item that a list holds twice is an error, or only its first rank counts."""
+Duplicates: TypeAlias = Literal["error", "first", "keep_place"]
+"""An item that a list holds twice is an error; only its first rank counts; or a repeat keeps its place, as a miss."""
 
 
 class FromTopk(RankingData):
@@ -54,7 +54,8 @@ class FromTopk(RankingData):
                 (a negative id): fetch k + history.
             complete: the lists are all that is recommended; an item that is not listed is a miss at every k.
             duplicates: an item listed twice is an "error", or only its "first" place stands (beam search): the others
-                leave the list as excluded items do, so fetch more than k, and `num_repeated` counts them.
+                leave the list as excluded items do, so fetch more than k, and `num_repeated` counts them. With
+                "keep_place" they keep their places and are no hits.
             padding_idx: this id is padding in target and exclude, and leaves the list like an excluded item.
             overlap: as in `from_scores`.
             validate_args: as in `from_scores`.
@@ -77,7 +78,7 @@ class FromTopk(RankingData):
         target, gains = selected(target, gains, checks)
         _check_target(target, rows)
         targets = Targets.read(target, gains, exclude, (rows, None), rules, checks)
-        entries = _Entries.read(item_ids.long(), targets, duplicates == "first", rules, checks)
+        entries = _Entries.read(item_ids.long(), targets, duplicates, rules, checks)
         relevant = checks.without_rejected(targets.relevant)
         if targets.gains is None:
             found, penalties = entries.hits(targets, relevant), None
@@ -114,14 +115,14 @@ class _Entries(NamedTuple):
     ranks: Tensor  # int64, the place of an entry that stays
 
     @classmethod
-    def read(cls, ids: Tensor, targets: Targets, first_stands: bool, rules: Rules, checks: Checks) -> _Entries:
+    def read(cls, ids: Tensor, targets: Targets, duplicates: Duplicates, rules: Rules, checks: Checks) -> _Entries:
         """Find out which entries take a place; reject repeated items unless their first place stands."""
         given = ids >= 0
         stays, repeated = given, None
-        if first_stands:
+        if duplicates != "error":
             by_id, slot = torch.where(given, ids, -1).sort(dim=1, stable=True)
             repeated = torch.zeros_like(given).scatter(1, slot[:, 1:], _again(by_id, rules.padding_idx))
-            stays = stays & ~repeated
+            stays = stays & ~repeated if duplicates == "first" else stays
         elif checks.enabled:
             again = _again(sort_rows(torch.where(given, ids, -1)), rules.padding_idx)
             checks.reject("list_repeat", again, lambda row: _repeat_detail(row, ids))
@@ -137,7 +138,8 @@ class _Entries(NamedTuple):
     def hits(self, targets: Targets, relevant: Tensor) -> RankedItems:
         """Return the ranks of the relevant items, in ascending order."""
         width = targets.ids.shape[1]
-        hit = self.stays & rowwise_isin(self.ids, sort_rows(torch.where(relevant, targets.ids, -1)))
+        first = self.stays if self.repeated is None else self.stays & ~self.repeated
+        hit = first & rowwise_isin(self.ids, sort_rows(torch.where(relevant, targets.ids, -1)))
         ranks = torch.where(hit, self.ranks.to(float_dtype(hit.device)), torch.inf)
         if width == 1:
             return RankedItems(ranks.amin(1, keepdim=True))

@@ -1,0 +1,86 @@
+"""`Ranking.from_hits`, ranks that start at 0, ranks that mean a miss, and the warning of skipped rows."""
+
+import warnings
+
+import pytest
+import torch
+
+import torchrecmetrics as trm
+from torchrecmetrics.base import compute
+
+INF = float("inf")
+HITS = torch.tensor([[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]])
+
+
+def test_flags_are_ranks():
+    """A row without a hit is a miss; relevant items beyond the list count in R."""
+    ranking = trm.Ranking.from_hits(HITS, num_relevant=2)
+    assert ranking.ranks.tolist() == [[2, 4], [INF, INF], [1, INF]]
+    metrics = trm.RecMetricCollection(["Recall", "HR", "NDCG", "MAP"], k=[1, 4])
+    metrics.update(ranking)
+    same = trm.RecMetricCollection(["Recall", "HR", "NDCG", "MAP"], k=[1, 4])
+    same.update(trm.Ranking.from_topk(torch.arange(4).expand(3, -1), torch.tensor([[1, 3], [8, 9], [0, 9]])))
+    assert metrics.compute() == same.compute()
+    for flags in (HITS.bool(), HITS.int()):
+        assert trm.Ranking.from_hits(flags, num_relevant=torch.tensor([2, 0, 5])).ranks.shape == (3, 5)
+
+
+def test_lists_that_are_all_there_is():
+    """complete=True: what is not listed is a miss at every k, with the ideal of all relevant items."""
+    metric = trm.NDCG(6)
+    metric.update(trm.Ranking.from_hits(HITS[:1], num_relevant=5, complete=True))
+    ideal = sum(1 / torch.log2(torch.tensor(1.0 + rank, dtype=torch.float64)) for rank in range(1, 6))
+    found = 1 / torch.log2(torch.tensor(3.0)).double() + 1 / torch.log2(torch.tensor(5.0)).double()
+    assert metric.compute().item() == pytest.approx((found / ideal).item(), abs=1e-7)
+    for metric in (trm.NDCG(6), trm.RPrecision()):
+        with pytest.raises(ValueError, match="known to depth 4 only"):
+            metric.update(trm.Ranking.from_hits(HITS, num_relevant=5))
+
+
+def test_ranks_from_zero_and_misses():
+    """`zero_based=True` shifts; a rank that means a miss is one, and no padding."""
+    given = torch.tensor([[0, 3], [-1, 999], [2, -1]])
+    ranking = trm.Ranking.from_ranks(given, zero_based=True, miss=999)
+    assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[1, 4], [INF, INF], [3, INF]], [2, 1, 1])
+    ranking = trm.Ranking.from_ranks(torch.tensor([1, -1, 4]), miss=-1, depth=4)
+    assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[1], [INF], [4]], [1, 1, 1])
+    with pytest.raises(ValueError, match=r"zero_based=True\).*padding=0\).*Ranking.from_hits"):
+        trm.Ranking.from_ranks(torch.tensor([0, 2]))
+
+
+BAD = [
+    (lambda: trm.Ranking.from_hits(HITS.float(), num_relevant=1), TypeError, "hits must be bool, or integers 0 and 1"),
+    (lambda: trm.Ranking.from_hits(HITS[0], num_relevant=1), ValueError, r"hits must be \[rows, places\], got \[4\]"),
+    (lambda: trm.Ranking.from_hits(HITS * 2, num_relevant=2), ValueError, "row 0 is .0, 2, 0, 2., hits are 0 or 1"),
+    (lambda: trm.Ranking.from_hits(HITS, num_relevant=1), ValueError, "row 0 has more hits than its 1 relevant items"),
+    (lambda: trm.Ranking.from_hits(HITS, num_relevant=-1), ValueError, "num_relevant must be at least 1, got -1"),
+    (lambda: trm.Ranking.from_hits(HITS, num_relevant=torch.ones(3)), TypeError, "num_relevant must hold int64"),
+    (lambda: trm.Ranking.from_ranks(HITS, zero_based=True, padding=0), ValueError, "contradict each other"),
+    (
+        lambda: trm.Ranking.from_ranks(trm.get_topk_ranks(torch.rand(2, 3), torch.tensor([0, 1]), 2), miss=3),
+        ValueError,
+        "ranks of get_topk_ranks start at 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), BAD)
+def test_bad_input(call, error, message):
+    """Each names what was given and what is accepted."""
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_most_rows_skipped_is_said_once(monkeypatch):
+    """Flags taken for relevance skip the rows without a hit: the warning names what to call."""
+    monkeypatch.setattr(compute, "_warned", False)
+    scores, flags = torch.rand(30, 5), torch.zeros(30, 5, dtype=torch.bool)
+    flags[:10, 0] = True
+    metric = trm.HR(3)
+    metric.update(scores, flags)
+    with pytest.warns(UserWarning, match=r"20 of 30 rows have no relevant item .* Ranking.from_hits\(hits, num_rel"):
+        metric.compute()
+    metric.update(scores, flags)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        metric.compute()

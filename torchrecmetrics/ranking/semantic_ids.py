@@ -1,0 +1,319 @@
+"""`SemanticIds`: codes of items (tuples of integers), looked up in beams of a generative recommender."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.arrays import count_above, count_at_least, search, sort_rows
+from torchrecmetrics.checks import Checks, Validation, check_choice, check_device, check_ids, check_k
+from torchrecmetrics.data.vocabulary import Vocabulary
+from torchrecmetrics.ranking import Exclude, Gains, Overlap, Ranking, Ties
+from torchrecmetrics.ranking.data import Depth
+from torchrecmetrics.ranking.rules import Rules
+from torchrecmetrics.ranking.targets import Targets
+from torchrecmetrics.ranking.ties import TargetCounts
+
+Shared: TypeAlias = Literal["tie", "first", "code"]
+"""Items with one code: tied; only the first of them is listed; or the code is one item."""
+RepeatedBeams: TypeAlias = Literal["first", "keep_place"]
+"""A code that a beam repeats takes no place, or keeps it and is never a hit."""
+Invalid: TypeAlias = Literal["keep", "drop"]
+"""A code of no item keeps its place, or leaves the list."""
+
+_NOWHERE = 2**40
+"""Better items of a target that is not listed."""
+_MAX_SEEDS = 8
+
+
+class SemanticIds:
+    """The codes of all items, and which items share one.
+
+    Codes are looked up by a hash of the tuple, which is verified: 16 bytes per item beside the codes, on their device.
+
+    Args:
+        codes: integers [I, L] >= 0: L levels per item.
+        item_ids: ids of the items, a `Vocabulary` or a list, for messages and `items_of`; None = row numbers.
+
+    Raises:
+        TypeError: for anything but integers.
+        ValueError: for other shapes and negative codes.
+
+    Examples:
+        >>> import torch
+        >>> import torchrecmetrics as trm
+        >>> codes = trm.SemanticIds(torch.tensor([[0, 1], [0, 2], [0, 1]]))
+        >>> codes
+        SemanticIds(3 items, 2 codes of 2 levels, 2 items share one)
+        >>> beams = torch.tensor([[[0, 2], [0, 1], [1, 1]]])  # one row of three beams, the last one of no item
+        >>> codes.ranking(beams, torch.tensor([2])).ranks  # items 0 and 2 are tied at ranks 2 and 3
+        tensor([[2.5000]], dtype=torch.float64)
+    """
+
+    def __init__(self, codes: Tensor, item_ids: object = None) -> None:
+        check_ids("codes", codes)
+        if codes.dim() != 2 or 0 in codes.shape:
+            raise ValueError(f"codes must be [items, levels], got {list(codes.shape)}")
+        if int(codes.min()) < 0:
+            item = int((codes < 0).any(1).nonzero()[0])
+            raise ValueError(f"codes must be 0 or more; item {item} has {codes[item].tolist()}")
+        self.codes: Tensor = codes
+        self.item_ids: Vocabulary | None = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
+        if self.item_ids is not None and len(self.item_ids) != len(codes):
+            raise ValueError(f"item_ids holds {len(self.item_ids)} ids, codes are of {len(codes)} items")
+        for self._seed in range(_MAX_SEEDS):
+            self._keys, self._order = _hash(codes, self._seed).sort(stable=True)
+            same = self._keys[1:] == self._keys[:-1]
+            at = same.nonzero()[:, 0]
+            if bool((codes[self._order[at]] == codes[self._order[at + 1]]).all()):
+                break  # equal hashes are equal codes
+        starts = torch.nn.functional.pad(~same, (1, 0), value=True).nonzero()[:, 0]
+        lengths = torch.diff(starts, append=starts.new_tensor([len(codes)])).int()
+        self._sizes = torch.zeros_like(self._order, dtype=torch.int32).index_put_((starts,), lengths)
+        self._order = self._order.int()
+        shares = torch.nn.functional.pad(same, (1, 0)) | torch.nn.functional.pad(same, (0, 1))
+        self.num_codes: int = len(codes) - int(same.sum())
+        """Distinct codes."""
+        self.num_shared: int = int(shares.sum())
+        """Items whose code another item has, too."""
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def num_levels(self) -> int:
+        """L."""
+        return self.codes.shape[1]
+
+    @property
+    def collision_rate(self) -> float:
+        """Share of the items whose code another item has, too."""
+        return self.num_shared / len(self)
+
+    def __repr__(self) -> str:
+        share = "no item shares one" if not self.num_shared else f"{self.num_shared:,} items share one"
+        return f"SemanticIds({len(self):,} items, {self.num_codes:,} codes of {self.num_levels} levels, {share})"
+
+    def to(self, device: str | torch.device) -> SemanticIds:
+        """Return the same codes on another device."""
+        return SemanticIds(self.codes.to(device), self.item_ids)
+
+    def prefix(self, levels: int) -> SemanticIds:
+        """Return the first levels of all codes."""
+        if not 1 <= check_k(levels, "prefix") <= self.num_levels:
+            raise ValueError(f"prefix must be 1 to {self.num_levels} levels, got {levels}")
+        return self if levels == self.num_levels else SemanticIds(self.codes[:, :levels], self.item_ids)
+
+    def items_of(self, code: Tensor) -> list[object]:
+        """Return the items of one code, [L]: their ids, or row numbers; empty if there is none."""
+        found = self._look_up(code[None])
+        start, size = int(found.start[0]), int(found.size[0])
+        rows = (
+            self._order[start : start + size].long().sort().values.cpu() if size else torch.zeros(0, dtype=torch.int64)
+        )
+        return list(rows.tolist() if self.item_ids is None else self.item_ids.ids(rows))
+
+    @torch.no_grad()
+    def ranking(
+        self,
+        beams: Tensor,
+        target: Tensor | None = None,
+        *,
+        target_codes: Tensor | None = None,
+        gains: Gains | None = None,
+        exclude: Exclude | None = None,
+        shared: Shared = "tie",
+        duplicates: RepeatedBeams = "first",
+        invalid: Invalid = "keep",
+        prefix: int | None = None,
+        complete: bool = False,
+        ties: Ties = "realistic",
+        overlap: Overlap = "error",
+        validate_args: Validation = True,
+    ) -> Ranking:
+        """Rank the items of generated codes.
+
+        Args:
+            beams: integers [B, K, L], best first; a row that ends earlier is filled up with -1.
+            target: relevant items, row numbers of `codes`: [B] or [B, T], negative = padding.
+            target_codes: in place of `target`, the code of one relevant item per row, [B, L]; a code of no item is a
+                relevant item that cannot be found.
+            gains: as in `Ranking.from_scores`.
+            exclude: item ids as in `Ranking.from_scores`, which leave the list: of a shared code only those.
+            shared: a code of m items is a "tie" of m (default); lists its "first" item alone, as repositories do that
+                map codes back to items; or is one item, "code", as those do that compare codes.
+            duplicates: a repeated code takes no place ("first"), or keeps it without being a hit ("keep_place": lists
+                of beams are compared as they are).
+            invalid: a code of no item keeps its place ("keep"), or is dropped; `num_invalid` counts them.
+            prefix: evaluate the first levels alone, which are then compared as codes.
+            complete: the beams are all that is recommended; an item that is not listed is a miss at every k.
+            ties: as in `Ranking.from_scores`.
+            overlap: as there.
+            validate_args: as there.
+
+        Returns:
+            A `Ranking` of depth K, with `num_repeated` and `num_invalid`.
+        """
+        for name, value, choices in (
+            ("shared", shared, Shared),
+            ("duplicates", duplicates, RepeatedBeams),
+            ("invalid", invalid, Invalid),
+        ):
+            check_choice(name, value, get_args(choices))
+        if prefix is not None and prefix != self.num_levels:
+            cut = self.prefix(prefix)
+            beams = beams[..., :prefix]
+            target_codes = None if target_codes is None else target_codes[..., :prefix]
+            rest = (gains, exclude, "code", duplicates, invalid, complete, ties, overlap, validate_args)
+            return cut._rank(beams, target, target_codes, *rest)  # type: ignore[arg-type]
+        return self._rank(
+            beams,
+            target,
+            target_codes,
+            gains,
+            exclude,
+            shared,
+            duplicates,
+            invalid,
+            complete,
+            ties,
+            overlap,
+            validate_args,
+        )
+
+    def _rank(
+        self,
+        beams: Tensor,
+        target: Tensor | None,
+        target_codes: Tensor | None,
+        gains: Gains | None,
+        exclude: Exclude | None,
+        shared: Shared,
+        duplicates: RepeatedBeams,
+        invalid: Invalid,
+        complete: bool,
+        ties: Ties,
+        overlap: Overlap,
+        validate_args: Validation,
+    ) -> Ranking:
+        rules = Rules(ties, overlap=overlap, validate_args=validate_args)
+        self._check("beams", beams, 3)
+        rows, depth, _ = beams.shape
+        checks = Checks(validate_args, beams.device, rows)
+        target, codes_of_targets = self._target(target, target_codes, rows)
+        targets = Targets.read(target, gains, exclude, (rows, len(self)), rules, checks)  # type: ignore[arg-type]
+        found = self._look_up(beams)
+        own = codes_of_targets
+        if own is None:
+            own = self._look_up(self.codes[targets.ids])
+        given = (beams >= 0).all(-1)
+        repeated = _repeated(found.start)
+        listed_items = self._listed_items(found, targets, shared, rules)
+        items = places = listed_items.masked_fill(repeated, 0)
+        if duplicates == "keep_place":
+            places = places + (repeated & (listed_items > 0)).long()
+        bad = given & (found.size == 0)
+        if invalid == "keep":
+            places = places + bad.long()
+        before = places.cumsum(1) - places
+        by_code, slot = found.start.sort(dim=1, stable=True)
+        nearest = search(by_code, own.start).clamp(max=depth - 1)
+        beam = slot.gather(1, nearest)
+        listed = (by_code.gather(1, nearest) == own.start) & (own.size > 0) & (items.gather(1, beam) > 0)
+        if shared == "first":
+            listed = listed & (self._first(own) == targets.ids)
+        may_rank = targets.listed
+        if targets.outside is not None and overlap != "keep":
+            may_rank = may_rank & ~targets.outside
+        counts = TargetCounts(
+            relevant=checks.without_rejected(targets.relevant),
+            unwanted=None if targets.unwanted is None else checks.without_rejected(targets.unwanted),
+            gains=targets.gains,
+            candidate=may_rank,
+            better=before.gather(1, beam).where(listed, _NOWHERE),
+            group_size=items.gather(1, beam).where(listed, 1),
+            num_recommended=places.sum(1),
+        )
+        known = torch.where(given.all(1), places.sum(1).clamp(max=depth), depth)
+        reach = Depth(None if complete else depth, rows=None if complete else known)
+        ranking = Ranking.from_counts(
+            counts, ties, rules.shaping("ties", "overlap"), depth=reach.depth, violations=checks.violations
+        )
+        return replace(ranking, reach=reach, num_repeated=repeated.sum(1), num_invalid=bad.sum(1))
+
+    def _listed_items(self, found: _Found, targets: Targets, shared: Shared, rules: Rules) -> Tensor:
+        """Return how many items each beam lists, int64 [B, K], without excluded ones."""
+        size = found.size
+        excluded = targets.excluded.ids(slice(None))
+        if excluded is None or not excluded.shape[1]:
+            return size if shared == "tie" else size.clamp(max=1)
+        leaves = excluded >= 0
+        leaves[:, 1:] &= excluded[:, 1:] != excluded[:, :-1]  # ascending
+        if targets.overlapping is not None and rules.take_overlap == "keep":
+            kept = sort_rows(targets.ids.where(targets.overlapping, -1))
+            leaves = leaves & (count_at_least(kept, excluded) == count_above(kept, excluded))
+        codes = self._look_up(self.codes[excluded.clamp(min=0)])
+        if shared == "first":
+            leaves = leaves & (self._first(codes) == excluded)
+        gone = sort_rows(codes.start.where(leaves, -1))
+        gone = count_at_least(gone, found.start) - count_above(gone, found.start)
+        gone = gone.masked_fill(size == 0, 0)
+        if shared == "first":
+            return (size.clamp(max=1) - gone).clamp(min=0)
+        return size - gone if shared == "tie" else (size - gone).clamp(max=1)
+
+    def _first(self, found: _Found) -> Tensor:
+        """Return the first item of each code."""
+        return self._order[found.start.clamp(min=0)].long()
+
+    def _target(self, target: Tensor | None, codes: Tensor | None, rows: int) -> tuple[Tensor, _Found | None]:
+        """Return item ids, and the codes of those whose codes were given."""
+        if (target is None) == (codes is None):
+            raise ValueError("give target, item row numbers, or target_codes, one of the two")
+        if codes is None:
+            assert target is not None
+            return target, None
+        self._check("target_codes", codes, 2)
+        if len(codes) != rows:
+            raise ValueError(f"target_codes must be [{rows}, {self.num_levels}], got {list(codes.shape)}")
+        found = _Found(*(part[:, None] for part in self._look_up(codes)))
+        return self._first(found), found
+
+    def _check(self, name: str, codes: Tensor, dims: int) -> None:
+        check_ids(name, codes)
+        check_device(name, codes, self.codes.device)
+        if codes.dim() != dims or codes.shape[-1] != self.num_levels or 0 in codes.shape[1:]:
+            wanted = "[rows, beams, levels]" if dims == 3 else "[rows, levels]"
+            raise ValueError(f"{name} must be {wanted} with {self.num_levels} levels, got {list(codes.shape)}")
+
+    def _look_up(self, codes: Tensor) -> _Found:
+        """Find codes [..., L] among those of the items."""
+        keys = _hash(codes, self._seed)
+        start = torch.searchsorted(self._keys, keys).clamp_(max=len(self) - 1)
+        held = self.codes.index_select(0, self._order[start].flatten()).view_as(codes)
+        known = (held == codes).all(-1)
+        return _Found(start.where(known, -1), self._sizes[start].long().where(known, 0))
+
+
+class _Found(NamedTuple):
+    start: Tensor  # int64: the place of the code's first item in the order of hashes; -1 = no item has it
+    size: Tensor  # int64: how many items have it
+
+
+def _repeated(start: Tensor) -> Tensor:
+    """Return which codes stand in front of them already, bool [B, K]; those of no item never do."""
+    by_code, slot = start.sort(dim=1, stable=True)
+    again = torch.nn.functional.pad((by_code[:, 1:] == by_code[:, :-1]) & (by_code[:, 1:] >= 0), (1, 0))
+    return torch.zeros_like(again).scatter(1, slot, again)
+
+
+def _hash(codes: Tensor, seed: int) -> Tensor:
+    """Mix the levels of codes [..., L] into int64 [...]."""
+    mixed = torch.full(codes.shape[:-1], seed, dtype=torch.int64, device=codes.device)
+    for level in codes.unbind(-1):
+        mixed = (mixed ^ level.long()) * -7046029254386353131  # 0x9E3779B97F4A7C15
+        mixed = mixed ^ ((mixed >> 29) & (2**35 - 1))
+    return mixed
