@@ -21,6 +21,7 @@ from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.models import evaluate, recommend
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.result import Evaluation
+from torchrecmetrics.evaluation.sampled import SampledBounds, bound_sampled, propensity
 from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.rank_metrics import *  # noqa: F403
 from torchrecmetrics.ranking import Ranking, get_topk_ranks
@@ -44,9 +45,11 @@ __all__ = [
     "RecMetricCollection",
     "Recommendations",
     "Rows",
+    "SampledBounds",
     "SemanticIds",
     "Vocabulary",
     "audit",
+    "bound_sampled",
     "compare",
     "differences",
     "evaluate",
@@ -54,6 +57,7 @@ __all__ = [
     "get_topk_ranks",
     "group_users",
     "prefix_history",
+    "propensity",
     "recommend",
     "slice_targets",
 ]
