@@ -36,6 +36,7 @@ VIOLATIONS = {
     "catalogue_range": "with an item, in the list or the history, that the catalogue does not have",
     "groups": "whose group is none of those there are",
     "weights": "with a weight that is negative, NaN or infinite",
+    "missing": "with a target that is no candidate (missing_target='error')",
     "session": "of sessions whose flat rows have several weights or groups",
     "negatives": "without a negative (a positive alone is always a hit), or whose lengths are not 1 to N",
     "empty": "without a relevant item (empty_target_action='error')",

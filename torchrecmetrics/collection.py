@@ -30,6 +30,7 @@ from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, check_names
 from torchrecmetrics.data.jagged import Spans
 from torchrecmetrics.ranking import Exclude, Gains, Ranking, Target
+from torchrecmetrics.ranking.candidates import MissingTarget
 from torchrecmetrics.ranking.rules import RULES, Needs
 from torchrecmetrics.ranking.update_args import UpdateArgs, to_ranking
 from torchrecmetrics.registry import KeyFormat, Metrics, key_of, members_of, ours
@@ -330,6 +331,8 @@ class RecMetricCollection(MetricCollection):
         groups: Tensor | None = None,
         row_ids: Tensor | None = None,
         clusters: Tensor | None = None,
+        candidates: Tensor | None = None,
+        missing_target: MissingTarget = "unreachable",
         indexes: Tensor | None = None,
         lengths: Tensor | None = None,
         complete: Complete = False,
@@ -343,7 +346,9 @@ class RecMetricCollection(MetricCollection):
         which belong together, share one. Flat rows (`indexes` or `lengths`) have a row per session, whose id is the
         session's, and `groups` [E], equal within a session.
         """
-        args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths)
+        args = UpdateArgs(
+            scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths, candidates, missing_target
+        )
         with torch.no_grad():
             if args.is_flat:
                 self._update_flat(args, weights, groups, complete, row_ids, clusters)
@@ -369,6 +374,8 @@ class RecMetricCollection(MetricCollection):
         groups: Tensor | None = None,
         row_ids: Tensor | None = None,
         clusters: Tensor | None = None,
+        candidates: Tensor | None = None,
+        missing_target: MissingTarget = "unreachable",
         indexes: Tensor | None = None,
         lengths: Tensor | None = None,
         complete: Complete = False,
@@ -377,7 +384,9 @@ class RecMetricCollection(MetricCollection):
 
         Of sessions that go on in other batches these are the values of the parts in this one.
         """
-        args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths)
+        args = UpdateArgs(
+            scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths, candidates, missing_target
+        )
         members = self.evaluator.members
         if args.is_flat:
             rules = members[0].rules

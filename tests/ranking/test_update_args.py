@@ -161,7 +161,8 @@ def test_a_single_rank_of_0_is_refused(shape, dtype):
     """A 0 in ranks [B] or [B, 1] raises an error whose three cures give the right values."""
     ranks = torch.tensor([0, 2, 1], dtype=dtype).view(shape)
     with pytest.raises(
-        ValueError, match=r"^1 of 3 rows .*: row 0 is \[0\]: if ranks start at 0, pass ranks \+ 1; .* -1"
+        ValueError,
+        match=r"^1 of 3 rows .*: row 0 is \[0\]: if ranks start at 0, say Ranking\.from_ranks\(.*; .* -1",
     ):
         mean_reciprocal_rank(ranks)
     assert mean_reciprocal_rank(ranks + 1) == (1 + 1 / 3 + 1 / 2) / 3

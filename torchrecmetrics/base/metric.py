@@ -53,6 +53,7 @@ from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.jagged import Spans
 from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.ranking import Exclude, Gains, Overlap, Ranking, Target, Ties
+from torchrecmetrics.ranking.candidates import MissingTarget
 from torchrecmetrics.ranking.rules import RULES, Needs, Rules
 from torchrecmetrics.ranking.update_args import UpdateArgs, to_ranking
 
@@ -414,6 +415,8 @@ class RankingMetric(SummedMetric):
         ranking: Ranking | None = None,
         depth: int | None = None,
         history: Target | Spans | None = None,
+        candidates: Tensor | None = None,
+        missing_target: MissingTarget = "unreachable",
         indexes: Tensor | None = None,
         lengths: Tensor | None = None,
         complete: Complete = False,
@@ -434,6 +437,9 @@ class RankingMetric(SummedMetric):
             history: items that the row's user had before, ids [B] or [B, H], negative = padding; read by metrics that
                 compare lists with it (`PopularityLift`, `Calibration`, `Seen`), and left in the candidates: what is
                 not to be listed goes into `exclude`, too.
+            candidates: integers [C] or [B, C], the item ids of the scores' columns, negative = padding: target, exclude
+                and history are then item ids, and lists hold them. An item that a row lists twice competes once.
+            missing_target: a target that is no candidate is "unreachable" (counted) or an "error".
             indexes: integers [E], the session of each row of flat `scores` [E] and labels `target` [E] (bool, or
                 numbers: > 0 is relevant, and the value its gain). Rows are kept, and put together in `compute`: a
                 session may go on in later batches and on other processes. `weights` are [E], equal within a session.
@@ -446,7 +452,9 @@ class RankingMetric(SummedMetric):
             TypeError: for a dtype that is not accepted.
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
-        args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths)
+        args = UpdateArgs(
+            scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths, candidates, missing_target
+        )
         with torch.no_grad():
             if args.is_flat:
                 ranked = self.sessions.take(RowEvaluator([self]), args, weights, None, complete)
@@ -471,6 +479,8 @@ class RankingMetric(SummedMetric):
         ranking: Ranking | None = None,
         depth: int | None = None,
         history: Target | Spans | None = None,
+        candidates: Tensor | None = None,
+        missing_target: MissingTarget = "unreachable",
         indexes: Tensor | None = None,
         lengths: Tensor | None = None,
         complete: Complete = False,
@@ -479,7 +489,9 @@ class RankingMetric(SummedMetric):
 
         Of sessions that go on in other batches it is the value of the parts in this one.
         """
-        args = UpdateArgs(scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths)
+        args = UpdateArgs(
+            scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths, candidates, missing_target
+        )
         if args.is_flat:
             parts = rank_sessions(FlatRows.read(args, weights, None, self.rules), self.rules, 0)
             added = self.batch_sums(parts.ranking, parts.weights)

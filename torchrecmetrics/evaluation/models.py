@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast, overload
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.distributed import raise_on_all_ranks
+from torchrecmetrics.evaluation.candidates import CandidateScores, evaluate_candidates
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import (
@@ -65,6 +66,7 @@ class EvaluateOptions(MetricOptions, total=False):
     keep_rows: bool
     all_users: bool
     groups: Groups | None
+    candidates: Interactions | None
 
 
 def check_target(target: Any, name: str = "target") -> None:
@@ -123,6 +125,7 @@ def evaluate(
     keep_rows: bool = False,
     all_users: bool = False,
     groups: Groups | None = None,
+    candidates: Interactions | None = None,
     **options: Unpack[MetricOptions],
 ) -> Evaluation | dict[str, Evaluation]:
     """Rank the whole catalogue for every user with ground truth and return the metrics.
@@ -159,6 +162,8 @@ def evaluate(
             do not.
         groups: which group each user belongs to: `group_users(train)`, or `Groups` of any column. Each has a value of
             its own for every metric that is a mean over users.
+        candidates: `Interactions` of the items that compete for each user, in place of the whole catalogue:
+            impressions, or negatives of your own. A relevant item that is none cannot be found (`num_unreachable`).
         options: keyword options for metrics given by name. `catalogue` is for metrics beyond accuracy; from
             `Catalogue.from_interactions(train)` metrics that compare lists with the history read it, too.
 
@@ -194,6 +199,24 @@ def evaluate(
         target = _from_edges("target", target, users, items)
     exclude = tuple(_from_edges("exclude", part, users, items) for part in histories(exclude))
     names = None if groups is None else groups.names
+    if candidates is not None:
+        given: dict[str, Any] = {"groups": groups, "shard": shard, "all_users": all_users}
+        given |= {
+            "items_allowed": items_allowed,
+            "keep_rows": keep_rows,
+            "device": device,
+            "target of several": isinstance(target, Mapping),
+        }
+        if not_taken := [name for name, value in given.items() if value is not None and value is not False]:
+            raise ValueError(f"{not_taken[0]} was given beside candidates=, which evaluate does not take together")
+        scorer = CandidateScores.of(users, items, item_bias, similarity)
+        collection = RecMetricCollection.fresh(metrics, k, options)
+        for metric in collection.members:
+            metric.sync_on_compute = False
+        limits = Budget(batch_size, memory_budget)
+        return evaluate_candidates(
+            collection, scorer, cast(Any, target), cast(Any, exclude), candidates, user_ids, limits
+        )
     collection = RecMetricCollection.fresh(metrics, k, options, "{name}@{k}", keep_rows, memory_budget, names)
     for metric in collection.members:
         metric.sync_on_compute = shard is not None

@@ -291,7 +291,7 @@ class SemanticIds:
 
     def _look_up(self, codes: Tensor) -> _Found:
         """Find codes [..., L] among those of the items."""
-        keys = _hash(codes, self._seed)
+        keys = _hash(codes, self._seed).contiguous()
         start = torch.searchsorted(self._keys, keys).clamp_(max=len(self) - 1)
         held = self.codes.index_select(0, self._order[start].flatten()).view_as(codes)
         known = (held == codes).all(-1)

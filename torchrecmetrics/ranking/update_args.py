@@ -13,6 +13,7 @@ from torchrecmetrics.checks import Checks, check_device, check_ids, check_tensor
 from torchrecmetrics.data.interactions import Batch
 from torchrecmetrics.data.jagged import Spans, as_jagged, as_spans
 from torchrecmetrics.ranking import Exclude, Gains, Ranking, Target
+from torchrecmetrics.ranking.candidates import MissingTarget, rank_candidates
 from torchrecmetrics.ranking.data import Depth
 from torchrecmetrics.ranking.rules import Needs, Rules
 
@@ -38,6 +39,8 @@ class UpdateArgs(NamedTuple):
     history: Target | Spans | None = None
     indexes: Tensor | None = None
     lengths: Tensor | None = None
+    candidates: Tensor | None = None
+    missing_target: MissingTarget = "unreachable"
 
     @property
     def is_flat(self) -> bool:
@@ -103,6 +106,8 @@ def _ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
         if ranks is not None:
             raise ValueError("ranks given twice, positional and by keyword: pass one")
         scores, ranks = None, scores
+    if args.candidates is not None and (scores is None or target is None):
+        raise ValueError("candidates name the columns of scores, and target the relevant items: give both with them")
     given = [name for name, value in (("scores", scores), ("ranks", ranks), ("ranking", ranking)) if value is not None]
     if len(given) != 1:
         raise ValueError(
@@ -113,6 +118,17 @@ def _ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
     if scores is not None and target is None:
         check_tensor("scores", scores)
         raise ValueError("scores were given without target; ranks are integers, or Ranking.from_ranks(ranks)")
+    if scores is not None and target is not None and args.candidates is not None:
+        return rank_candidates(
+            scores,
+            target,
+            gains,
+            exclude,
+            args.candidates,
+            args.missing_target,
+            needs,
+            rules,
+        )
     if scores is not None and target is not None:
         if depth is not None:
             raise ValueError("depth belongs to ranks; the depth of scores follows from the metrics' k")
