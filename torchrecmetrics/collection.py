@@ -25,6 +25,7 @@ from torchrecmetrics.base.row_buffer import RowKeys
 from torchrecmetrics.base.row_values import RowEvaluator, RowGroups, RowValues
 from torchrecmetrics.base.sessions import Complete, FlatRows, Ranked, Sessions, rank_sessions
 from torchrecmetrics.base.state import SparseUpdate, Summary, SumState, add_to_states, batch_states, outside_graphs
+from torchrecmetrics.base.window import Window
 from torchrecmetrics.checks import describe, nearest
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, check_names
@@ -82,6 +83,11 @@ class RecMetricCollection(MetricCollection):
             means over rows, have none. Such a collection is updated whole: no member alone, nor nested in others.
         keep_rows: keep per-row values, on the device (9 bytes per metric and row; beyond 256 MB on the host),
             for `rows` after `compute`, the input of comparisons and of intervals of clustered rows.
+        window: also give the value of the last rows, under keys such as `HR@10/window`: a number of rows over all
+            processes, or "50 updates". Sums are kept in 100 slots, so the window is up to 1 % longer; metrics that
+            count items over all lists have none.
+        half_life: also give a value in which a row weighs half after so many rows over all processes, under keys such
+            as `HR@10/decayed`; in place of `window`.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
             `max_relevant`, `validate_args`, `kernels`, `catalogue`, torchmetrics' own). Instances must have been made
             with the same ones; of the catalogue, those that have one.
@@ -109,6 +115,8 @@ class RecMetricCollection(MetricCollection):
         key_format: KeyFormat = "{name}@{k}",
         keep_rows: bool = False,
         groups: Iterable[str] | None = None,
+        window: int | str | None = None,
+        half_life: float | None = None,
         **options: Unpack[MetricOptions],
     ) -> None:
         check_spelling(options)
@@ -134,6 +142,10 @@ class RecMetricCollection(MetricCollection):
             self[key] = metric
         if not keyed:
             raise ValueError("a collection needs at least one metric")
+        self._window: Window | None = None
+        self._recent: list[Summary] | None = None
+        if window is not None or half_life is not None:
+            self.keep_window(window, half_life)
 
     @classmethod
     def fresh(
@@ -421,6 +433,8 @@ class RecMetricCollection(MetricCollection):
             raise ValueError("row_ids and clusters are not for flat rows: the id of a row is its session's")
         if groups is not None and not self.groups:
             raise ValueError("groups were given: name them when the collection is made, groups=['cold', 'warm']")
+        if self._window is not None and args.lengths is None and not complete:
+            raise ValueError("a window reads rows in their order; sessions that go on have none: give complete=True")
         if self.keep_rows and args.lengths is not None:
             raise ValueError("keep_rows=True tells sessions apart by their ids: give indexes with complete=True")
         ranked = self.sessions.take(self.evaluator, args, weights, groups, complete)
@@ -465,6 +479,9 @@ class RecMetricCollection(MetricCollection):
         """Add a batch to the state of every member, and keep its rows with `keep_rows=True`."""
         columns = self._columns(rows, keys)
         self.add_sums(self.evaluator.batch_sums(rows))
+        if self._window is not None:
+            self._window.add(self.evaluator, rows)
+            self._recent = None
         if self._keeper is not None and columns is not None:
             self._keeper.add(self.evaluator.metrics, columns)
 
@@ -476,8 +493,31 @@ class RecMetricCollection(MetricCollection):
     def compute(self) -> dict[str, Tensor]:
         """Return every member's value under its key; one packed synchronisation, and one of the rows that are kept."""
         found = self.compute_members()
-        return {
+        values = {
             key: (found[id(metric)] if group is None else found[id(metric)].groups[group]).value.clone()
+            for key, _, metric, group in self._entries()
+        }
+        return values | {key: summary.value.clone() for key, summary in self._of_window().items()}
+
+    def keep_window(self, window: int | str | None = None, half_life: float | None = None) -> None:
+        """Give values of recent rows, too, from now on; arguments as in the constructor.
+
+        Raises:
+            ValueError: for a window below 100 rows, and metrics that count items over all lists.
+        """
+        recent = Window(window, half_life)
+        recent.check(self.evaluator)
+        self._window, self._recent = recent, None
+
+    def _of_window(self) -> dict[str, Summary]:
+        """Return the results of recent rows under their keys; none without a window."""
+        if self._window is None:
+            return {}
+        if self._recent is None:
+            self._recent = self._window.summaries(self.evaluator)
+        found = dict(zip(map(id, self.evaluator.metrics), self._recent, strict=True))
+        return {
+            f"{key}/{self._window.name}": found[id(metric)] if group is None else found[id(metric)].groups[group]
             for key, _, metric, group in self._entries()
         }
 
@@ -527,6 +567,9 @@ class RecMetricCollection(MetricCollection):
         if self._keeper is not None:
             self._keeper.clear()
         self.__dict__.pop("_sessions", None)
+        if self._window is not None:
+            self._window.clear()
+            self._recent = None
 
     @property
     def keep_rows(self) -> bool:
@@ -546,7 +589,8 @@ class RecMetricCollection(MetricCollection):
 
     def standard_errors(self) -> dict[str, Tensor]:
         """Return the standard error of the last `compute` for every member, under its key."""
-        return {entry.key: entry.summary.standard_error.clone() for entry in self.found()}
+        errors = {entry.key: entry.summary.standard_error.clone() for entry in self.found()}
+        return errors | {key: summary.standard_error.clone() for key, summary in self._of_window().items()}
 
     @property
     def points(self) -> list[Point]:
@@ -637,6 +681,8 @@ class RecMetricCollection(MetricCollection):
         mine, theirs = self.keyed(keep_base=True), other.keyed(keep_base=True)
         if lone := mine.keys() ^ theirs.keys():
             raise ValueError(f"collections of the same metrics can be merged; only one of the two has {sorted(lone)}")
+        if (self._window is None) != (other._window is None):
+            raise ValueError("one of the two collections has a window, the other has none: make both alike")
         if self.keep_rows != other.keep_rows:
             raise ValueError("one of the two collections keeps rows, the other does not: make both with keep_rows=True")
         for key, member in mine.items():
@@ -648,6 +694,9 @@ class RecMetricCollection(MetricCollection):
         for key, member in mine.items():
             member.merge_state(theirs[key])
         self.sessions.extend(other.sessions)
+        if self._window is not None and other._window is not None:
+            self._window.extend(other._window)
+            self._recent = None
 
     def _columns(self, rows: RowValues, keys: RowKeys | None) -> Columns | None:
         """Return the columns to keep of a batch, or refuse it; None where nothing is kept."""
@@ -673,9 +722,14 @@ class RecMetricCollection(MetricCollection):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if any(any(member._persistent.values()) for member in self.members):
             self.sessions.save_to(destination, prefix)
+            if self._window is not None:
+                self._window.save_to(destination, prefix)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         self.sessions.load_from(state_dict, prefix)
+        if self._window is not None:
+            self._window.load_from(state_dict, prefix)
+            self._recent = None
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,9 @@ class RecMetricsCallback(Reporting):
         groups: groups of users with a value of their own, logged as `val/NDCG@10/cold`: `Groups`, looked up by the
             step's `user_ids`, which are rows of `exclude` where that is given (ids are matched), else of the groups; or
             names, whose numbers the step returns as `groups`, integers [B], -1 = none.
+        window: values of the last training rows, logged as `train/NDCG@10/window` every `log_every_n_steps` batches;
+            `training_step` then returns the same mapping, with its loss. As in `RecMetricCollection`, as `half_life`.
+        half_life: in place of `window`: values that halve, `train/NDCG@10/decayed`.
         options: keyword options of the metrics, as in `RecMetricCollection`.
 
     After an epoch `collections` holds each loader's collection by name, for `standard_error()` and counts.
@@ -109,6 +113,8 @@ class RecMetricsCallback(Reporting):
         log_counts: bool = False,
         keep_rows: bool = False,
         groups: Groups | Iterable[str] | None = None,
+        window: int | str | None = None,
+        half_life: float | None = None,
         **options: Unpack[MetricOptions],
     ) -> None:
         super().__init__(metrics, k, stages, prefix, key_format, prog_bar, log_counts, keep_rows, groups, options)
@@ -132,6 +138,11 @@ class RecMetricsCallback(Reporting):
                     f"exclude must be Interactions or a dict of them by the loader's name, got {describe(history)}"
                 )
         self.exclude = exclude
+        self.window = window
+        self.half_life = half_life
+        if window is not None or half_life is not None:
+            deepcopy(self._metrics).keep_window(window, half_life)  # refuses what it cannot keep, now
+        self._training: RecMetricCollection | None = None
         self.collections: dict[str, RecMetricCollection] = {}
         self._loaders: list[_Loader] = []
         self._said: set[str] = set()
@@ -168,6 +179,30 @@ class RecMetricsCallback(Reporting):
     def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Compute, log and reset."""
         self._end(trainer, pl_module)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Make an empty collection of recent rows, where a window is asked for."""
+        if self.window is not None or self.half_life is not None:
+            self._training = self._empty(trainer).to(pl_module.device)
+            self._training.keep_window(self.window, self.half_life)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Add the output of the training step, and log the recent values every `log_every_n_steps` batches."""
+        if self._training is None:
+            return
+        if self.outputs is not None:
+            outputs = self.outputs(outputs, batch)
+        given = _read(outputs, "training_step", pl_module.device)
+        groups = None if self.groups is None else outputs.get("groups")
+        self._training.update(**given, groups=groups)
+        if (batch_idx + 1) % trainer.log_every_n_steps == 0:
+            recent = "/window" if self.half_life is None else "/decayed"
+            values = {f"train/{key}": value for key, value in self._training.compute().items() if key.endswith(recent)}
+            pl_module.log_dict(values, on_step=True, on_epoch=False)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Forget the recent rows."""
+        self._training = None
 
     # -------------------------------------------------------------------------------------------------------- the work
 

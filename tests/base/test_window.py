@@ -1,0 +1,173 @@
+"""Windows and decay: against the same rows computed anew, over batches, processes and checkpoints."""
+
+import copy
+import pickle
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from sizes import examples
+from values import numbers
+
+import torchrecmetrics as trm
+
+NAMES = ["HR", "NDCG", "MRR"]
+GENERATOR = torch.Generator().manual_seed(0)
+SCORES, TARGET = torch.rand(1000, 12, generator=GENERATOR), torch.randint(-1, 12, (1000,), generator=GENERATOR)
+CODES = torch.randint(-1, 2, (1000,), generator=GENERATOR)
+
+
+def make(**options):
+    return trm.RecMetricCollection(NAMES, k=[1, 3], groups=["a", "b"], **options)
+
+
+def fed(metrics, sizes):
+    """Update with batches of these sizes, one after the other, and return how many rows there were."""
+    start = 0
+    for size in sizes:
+        rows = slice(start, start + size)
+        metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows])
+        start += size
+    return start
+
+
+def alone(rows, **options):
+    """Values and standard errors of some rows."""
+    metrics = make()
+    metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows], **options)
+    return numbers(metrics.compute()), numbers(metrics.standard_errors())
+
+
+def recent(metrics, name):
+    """Values and standard errors of recent rows, under the keys of all."""
+    return [
+        {key.removesuffix(f"/{name}"): value for key, value in numbers(found).items() if key.endswith(f"/{name}")}
+        for found in (metrics.compute(), metrics.standard_errors())
+    ]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(window=st.integers(100, 400), sizes=st.lists(st.integers(1, 60), min_size=8, max_size=20))
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_a_window_of_rows(window, sizes):
+    """Exactly the rows of the last slots: at least `window`, and less than a slot and a batch more."""
+    metrics = make(window=window)
+    end = fed(metrics, sizes)
+    starts = [0]
+    slot = held = 0
+    for size in sizes:  # where slots begin
+        held += size
+        slot += size
+        if slot >= -(-window // 100):
+            starts.append(held)
+            slot = 0
+    first = max((start for start in starts if end - start >= window), default=0)
+    values, errors = alone(slice(first, end))
+    found, found_errors = recent(metrics, "window")
+    assert found == pytest.approx(values, nan_ok=True)
+    assert found_errors == pytest.approx(errors, nan_ok=True, abs=1e-9)
+    assert numbers(metrics.compute())["NDCG@3"] == pytest.approx(alone(slice(0, end))[0]["NDCG@3"], nan_ok=True)
+
+
+def test_a_window_of_updates():
+    """The last three batches, whatever their sizes."""
+    metrics = make(window="3 updates")
+    end = fed(metrics, [50, 7, 20, 3, 40])
+    assert recent(metrics, "window")[0] == pytest.approx(alone(slice(end - 63, end))[0])
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(half_life=st.sampled_from([0.5, 30, 1000.0]), sizes=st.lists(st.integers(1, 60), min_size=1, max_size=15))
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_decay(half_life, sizes):
+    """Each row weighs 0.5 ** (its age in rows / half_life), in values and standard errors."""
+    metrics = make(half_life=half_life)
+    end = fed(metrics, sizes)
+    weights = torch.exp2(-torch.arange(end - 1, -1, -1).double() / half_life)
+    values, errors = alone(slice(0, end), weights=weights)
+    found, found_errors = recent(metrics, "decayed")
+    assert found == pytest.approx(values, nan_ok=True, abs=1e-9)
+    assert found_errors["NDCG@3"] == pytest.approx(errors["NDCG@3"], nan_ok=True, abs=1e-6)
+
+
+def shared(rank, world_size):
+    """Every process has each other row of a batch of 40."""
+    values = []
+    for options in ({"window": 200}, {"half_life": 100}):
+        metrics = make(**options)
+        for start in range(0, 800, 40):
+            rows = slice(start + rank, start + 40, world_size)
+            metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows])
+        values.append(numbers(metrics.compute()))
+    return values
+
+
+def test_processes(processes):
+    """Rows are those of all processes."""
+    (window, decayed), other = processes.run(shared, 2)
+    assert [window, decayed] == other
+    expected, _ = alone(slice(600, 800))
+    assert {key: window[f"{key}/window"] for key in expected} == pytest.approx(expected)
+    weights = torch.exp2(-(torch.arange(799, -1, -1) // 2 * 2).double() / 100)
+    expected, _ = alone(slice(0, 800), weights=weights)
+    assert {key: decayed[f"{key}/decayed"] for key in expected} == pytest.approx(expected, abs=1e-6)
+
+
+def test_life_of_a_window():
+    """Copies, pickles, checkpoints, merging, prefixes and reset."""
+    metrics = make(window=100, prefix="train/")
+    fed(metrics, [60] * 5)
+    metrics.persistent(True)
+    loaded = make(window=100, prefix="train/")
+    loaded.persistent(True)
+    loaded.load_state_dict(metrics.state_dict())
+    for other in (copy.deepcopy(metrics), pickle.loads(pickle.dumps(metrics)), loaded):
+        assert numbers(other.compute()) == numbers(metrics.compute())
+    assert "train/NDCG@3/window" in metrics.compute()
+    merged = make(window=100, prefix="train/")
+    merged.merge_state(metrics)
+    merged.merge_state(metrics)
+    assert merged.compute()["train/HR@3/window"] == metrics.compute()["train/HR@3/window"]
+    with pytest.raises(ValueError, match="one of the two collections has a window"):
+        merged.merge_state(make(prefix="train/"))
+    metrics.reset()
+    fed(metrics, [30])
+    assert numbers(metrics.compute())["train/HR@3/window"] == numbers(metrics.compute())["train/HR@3"]
+
+
+def test_never_waits_for_the_device():
+    """On "meta" there are no values to read."""
+    scores, target = torch.empty(6, 20, device="meta"), torch.empty(6, dtype=torch.int64, device="meta")
+    for options in ({"window": 100}, {"half_life": 9}):
+        metrics = trm.RecMetricCollection(NAMES, k=3, **options).to("meta")
+        for _ in range(3):
+            metrics.update(scores, target)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window": 99}, "window must be at least 100 rows, one per slot, got 99"),
+        ({"window": "50 rows"}, "window must be a number of rows, or such as '50 updates', got '50 rows'"),
+        ({"window": 100, "half_life": 9}, "give window or half_life, one of the two"),
+        ({"half_life": -1}, "half_life must be a number of rows above 0, got -1"),
+        ({"half_life": True}, "half_life must be a number of rows above 0, got True"),
+    ],
+)
+def test_bad_options(options, message):
+    """Each names what was given and what is accepted."""
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+def test_what_has_no_window():
+    """Counts of items over all lists, and sessions that go on."""
+    with pytest.raises(ValueError, match=r"Coverage@3 counts over all lists, .* a window of 100 slots would hold"):
+        trm.RecMetricCollection(["HR", "Coverage"], k=3, window=100, catalogue=trm.Catalogue(9))
+    metrics = trm.RecMetricCollection("MRR", window=100)
+    flat = torch.rand(3), torch.tensor([1, 0, 1])
+    with pytest.raises(ValueError, match="a window reads rows in their order; sessions that go on have none"):
+        metrics.update(*flat, indexes=torch.tensor([0, 0, 1]))
+    metrics.update(*flat, indexes=torch.tensor([0, 0, 1]), complete=True)
+    assert metrics.compute()["MRR/window"] == metrics.compute()["MRR"]

@@ -1,0 +1,42 @@
+"""RecMetricsCallback with a window: values of the last training rows, logged as training goes on."""
+
+import pytest
+import torch
+from trainers import QUIET, loader, logged, make_module, samples, trainer
+
+import torchrecmetrics as trm
+from torchrecmetrics.lightning import RecMetricsCallback
+
+pytestmark = QUIET
+
+
+def test_training_rows(tmp_path):
+    """The window after the last batch, as the same rows give it; validation goes on as ever."""
+    import pytorch_lightning as pl
+
+    module, data = make_module(pl), samples(120)
+
+    def training_step(self, batch, batch_idx):
+        scores, target, _ = batch
+        return {"loss": (self.weight * 0).sum(), "scores": scores, "target": target}
+
+    type(module).training_step = training_step
+    callback = RecMetricsCallback("HR", k=3, window=100)
+    run = trainer(pl, tmp_path, callback, max_epochs=1, log_every_n_steps=10)
+    run.fit(module, loader(data), loader(data[:8]))
+    metric = trm.HR(3)
+    metric.update(torch.stack([s for s, _, _ in data[-100:]]), torch.stack([t for _, t, _ in data[-100:]]))
+    assert logged(run)["train/HR@3/window"] == pytest.approx(metric.compute().item(), abs=1e-6)
+    assert "val/HR@3" in logged(run)
+    assert "val/HR@3/window" not in logged(run)
+
+
+def test_what_the_training_step_must_return(tmp_path):
+    """A loss alone holds no rows; a window that cannot be is refused before the run."""
+    import pytorch_lightning as pl
+
+    run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=3, half_life=50), max_epochs=1)
+    with pytest.raises((ValueError, TypeError), match="training_step must return a mapping"):
+        run.fit(make_module(pl), loader(samples(8)), loader(samples(8)))
+    with pytest.raises(ValueError, match="window must be at least 100 rows"):
+        RecMetricsCallback("HR", k=3, window=9)

@@ -1,0 +1,159 @@
+"""`Window`: sums of the last rows, in slots, or of all rows with weights that halve as rows come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrecmetrics.base.row_values import RowEvaluator, RowValues
+from torchrecmetrics.base.state import Summary, SumState, sum_over_processes
+from torchrecmetrics.checks import check_k
+from torchrecmetrics.distributed import is_distributed
+
+SLOTS = 100
+"""Parts of a window: it is as long as asked, and up to one part longer."""
+
+
+class Window:
+    """Sums of recent rows of a collection.
+
+    Args:
+        window: rows over all processes, or updates ("50 updates"); None = `half_life`.
+        half_life: rows over all processes after which a row weighs half.
+    """
+
+    def __init__(self, window: int | str | None = None, half_life: float | None = None) -> None:
+        if (window is None) == (half_life is None):
+            raise ValueError("give window or half_life, one of the two")
+        self.half_life: float | None = half_life
+        self.per_update: bool = isinstance(window, str)
+        if isinstance(window, str):
+            number, _, unit = window.partition(" ")
+            if unit not in ("update", "updates") or not number.isdecimal():
+                raise ValueError(f"window must be a number of rows, or such as '50 updates', got {window!r}")
+            window = int(number)
+        if half_life is not None and (
+            isinstance(half_life, bool) or not isinstance(half_life, (int, float)) or not 0 < half_life < math.inf
+        ):
+            raise ValueError(f"half_life must be a number of rows above 0, got {half_life!r}")
+        self.size: int = 0 if window is None else check_k(window, "window")
+        if window is not None and not self.per_update and self.size < SLOTS:
+            raise ValueError(f"window must be at least {SLOTS} rows, one per slot, got {window}; or 'n updates'")
+        self._slots: list[tuple[int, list[SumState]]] = []
+        self.name: str = "window" if half_life is None else "decayed"
+        """What stands behind the keys."""
+
+    def check(self, evaluator: RowEvaluator) -> None:
+        """Refuse metrics that count items over all lists."""
+        for metric in evaluator.counters:
+            number = metric.state().counts.numel()
+            raise ValueError(
+                f"{metric.label} counts over all lists, {number:,} numbers that a window of {SLOTS} slots would hold "
+                f"{SLOTS} times: leave it out, or give it a collection of its own"
+            )
+
+    def add(self, evaluator: RowEvaluator, rows: RowValues) -> None:
+        """Add a batch."""
+        world = torch.distributed.get_world_size() if is_distributed() else 1
+        number = rows.values.shape[1]
+        if self.half_life is not None:
+            self._add_decayed(evaluator, rows, number, world)
+            return
+        added = _states(rows)
+        step = 1 if self.per_update else number * world
+        slot = max(1, -(-self.size // SLOTS))
+        if self._slots and self._slots[-1][0] < slot:
+            held, states = self._slots[-1]
+            self._slots[-1] = held + step, _sum(states, added)
+        else:
+            self._slots.append((step, added))
+        total = sum(held for held, _ in self._slots)
+        while total - self._slots[0][0] >= self.size:
+            total -= self._slots.pop(0)[0]
+
+    def _add_decayed(self, evaluator: RowEvaluator, rows: RowValues, number: int, world: int) -> None:
+        """Weigh each row by its age in rows, and age what was there."""
+        assert self.half_life is not None
+        age = torch.arange(number - 1, -1, -1, dtype=rows.values.dtype, device=rows.values.device) * world
+        weights = torch.exp2(-age / self.half_life)
+        weights = weights * (rows.mask.to(weights.dtype) if rows.weights is None else rows.weights)
+        added = _states(rows._replace(weights=weights.expand(len(rows.values), -1)))
+        if self._slots:
+            old = 0.5 ** (number * world / self.half_life)
+            factors = torch.tensor([old, old, old**2, old**2, old**2], dtype=torch.float64, device="cpu")
+            aged = []
+            for state in self._slots[0][1]:
+                by = factors.to(state.sums).repeat(len(state.sums) // 5)
+                aged.append(SumState(state.sums * by, state.counts))
+            added = _sum(aged, added)
+        self._slots = [(number, added)]
+
+    def summaries(self, evaluator: RowEvaluator) -> list[Summary]:
+        """Return the results of `evaluator.metrics`, over all processes."""
+        metrics = evaluator.metrics
+        states = [metric.empty_state() for metric in metrics]
+        for _, slot in self._slots:
+            states = _sum(states, [SumState(*(part.to(states[0].sums.device) for part in state)) for state in slot])
+        first = metrics[0]
+        if first.sync_on_compute and not first._is_synced and first.distributed_available_fn():
+            gather: Callable[..., Any] | None = first.dist_sync_fn
+            states = _synchronised(states, gather, first.process_group)
+        return type(first).summaries(metrics, states)
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._slots = []
+
+    def extend(self, other: Window) -> None:
+        """Add the rows of another window, slot by slot from the newest."""
+        merged = []
+        for back in range(1, max(len(self._slots), len(other._slots)) + 1):
+            both = [window._slots[-back] for window in (self, other) if back <= len(window._slots)]
+            held = sum(number for number, _ in both)
+            merged.append((held, both[0][1] if len(both) == 1 else _sum(both[0][1], both[1][1])))
+        self._slots = merged[::-1]
+
+    def save_to(self, destination: dict[str, Any], prefix: str) -> None:
+        """Write the slots into a state dict."""
+        if self._slots:
+            destination[f"{prefix}window-rows"] = torch.tensor([held for held, _ in self._slots], device="cpu")
+            for part, name in enumerate(SumState._fields):
+                stacked = [torch.stack([state[part] for state in slot]) for _, slot in self._slots]
+                destination[f"{prefix}window-{name}"] = torch.stack(stacked)
+
+    def load_from(self, state_dict: dict[str, Any], prefix: str) -> None:
+        """Take the slots out of a state dict."""
+        rows = state_dict.pop(f"{prefix}window-rows", None)
+        parts = [state_dict.pop(f"{prefix}window-{name}", None) for name in SumState._fields]
+        self._slots = []
+        if rows is not None:
+            for held, *slot in zip(rows.tolist(), *(part.clone() for part in parts), strict=True):
+                self._slots.append((held, [SumState(*state) for state in zip(*slot, strict=True)]))
+
+
+def _states(rows: RowValues) -> list[SumState]:
+    """Return the sums of a batch, a state per metric."""
+    sums, counts = rows.sums()
+    return [SumState(*state) for state in zip(sums.unbind(), counts.unbind(), strict=True)]
+
+
+def _sum(states: Sequence[SumState], added: Sequence[SumState]) -> list[SumState]:
+    sums = torch._foreach_add([state.sums for state in states], [state.sums for state in added])
+    counts = torch._foreach_add([state.counts for state in states], [state.counts for state in added])
+    return [SumState(*state) for state in zip(sums, counts, strict=True)]
+
+
+def _synchronised(states: Sequence[SumState], gather: Any, group: Any) -> list[SumState]:
+    """Sum states over the processes by two all-reduces."""
+    from torchmetrics.utilities.distributed import gather_all_tensors
+
+    totals = []
+    for part in range(2):
+        vectors: list[Tensor] = [state[part] for state in states]
+        packed = sum_over_processes(torch.cat(vectors), gather or gather_all_tensors, group)
+        totals.append(torch.split(packed, [len(vector) for vector in vectors]))
+    return [SumState(*state) for state in zip(*totals, strict=True)]
