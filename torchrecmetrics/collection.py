@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from operator import is_
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -478,9 +478,10 @@ class RecMetricCollection(MetricCollection):
     def add(self, rows: RowValues, keys: RowKeys | None = None) -> None:
         """Add a batch to the state of every member, and keep its rows with `keep_rows=True`."""
         columns = self._columns(rows, keys)
-        self.add_sums(self.evaluator.batch_sums(rows))
+        sums = self.evaluator.batch_sums(rows)
+        self.add_sums(sums)
         if self._window is not None:
-            self._window.add(self.evaluator, rows)
+            self._window.add(rows, cast("list[SumState]", sums))  # there are no counters beside a window
             self._recent = None
         if self._keeper is not None and columns is not None:
             self._keeper.add(self.evaluator.metrics, columns)

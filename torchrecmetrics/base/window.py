@@ -56,26 +56,25 @@ class Window:
                 f"{SLOTS} times: leave it out, or give it a collection of its own"
             )
 
-    def add(self, evaluator: RowEvaluator, rows: RowValues) -> None:
-        """Add a batch."""
+    def add(self, rows: RowValues, sums: Sequence[SumState]) -> None:
+        """Add a batch, of which these are the sums for each metric."""
         world = torch.distributed.get_world_size() if is_distributed() else 1
         number = rows.values.shape[1]
         if self.half_life is not None:
-            self._add_decayed(evaluator, rows, number, world)
+            self._add_decayed(rows, number, world)
             return
-        added = _states(rows)
         step = 1 if self.per_update else number * world
         slot = max(1, -(-self.size // SLOTS))
         if self._slots and self._slots[-1][0] < slot:
             held, states = self._slots[-1]
-            self._slots[-1] = held + step, _sum(states, added)
+            self._slots[-1] = held + step, _sum(states, sums)
         else:
-            self._slots.append((step, added))
+            self._slots.append((step, list(sums)))
         total = sum(held for held, _ in self._slots)
         while total - self._slots[0][0] >= self.size:
             total -= self._slots.pop(0)[0]
 
-    def _add_decayed(self, evaluator: RowEvaluator, rows: RowValues, number: int, world: int) -> None:
+    def _add_decayed(self, rows: RowValues, number: int, world: int) -> None:
         """Weigh each row by its age in rows, and age what was there."""
         assert self.half_life is not None
         age = torch.arange(number - 1, -1, -1, dtype=rows.values.dtype, device=rows.values.device) * world
