@@ -112,6 +112,16 @@ def test_an_unreachable_item_has_no_finite_rank():
     assert (metric.compute(), metric.num_unreachable) == (torch.inf, 1)
 
 
+def test_lists_that_are_all_there_is():
+    """Mean and median ask for no number of candidates; adjusted metrics do, and lists do not tell."""
+    found = trm.evaluate_lists(
+        ["MeanRank", "MedianRank"], {"al": [1, 2]}, target={"user": ["al"], "item": [2]}, complete=True
+    )
+    assert [value.item() for value in found.values()] == [2, 2]
+    with pytest.raises(ValueError, match="AMR"):
+        trm.evaluate_lists("AMR", {"al": [1, 2]}, target={"user": ["al"], "item": [2]}, complete=True)
+
+
 SCORES = torch.rand(3, 5, generator=torch.Generator().manual_seed(0))
 PAIRS = torch.tensor([[0, 1]] * 3)
 

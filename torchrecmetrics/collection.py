@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from operator import is_
@@ -538,11 +538,30 @@ class RecMetricCollection(MetricCollection):
                 columns = keeper.columns(metrics, values, RowKeys(ranked.ids, None, ranked.weights))
                 keeper.add(metrics, columns)
 
-        extra = partial(self.sessions.sums, self.evaluator, use=use)
-        summaries = dict(zip(map(id, members), compute_all(members, extra, len(self.sessions)), strict=True))
+        waiting = [self.sessions, *(member.sessions for member in members)]  # members have rows if updated alone
+        extra = partial(self._session_sums, waiting, use)
+        num_waiting = sum(map(len, waiting))
+        summaries = dict(zip(map(id, members), compute_all(members, extra, num_waiting), strict=True))
         if is_new and keeper is not None:
             self._gather_rows(keeper)
         return summaries
+
+    def _session_sums(
+        self, waiting: Sequence[Sessions], use: Callable[[RowValues, Ranked], None], *, across: bool, group: Any
+    ) -> dict[int, SumState]:
+        """Return the sums of sessions: those of the collection, and those of members that were updated alone."""
+        numbers = torch.tensor([len(sessions) for sessions in waiting], device=self.members[0].device)
+        if across:
+            torch.distributed.all_reduce(numbers, group=group)
+        found = {id(member): member.empty_state() for member in self.members}
+        evaluators = [self.evaluator, *(RowEvaluator([member]) for member in self.members)]
+        for place, (sessions, number) in enumerate(zip(waiting, numbers.tolist(), strict=True)):
+            if number:
+                keep = use if place == 0 else None
+                sums = sessions.sums(evaluators[place], across=across, group=group, use=keep)
+                for metric, state in sums.items():
+                    found[metric] = SumState(*(a + b for a, b in zip(found[metric], state, strict=True)))
+        return found
 
     def _gather_rows(self, keeper: RowKeeper) -> None:
         self._rows = None

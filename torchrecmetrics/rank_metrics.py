@@ -132,11 +132,6 @@ class _OfRank(RankingMetric):
                 f"'error', got {self.empty_target_action!r}"
             )
 
-    @property
-    def needs(self) -> Needs:
-        """The whole ranking, or its first `k` ranks, and how many items were ranked."""
-        return super().needs._replace(num_ranked=True)
-
 
 class MeanRank(_OfRank):
     """Mean rank: mean of the rank of the row's one relevant item, from 1 (best) to the number of candidates.
@@ -244,7 +239,16 @@ class MedianRank(_OfRank):
         return found
 
 
-class AMR(_OfRank):
+class _Adjusted(_OfRank):
+    """A metric that compares with a ranking in random order."""
+
+    @property
+    def needs(self) -> Needs:
+        """The whole ranking, or its first `k` ranks, and how many items were ranked."""
+        return super().needs._replace(num_ranked=True)
+
+
+class AMR(_Adjusted):
     """Adjusted mean rank: mean rank / its expectation in random order, the sum of (N + 1) / 2 over rows.
 
     Range 0 to 2; 1 in random order, less is better. N is the number of the row's candidates, the relevant item
@@ -274,7 +278,7 @@ class AMR(_OfRank):
         super().__init__(**options)
 
 
-class AMRI(_OfRank):
+class AMRI(_Adjusted):
     """Adjusted mean rank index: 1 - (mean rank - 1) / (its expectation in random order - 1).
 
     Range -1 (all are last) to 1 (all are first); 0 in random order. Rows with one candidate are left out. The mean of
@@ -302,7 +306,7 @@ class AMRI(_OfRank):
         super().__init__(**options)
 
 
-class AdjustedMRR(_OfRank):
+class AdjustedMRR(_Adjusted):
     """Adjusted mean reciprocal rank: (MRR - E) / (1 - E), E the expected MRR in random order.
 
     Range up to 1; 0 in random order, below 0 for worse ones. A row of N candidates has the expectation (1 + 1/2 + ... +
@@ -331,7 +335,7 @@ class AdjustedMRR(_OfRank):
         super().__init__(**options)
 
 
-class AdjustedHitRate(_OfRank):
+class AdjustedHitRate(_Adjusted):
     """Adjusted hit rate at k: (HR@k - E) / (1 - E), E the expected hit rate in random order.
 
     Range up to 1; 0 in random order, below 0 for worse ones. A row of N candidates has the expectation min(k, N) / N.

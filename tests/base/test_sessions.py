@@ -203,6 +203,40 @@ def test_life_of_a_metric(single):
     assert value(metric) == expected
 
 
+def test_inside_a_metric_collection_of_torchmetrics():
+    """It updates each metric by itself, and asks each for its value: ours, and those of a collection of ours."""
+    from torchmetrics import MetricCollection
+
+    flat = rows(13)
+    expected = fed([flat])
+    outer = MetricCollection([collection()])
+    alone = MetricCollection({"NDCG@3": trm.NDCG(3), "AUROC": trm.AUROC()})
+    for part in torch.arange(len(flat[0])).split(40):
+        for metrics in (outer, alone):
+            metrics.update(*(column[part] for column in flat[:2]), indexes=flat[2][part])
+    assert same(outer.compute(), expected)
+    assert same(alone.compute(), {key: expected[key] for key in ("NDCG@3", "AUROC")})
+
+
+def updated_alone(rank, world_size, flat):
+    """One process has rows in a member, the other in the collection."""
+    metrics = trm.RecMetricCollection(["MRR", "HR"], k=3)
+    mine = (flat[2] % 2 == rank).nonzero()[:, 0]
+    given = {"scores": flat[0][mine], "target": flat[1][mine], "indexes": flat[2][mine]}
+    for metric in metrics.values() if rank else [metrics]:
+        metric.update(**given)
+    return {key: value.item() for key, value in metrics.compute().items()}
+
+
+def test_members_that_are_updated_alone(processes):
+    """Their rows count, and no process waits for another."""
+    flat = rows(17)
+    whole = trm.RecMetricCollection(["MRR", "HR"], k=3)
+    whole.update(*flat[:2], indexes=flat[2])
+    for found in processes.run(updated_alone, 2, flat):
+        assert found == pytest.approx(numbers(whole.compute()))
+
+
 def test_beside_rows_of_other_forms():
     """Flat rows and whole score rows add up."""
     metric = trm.MRR()

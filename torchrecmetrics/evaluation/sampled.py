@@ -93,7 +93,8 @@ def bound_sampled(
     values = _values(metric, num_items)
     law = _Law(num_items, num_negatives)
     ends = [_extreme(sign, values, law, seen, width, linprog) for sign in (1, -1)]
-    return SampledBounds(ends[0], -ends[1], _estimate(values, law, counts))
+    low, high = max(ends[0], values.min()), min(-ends[1], values.max())
+    return SampledBounds(float(low), float(high), _estimate(values, law, counts))
 
 
 class _Law(NamedTuple):

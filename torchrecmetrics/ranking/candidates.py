@@ -11,11 +11,9 @@ from torch import Tensor
 
 from torchrecmetrics.arrays import search
 from torchrecmetrics.checks import Checks, check_choice, check_device, check_ids, check_scores, describe, shown
-from torchrecmetrics.data.interactions import Batch
-from torchrecmetrics.data.jagged import Spans, as_jagged, as_spans
 from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.rules import Needs, Rules
-from torchrecmetrics.ranking.targets import selected
+from torchrecmetrics.ranking.targets import Targets, selected
 
 MissingTarget: TypeAlias = Literal["unreachable", "error"]
 """A relevant item that is no candidate is counted as one that cannot be found, or is an error."""
@@ -44,12 +42,11 @@ def rank_candidates(
     ids, gains = selected(target, gains, checks, rules.max_relevant)
     if not isinstance(ids, Tensor) or ids.dtype == torch.bool or ids.is_floating_point():
         raise TypeError(f"target beside candidates is item ids [B] or [B, T], got {describe(ids)}")
-    check_ids("target", ids)
-    check_device("target", ids, scores.device)
-    ids = ids[:, None].long() if ids.dim() == 1 else ids.long()
+    if any(isinstance(part, Tensor) and part.dtype == torch.bool for part in _parts(exclude)):
+        raise TypeError("exclude beside candidates is item ids: a bool could mean items or columns; give -inf scores")
+    targets = Targets.read(ids, gains, exclude, (rows, None), rules, checks)
     columns = _Columns.of(candidates.long(), rules.padding_idx)
-    if rules.padding_idx is not None:
-        ids = ids.where(ids != rules.padding_idx, -1)
+    ids = targets.ids.where(checks.without_rejected(targets.listed), -1)
     found = columns.of_items(ids)
     absent = (ids >= 0) & (found < 0)
     if missing_target == "error" and checks.enabled:
@@ -57,22 +54,26 @@ def rank_candidates(
     # a column without a score for each of them: nothing is known of where they would be
     found = torch.where(absent, width + torch.arange(ids.shape[1], device=ids.device), found)
     scores = torch.cat([columns.sorted(scores), scores.new_full((rows, ids.shape[1]), -torch.inf)], 1)
-    left_out = torch.nn.functional.pad(columns.repeated | (columns.ids < 0), (0, ids.shape[1]))
-    parts = [columns.of_items(part) for part in _excluded(exclude, checks)]
-    ranking = Ranking.rank(
-        scores, found, gains, (*parts, left_out), needs._replace(num_items=None), replace(rules, padding_idx=None)
-    )
-    ranking = _with_violations(ranking, checks)
+    left_out: Tensor = torch.nn.functional.pad(columns.repeated | (columns.ids < 0), (0, ids.shape[1]))
+    excluded = targets.excluded.ids(slice(None))
+    parts = (left_out,) if excluded is None else (columns.of_items(excluded), left_out)
+    inner = replace(rules, padding_idx=None, overlap="miss" if rules.take_overlap == "error" else rules.overlap)
+    ranking = Ranking.rank(scores, found, targets.gains, parts, needs._replace(num_items=None), inner)
     lists = ranking.lists
     if lists is not None:
         inside = (lists.ids >= 0) & (lists.ids < width)
         listed = columns.ids.expand(rows, -1).gather(1, lists.ids.where(inside, 0)).where(inside, -1)
-        ranking = ranking.with_lists(
-            lists._replace(ids=listed, relevant=ids.where(lists.relevant >= 0, -1), num_items=None)
-        )
-    made_with = {**ranking.made_with, "padding_idx": rules.padding_idx} if "padding_idx" in ranking.made_with else None
-    repeated = columns.repeated.sum(-1).expand(rows)
-    return replace(ranking, num_repeated=repeated, made_with=ranking.made_with if made_with is None else made_with)
+        lists = lists._replace(ids=listed, relevant=ids.where(lists.relevant >= 0, -1), num_items=None)
+    return replace(
+        _with_violations(ranking, checks),
+        num_repeated=columns.repeated.sum(-1).expand(rows),
+        made_with=rules.shaping(),
+        lists=lists,
+    )
+
+
+def _parts(exclude: Any) -> Sequence[Any]:
+    return exclude if type(exclude) is tuple else (exclude,)
 
 
 class _Columns(NamedTuple):
@@ -119,32 +120,6 @@ def _check_candidates(candidates: Any, scores: Tensor) -> None:
             f"candidates must be the item ids of the scores' columns, [{width}] for all rows or [{rows}, {width}], got "
             f"{list(candidates.shape)}"
         )
-
-
-def _excluded(exclude: Any, checks: Checks) -> Sequence[Tensor]:
-    """Return excluded item ids, [B, H] each."""
-    if exclude is None:
-        return ()
-    if type(exclude) is tuple and as_jagged("exclude", exclude) is None:
-        return [ids for part in exclude for ids in _excluded(part, checks)]
-    if isinstance(exclude, Batch):
-        exclude = exclude.items
-    jagged = as_jagged("exclude", exclude)
-    if jagged is not None:
-        exclude = as_spans("exclude", jagged, checks)
-    if isinstance(exclude, Spans):
-        exclude = exclude.padded(-1)
-    if isinstance(exclude, Tensor) and exclude.dtype == torch.bool:
-        raise TypeError(
-            "exclude beside candidates is item ids: a bool could mean items or columns; -inf removes scores"
-        )
-    check_ids("exclude", exclude)
-    check_device("exclude", exclude, checks.device)
-    if exclude.dim() not in (1, 2) or len(exclude) != checks.num_rows:
-        raise ValueError(
-            f"exclude ids must be [{checks.num_rows}] or [{checks.num_rows}, H], got {list(exclude.shape)}"
-        )
-    return [exclude[:, None].long() if exclude.dim() == 1 else exclude.long()]
 
 
 def _with_violations(ranking: Ranking, checks: Checks) -> Ranking:
