@@ -45,7 +45,7 @@ class Window:
             raise ValueError(f"window must be at least {SLOTS} rows, one per slot, got {window}; or 'n updates'")
         self._slots: list[tuple[int, list[SumState]]] = []
         self.name: str = "window" if half_life is None else "decayed"
-        """What stands behind the keys."""
+        """Ending of the keys."""
 
     def check(self, evaluator: RowEvaluator) -> None:
         """Refuse metrics that count items over all lists."""

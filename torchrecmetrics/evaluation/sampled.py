@@ -24,7 +24,7 @@ _EM_STEPS = 300
 
 
 class SampledBounds(NamedTuple):
-    """What a metric over all items can be."""
+    """Bounds of a metric over all items."""
 
     low: float
     high: float
