@@ -26,6 +26,7 @@ from torchrecmetrics.metrics import *  # noqa: F403
 from torchrecmetrics.rank_metrics import *  # noqa: F403
 from torchrecmetrics.ranking import Ranking, get_topk_ranks
 from torchrecmetrics.ranking.semantic_ids import SemanticIds
+from torchrecmetrics.ranking.shards import ItemShard
 
 __version__ = "0.1.0.dev0"
 
@@ -37,6 +38,7 @@ __all__ = [
     "Groups",
     "HistogramMetric",
     "Interactions",
+    "ItemShard",
     "Jagged",
     "ListMetric",
     "Log",

@@ -24,7 +24,15 @@ from torchrecmetrics.base.options import MetricOptions, check_spelling
 from torchrecmetrics.base.row_buffer import RowKeys
 from torchrecmetrics.base.row_values import RowEvaluator, RowGroups, RowValues
 from torchrecmetrics.base.sessions import Complete, FlatRows, Ranked, Sessions, rank_sessions
-from torchrecmetrics.base.state import SparseUpdate, Summary, SumState, add_to_states, batch_states, outside_graphs
+from torchrecmetrics.base.state import (
+    SparseUpdate,
+    Summary,
+    SumState,
+    add_to_states,
+    batch_states,
+    check_replicated,
+    outside_graphs,
+)
 from torchrecmetrics.base.window import Window
 from torchrecmetrics.checks import describe, nearest
 from torchrecmetrics.data.catalogue import Catalogue
@@ -33,6 +41,7 @@ from torchrecmetrics.data.jagged import Spans
 from torchrecmetrics.ranking import Exclude, Gains, Ranking, Target
 from torchrecmetrics.ranking.candidates import MissingTarget
 from torchrecmetrics.ranking.rules import RULES, Needs
+from torchrecmetrics.ranking.shards import ItemShard
 from torchrecmetrics.ranking.update_args import UpdateArgs, to_ranking
 from torchrecmetrics.registry import KeyFormat, Metrics, key_of, members_of, ours
 
@@ -345,6 +354,7 @@ class RecMetricCollection(MetricCollection):
         clusters: Tensor | None = None,
         candidates: Tensor | None = None,
         missing_target: MissingTarget = "unreachable",
+        shard: ItemShard | None = None,
         indexes: Tensor | None = None,
         lengths: Tensor | None = None,
         complete: Complete = False,
@@ -359,15 +369,29 @@ class RecMetricCollection(MetricCollection):
         session's, and `groups` [E], equal within a session.
         """
         args = UpdateArgs(
-            scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths, candidates, missing_target
+            scores,
+            target,
+            gains,
+            exclude,
+            ranks,
+            ranking,
+            depth,
+            history,
+            indexes,
+            lengths,
+            candidates,
+            missing_target,
+            shard,
         )
         with torch.no_grad():
+            self._check_shard(shard)
             if args.is_flat:
                 self._update_flat(args, weights, groups, complete, row_ids, clusters)
                 return
             ranking = self.rank(args)
             rows = self.row_values(ranking, weights, groups)
             self.add(rows, RowKeys.read(row_ids, clusters, weights, len(ranking)))
+            self._note_shard(shard)
 
     @outside_graphs
     @torch.no_grad()
@@ -388,6 +412,7 @@ class RecMetricCollection(MetricCollection):
         clusters: Tensor | None = None,
         candidates: Tensor | None = None,
         missing_target: MissingTarget = "unreachable",
+        shard: ItemShard | None = None,
         indexes: Tensor | None = None,
         lengths: Tensor | None = None,
         complete: Complete = False,
@@ -397,9 +422,22 @@ class RecMetricCollection(MetricCollection):
         Of sessions that go on in other batches these are the values of the parts in this one.
         """
         args = UpdateArgs(
-            scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths, candidates, missing_target
+            scores,
+            target,
+            gains,
+            exclude,
+            ranks,
+            ranking,
+            depth,
+            history,
+            indexes,
+            lengths,
+            candidates,
+            missing_target,
+            shard,
         )
         members = self.evaluator.members
+        self._check_shard(shard)
         if args.is_flat:
             rules = members[0].rules
             parts = rank_sessions(FlatRows.read(args, weights, groups, rules), rules, len(self.groups))
@@ -412,12 +450,23 @@ class RecMetricCollection(MetricCollection):
         summaries = summarize(members, batch, "dist_sync_on_step")
         if not args.is_flat:
             self.add(rows, RowKeys.read(row_ids, clusters, weights, rows.values.shape[1]))
+            self._note_shard(shard)
         for metric, summary in zip(members, summaries, strict=True):
             metric._forward_cache = summary.value
         found = dict(zip(map(id, members), summaries, strict=True))
         for part in self._parts():
             part.__dict__["_forward_cache"] = found[id(part.whole)].groups[part.group].value
         return {key: metric.__dict__["_forward_cache"] for key, metric in self.items(copy_state=False)}
+
+    def _check_shard(self, shard: ItemShard | None) -> None:
+        """Refuse shards of items beside rows without, kept rows and windows."""
+        check_replicated(self.members, shard is not None)
+        if shard is not None and (self.keep_rows or self._window is not None):
+            raise ValueError("shard= has the same rows on all processes: no keep_rows, window or half_life beside it")
+
+    def _note_shard(self, shard: ItemShard | None) -> None:
+        for member in self.members:
+            member.replicated = shard is not None
 
     def _update_flat(
         self,

@@ -91,7 +91,12 @@ def _synchronised(
     """Return the states and waiting rows of all processes, and by which function and group they were gathered."""
     together: dict[tuple[Any, ...], list[int]] = {}
     for place, metric in enumerate(metrics):
-        if getattr(metric, when) and not metric._is_synced and metric.distributed_available_fn():
+        if (
+            getattr(metric, when)
+            and not metric.replicated
+            and not metric._is_synced
+            and metric.distributed_available_fn()
+        ):
             together.setdefault((metric.dist_sync_fn, metric.process_group), []).append(place)
     for (gather, group), places in together.items():
         sums = _packed_sum([states[place].sums for place in places], gather, group)

@@ -37,6 +37,7 @@ from torchrecmetrics.base.state import (
     SumState,
     add_to_states,
     batch_states,
+    check_replicated,
     outside_graphs,
 )
 from torchrecmetrics.checks import (
@@ -55,6 +56,7 @@ from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.ranking import Exclude, Gains, Overlap, Ranking, Target, Ties
 from torchrecmetrics.ranking.candidates import MissingTarget
 from torchrecmetrics.ranking.rules import RULES, Needs, Rules
+from torchrecmetrics.ranking.shards import ItemShard
 from torchrecmetrics.ranking.update_args import UpdateArgs, to_ranking
 
 if TYPE_CHECKING:
@@ -417,6 +419,7 @@ class RankingMetric(SummedMetric):
         history: Target | Spans | None = None,
         candidates: Tensor | None = None,
         missing_target: MissingTarget = "unreachable",
+        shard: ItemShard | None = None,
         indexes: Tensor | None = None,
         lengths: Tensor | None = None,
         complete: Complete = False,
@@ -440,6 +443,7 @@ class RankingMetric(SummedMetric):
             candidates: integers [C] or [B, C], the item ids of the scores' columns, negative = padding: target, exclude
                 and history are then item ids, and lists hold them. An item that a row lists twice competes once.
             missing_target: a target that is no candidate is "unreachable" (counted) or an "error".
+            shard: an `ItemShard`: `scores` are the columns of this process, of the same rows on every process.
             indexes: integers [E], the session of each row of flat `scores` [E] and labels `target` [E] (bool, or
                 numbers: > 0 is relevant, and the value its gain). Rows are kept, and put together in `compute`: a
                 session may go on in later batches and on other processes. `weights` are [E], equal within a session.
@@ -453,9 +457,22 @@ class RankingMetric(SummedMetric):
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
         args = UpdateArgs(
-            scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths, candidates, missing_target
+            scores,
+            target,
+            gains,
+            exclude,
+            ranks,
+            ranking,
+            depth,
+            history,
+            indexes,
+            lengths,
+            candidates,
+            missing_target,
+            shard,
         )
         with torch.no_grad():
+            check_replicated([self], shard is not None)
             if args.is_flat:
                 ranked = self.sessions.take(RowEvaluator([self]), args, weights, None, complete)
                 if ranked is not None:
@@ -464,6 +481,7 @@ class RankingMetric(SummedMetric):
                 return
             ranking = to_ranking(args, self.needs, self.rules)
             self._add(self.batch_sums(ranking, weights))
+            self.replicated = shard is not None
 
     @outside_graphs
     @torch.no_grad()
@@ -481,6 +499,7 @@ class RankingMetric(SummedMetric):
         history: Target | Spans | None = None,
         candidates: Tensor | None = None,
         missing_target: MissingTarget = "unreachable",
+        shard: ItemShard | None = None,
         indexes: Tensor | None = None,
         lengths: Tensor | None = None,
         complete: Complete = False,
@@ -490,8 +509,21 @@ class RankingMetric(SummedMetric):
         Of sessions that go on in other batches it is the value of the parts in this one.
         """
         args = UpdateArgs(
-            scores, target, gains, exclude, ranks, ranking, depth, history, indexes, lengths, candidates, missing_target
+            scores,
+            target,
+            gains,
+            exclude,
+            ranks,
+            ranking,
+            depth,
+            history,
+            indexes,
+            lengths,
+            candidates,
+            missing_target,
+            shard,
         )
+        check_replicated([self], shard is not None)
         if args.is_flat:
             parts = rank_sessions(FlatRows.read(args, weights, None, self.rules), self.rules, 0)
             added = self.batch_sums(parts.ranking, parts.weights)
@@ -501,6 +533,7 @@ class RankingMetric(SummedMetric):
         (summary,) = summarize([self], batch_states([self], [added]), "dist_sync_on_step")
         if not args.is_flat:
             self._add(added)
+            self.replicated = shard is not None
         self._forward_cache = summary.value
         return summary.value.clone()
 

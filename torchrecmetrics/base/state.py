@@ -116,6 +116,8 @@ class SummedMetric(Metric):
     _computed: Tensor | None  # type: ignore[assignment]
     _forward_cache: Tensor | None  # type: ignore[assignment]
     _summary: Summary | None = None
+    replicated: bool = False
+    """True if the state is the same on every process, since its batches were shards of items."""
     state_name: str
     """Prefix of the states' names; it says all that the value depends on.
 
@@ -193,6 +195,7 @@ class SummedMetric(Metric):
         """Forget all updates; the results of the last `compute` stay readable."""
         with ordinary_tensors():
             super().reset()
+        self.replicated = False
 
     def last_summary(self) -> Summary:
         """Return the result of the last `compute`."""
@@ -255,7 +258,7 @@ class SummedMetric(Metric):
 
     def _sync_dist(self, dist_sync_fn: Any = gather_all_tensors, process_group: Any | None = None) -> None:
         """Sum both vectors over the processes, for `Metric.sync`: torchmetrics gathers each with a barrier."""
-        for name in self._state_names:
+        for name in () if self.replicated else self._state_names:
             setattr(
                 self, name, sum_over_processes(getattr(self, name), dist_sync_fn, process_group or self.process_group)
             )
@@ -290,6 +293,13 @@ class SummedMetric(Metric):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.label})"
+
+
+def check_replicated(metrics: Sequence[SummedMetric], sharded: bool) -> None:
+    """Refuse rows of shards beside rows of this process alone: a state holds one or the other."""
+    for metric in metrics:
+        if metric.update_called and metric.replicated is not sharded:
+            raise ValueError(f"{metric.label} has rows {'without' if sharded else 'with'} shard=: reset it first")
 
 
 def add_to_states(metrics: Sequence[SummedMetric], additions: Sequence[SumState | SparseUpdate]) -> None:

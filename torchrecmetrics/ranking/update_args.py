@@ -16,6 +16,7 @@ from torchrecmetrics.ranking import Exclude, Gains, Ranking, Target
 from torchrecmetrics.ranking.candidates import MissingTarget, rank_candidates
 from torchrecmetrics.ranking.data import Depth
 from torchrecmetrics.ranking.rules import Needs, Rules
+from torchrecmetrics.ranking.shards import ItemShard, rank_shard
 
 _FLAT = "flat rows, an entry per (session, candidate), are update(scores, target, indexes=session_ids)"
 #: Names of the arguments of `update` in torchmetrics and other libraries.
@@ -41,6 +42,7 @@ class UpdateArgs(NamedTuple):
     lengths: Tensor | None = None
     candidates: Tensor | None = None
     missing_target: MissingTarget = "unreachable"
+    shard: ItemShard | None = None
 
     @property
     def is_flat(self) -> bool:
@@ -118,6 +120,10 @@ def _ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
     if scores is not None and target is None:
         check_tensor("scores", scores)
         raise ValueError("scores were given without target; ranks are integers, or Ranking.from_ranks(ranks)")
+    if args.shard is not None:
+        if scores is None or target is None or args.candidates is not None:
+            raise ValueError("shard= says which items the columns of scores are: give scores and target with it alone")
+        return rank_shard(scores, target, gains, exclude, args.shard, needs, rules)
     if scores is not None and target is not None and args.candidates is not None:
         return rank_candidates(
             scores,

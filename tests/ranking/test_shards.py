@@ -1,0 +1,204 @@
+"""`ItemShard`: columns that processes share, beside one process that has them all, in bits; traffic; faults."""
+
+import pytest
+import torch
+from distributed import counted_collectives
+from values import numbers
+
+import torchrecmetrics as trm
+
+NAMES = ["HR", "NDCG", "MRR", "MAP", "AUROC", "RPrecision"]
+ROWS, ITEMS = 40, 31
+
+
+def batch(seed=0, dtype=torch.float32):
+    """Scores of small whole numbers, so that many are equal across shards; targets, gains, history."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(0, 6, (ROWS, ITEMS), generator=generator).to(dtype)
+    scores[torch.rand(ROWS, ITEMS, generator=generator) < 0.05] = -torch.inf
+    target = torch.rand(ROWS, ITEMS, generator=generator).argsort(1)[:, :3]
+    target[torch.rand(ROWS, 3, generator=generator) < 0.2] = -1
+    exclude = torch.randint(-1, ITEMS, (ROWS, 5), generator=generator)
+    return scores, target, {"exclude": exclude, "gains": torch.randint(1, 4, (ROWS, 3), generator=generator)}
+
+
+def make(overlap="miss", **options):
+    return trm.RecMetricCollection(NAMES, k=[1, 5], overlap=overlap, groups=["a", "b"], **options)
+
+
+def borders(world_size):
+    """Uneven shards, one of them empty where there are three."""
+    return {1: [0, ITEMS], 2: [0, 9, ITEMS], 3: [0, 20, 20, ITEMS]}[world_size]
+
+
+def values(rank, world_size, dtype, overlap, everywhere):
+    scores, target, given = batch(dtype=dtype)
+    if everywhere:
+        given["exclude"] = (given["exclude"], torch.arange(ITEMS) % 7 == 3)
+    first, last = borders(world_size)[rank : rank + 2]
+    shard, metrics = trm.ItemShard(first, ITEMS), make(overlap)
+    sent = []
+    codes = torch.arange(ROWS) % 3 - 1
+    for rows in (slice(0, 25), slice(25, ROWS)):
+        part = {name: given[name][rows] for name in ("gains",)}
+        exclude = given["exclude"]
+        part["exclude"] = (exclude[0][rows], exclude[1]) if everywhere else exclude[rows]
+        shard._agreed = False  # batches of other sizes
+        with counted_collectives() as calls:
+            metrics.update(scores[rows, first:last], target[rows], shard=shard, groups=codes[rows], **part)
+        sent.append(calls)
+    forward = make(overlap)
+    shard._agreed = False
+    alone = forward(scores[:, first:last], target, shard=shard, groups=codes)
+    found = {key: value.item() for key, value in metrics.compute().items()}
+    assert metrics["HR@1"].num_users == sum(numbers_of_rows(target))
+    return found, sent, {key: value.item() for key, value in alone.items()}
+
+
+def numbers_of_rows(target):
+    return (target >= 0).any(1).tolist()
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("dtype", "overlap", "everywhere"),
+    [(torch.float32, "miss", False), (torch.bfloat16, "keep", False), (torch.float64, "keep", True)],
+)
+def test_equals_one_process(processes, world_size, dtype, overlap, everywhere):
+    """Ties across borders, history and targets in any shard, uneven and empty shards: every process has the value."""
+    scores, target, given = batch(dtype=dtype)
+    if everywhere:
+        given["exclude"] = (given["exclude"], torch.arange(ITEMS) % 7 == 3)
+    single, codes = make(overlap), torch.arange(ROWS) % 3 - 1
+    for rows in (slice(0, 25), slice(25, ROWS)):
+        exclude = given["exclude"]
+        exclude = (exclude[0][rows], exclude[1]) if everywhere else exclude[rows]
+        single.update(scores[rows], target[rows], gains=given["gains"][rows], exclude=exclude, groups=codes[rows])
+    plain = make(overlap)
+    expected_forward = numbers(plain(scores, target, groups=codes))
+    expected = numbers(single.compute())
+    for found, sent, forward in processes.run(values, world_size, dtype, overlap, everywhere):
+        assert found == expected
+        assert forward == expected_forward
+        assert sent == [["all_gather", "all_reduce", "all_reduce"]] * 2  # the first of them agrees on sizes
+
+
+def traffic(rank, world_size):
+    """Return bytes that the two collectives of a second batch carry."""
+    scores, target = torch.rand(64, 10), torch.randint(20, (64,))
+    shard, metric = trm.ItemShard(10 * rank, 20), trm.MRR()
+    metric.update(scores, target, shard=shard)
+    sent, real = [], torch.distributed.all_reduce
+    patch = pytest.MonkeyPatch()
+    patch.setattr(
+        torch.distributed, "all_reduce", lambda tensor, **options: (sent.append(tensor.nbytes), real(tensor, **options))
+    )
+    metric.update(scores, target, shard=shard)
+    patch.undo()
+    return sent
+
+
+def test_traffic(processes):
+    """At most 20 bytes per row, target and process: a score, and four counts."""
+    for sent in processes.run(traffic, 2):
+        assert len(sent) == 2
+        assert sum(sent) <= 20 * 64
+
+
+def fault(rank, world_size, kind):
+    scores, target = torch.rand(4, 5), torch.tensor([1, 2, 3, 9])
+    shard, metric = trm.ItemShard(5 * rank, 10), trm.HR(2)
+    if kind == "overlap":
+        shard = trm.ItemShard(4 * rank, 10)
+    elif kind == "missing":
+        shard = trm.ItemShard(5 * rank, 12)
+    elif kind == "rows" and rank:
+        scores, target = scores[:3], target[:3]
+    elif kind == "depth" and rank:
+        metric = trm.HR(3)
+    elif kind == "dtype" and rank:
+        scores = scores.double()
+    elif kind == "num_items" and rank:
+        shard = trm.ItemShard(5, 11)
+    elif kind == "nan" and rank:
+        scores[1, 2] = float("nan")
+    try:
+        metric.update(scores, target, shard=shard)
+    except ValueError as error:
+        return str(error), metric.update_count
+    return None
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("overlap", "shards must hold each of 10 items once, got the ranges [[0, 5], [4, 9]]"),
+        ("missing", "shards must hold each of 12 items once"),
+        ("rows", "processes that share items differ in rows: [4, 3]"),
+        ("depth", "processes that share items differ in depth of metrics: [2, 3]"),
+        ("dtype", "processes that share items differ in dtype of scores"),
+        ("num_items", "processes that share items differ in num_items: [10, 11]"),
+        ("nan", "1 of 4 rows with a score that is NaN or +inf: row 1, on one of the processes"),
+    ],
+)
+def test_faults_raise_on_all_processes(processes, kind, message):
+    """Before any state changes; none waits for another."""
+    for found, count in processes.run(fault, 2, kind):
+        assert message in found
+        assert count == 0
+
+
+def mixed(rank, world_size):
+    metric, shard = trm.HR(2), trm.ItemShard(5 * rank, 10)
+    metric.update(torch.rand(4, 5), torch.tensor([1, 2, 3, 9]), shard=shard)
+    with pytest.raises(ValueError, match="HR@2 has rows with shard=: reset it first"):
+        metric.update(torch.rand(4, 10), torch.tensor([1, 2, 3, 9]))
+    metric.reset()
+    metric.update(torch.rand(4, 10), torch.tensor([1, 2, 3, 9]))
+    metric.compute()
+    with pytest.raises(ValueError, match="HR@2 has rows without shard=: reset it first"):
+        metric.update(torch.rand(4, 5), torch.tensor([1, 2, 3, 9]), shard=shard)
+    return metric.num_users
+
+
+def test_shards_beside_whole_rows(processes):
+    """A state holds one or the other: shards are not summed, rows of each process are."""
+    assert processes.run(mixed, 2) == [8, 8]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: trm.ItemShard(-1, 10), ValueError, "offset must be at least 0, got -1"),
+        (lambda: trm.ItemShard(0, 0), ValueError, "num_items must be at least 1, got 0"),
+        (
+            lambda: trm.HR(2).update(torch.rand(2, 3), torch.tensor([0, 1]), shard=trm.ItemShard(0, 3)),
+            ValueError,
+            "shard= is for several processes: initialise torch.distributed first",
+        ),
+        (lambda: trm.HR(2).update(torch.rand(2, 3), torch.tensor([0, 1]), shard=3), TypeError, "must be an ItemShard"),
+        (
+            lambda: trm.HR(2).update(torch.tensor([1, 2]), shard=trm.ItemShard(0, 3)),
+            ValueError,
+            "give scores and target",
+        ),
+        (
+            lambda: trm.RecMetricCollection("HR", k=2, keep_rows=True).update(
+                torch.rand(2, 3), torch.tensor([0, 1]), shard=trm.ItemShard(0, 3)
+            ),
+            ValueError,
+            "no keep_rows, window or half_life beside it",
+        ),
+        (
+            lambda: trm.Coverage(2, catalogue=trm.Catalogue(3)).update(
+                torch.rand(2, 3), torch.tensor([0, 1]), shard=trm.ItemShard(0, 3)
+            ),
+            ValueError,
+            "metrics that read which items are listed are not computed over shards",
+        ),
+    ],
+)
+def test_bad_input(call, error, message):
+    """Each names what was given and what is accepted."""
+    with pytest.raises(error, match=message):
+        call()
