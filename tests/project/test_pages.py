@@ -54,7 +54,7 @@ CLUSTERS = re.compile(r"ray\.data|spark\.read|\bray\.get\b|ItemShard")
 
 
 def test_what_does_not_run_installs():
-    """Nothing is left out but what changes the machine, which `.ci/run` does, or needs others: test_engines.py, test_shards.py."""
+    """Nothing is left out but what changes the machine (`.ci/run` does) or needs several: test_engines, test_shards."""
     elsewhere = [block for block in BLOCKS if INSTALLS.search(block.text) or CLUSTERS.search(block.text)]
     left = [str(block) for block in BLOCKS if block.not_run and block not in elsewhere]
     assert not left

@@ -22,6 +22,7 @@ from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.distributed import raise_on_all_ranks
 from torchrecmetrics.evaluation.candidates import CandidateScores, evaluate_candidates
+from torchrecmetrics.evaluation.item_shards import evaluate_item_shards
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import (
@@ -62,7 +63,7 @@ class EvaluateOptions(MetricOptions, total=False):
     memory_budget: int | None
     device: str | torch.device | None
     progress: bool | Progress
-    shard: Literal["users"] | None
+    shard: Literal["users", "items"] | None
     keep_rows: bool
     all_users: bool
     groups: Groups | None
@@ -121,7 +122,7 @@ def evaluate(
     memory_budget: int | None = None,
     device: str | torch.device | None = None,
     progress: bool | Progress = False,
-    shard: Literal["users"] | None = None,
+    shard: Literal["users", "items"] | None = None,
     keep_rows: bool = False,
     all_users: bool = False,
     groups: Groups | None = None,
@@ -155,7 +156,8 @@ def evaluate(
         progress: show a bar with users per second and the running value of the first metric (needs tqdm); or a function
             of (users done, users in all) that shows them elsewhere. Over several processes the first one shows its own.
         shard: "users": every process of the default group evaluates its share of the users, and all get the result.
-            None: nothing is communicated.
+            None: nothing is communicated. "items": `items` are those of this process, in the order of the processes,
+            and users, target and exclude are whole on each; counts are added up (`ItemShard`), so the value is exact.
         keep_rows: keep per-user values, by id, as `Evaluation.rows`: for `compare`. On other devices
             than the CPU rows beyond `memory_budget` go to the host.
         all_users: make lists for users without ground truth, too: metrics beyond accuracy count them, those of accuracy
@@ -217,6 +219,15 @@ def evaluate(
         return evaluate_candidates(
             collection, scorer, cast(Any, target), cast(Any, exclude), candidates, user_ids, limits
         )
+    if shard == "items":
+        given = {"groups": groups, "all_users": all_users, "items_allowed": items_allowed, "keep_rows": keep_rows}
+        given |= {"device": device, "target of several": isinstance(target, Mapping)}
+        if not_taken := [name for name, value in given.items() if value is not None and value is not False]:
+            raise ValueError(f'{not_taken[0]} was given beside shard="items", which evaluate does not take together')
+        scorer = CandidateScores.of(users, items, item_bias, similarity)
+        collection = RecMetricCollection.fresh(metrics, k, options)
+        limits = Budget(batch_size, memory_budget)
+        return evaluate_item_shards(collection, scorer, cast(Any, target), cast(Any, exclude), user_ids, limits)
     collection = RecMetricCollection.fresh(metrics, k, options, "{name}@{k}", keep_rows, memory_budget, names)
     for metric in collection.members:
         metric.sync_on_compute = shard is not None
@@ -465,7 +476,7 @@ def _warn_of_item_0(
 def _my_share(shard: str | None) -> tuple[int, int]:
     """Return which of how many shares of the users this process evaluates."""
     if shard not in (None, "users"):
-        raise ValueError(f"shard must be None or 'users', got {shard!r}")
+        raise ValueError(f"shard must be None, 'users' or 'items', got {shard!r}")
     if shard is None or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return 0, 1
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
