@@ -423,7 +423,7 @@ def test_repeats_count_once_if_asked():
         ({"overlap": "error"}, "HR@5: overlap='error' has no place"),
         ({"metrics": "MRR", "k": None}, "MRR reads the whole ranking, pred_index_mat is the top of it"),
         ({"metrics": "AUROC"}, "AUROC reads the whole ranking"),
-        ({"duplicates": "merge"}, "duplicates must be one of 'error', 'first', got 'merge'"),
+        ({"duplicates": "merge"}, "duplicates must be one of 'error', 'first', 'keep_place', got 'merge'"),
         ({"duplicate_labels": True}, "duplicate_labels must be one of 'error', 'first', got True"),
     ],
 )

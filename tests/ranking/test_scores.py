@@ -915,7 +915,11 @@ BAD_LISTS = {
         ValueError,
         r"an item recommended twice: row 0 is \[1, 2, 1\] \(duplicates='first' ",
     ),
-    "duplicates": ({"duplicates": "last"}, ValueError, "duplicates must be one of 'error', 'first', got 'last'"),
+    "duplicates": (
+        {"duplicates": "last"},
+        ValueError,
+        "duplicates must be one of 'error', 'first', 'keep_place', got 'last'",
+    ),
     "dense target": ({"target": SCORES > 0}, TypeError, "from_topk takes integer item ids as target"),
     "overlap": ({"exclude": torch.tensor([[2], [5]])}, ValueError, "1 of 2 rows with a target that is also excluded"),
 }

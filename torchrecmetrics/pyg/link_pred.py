@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -63,7 +63,8 @@ class LinkPredCollection(RecMetricCollection):
 
     Args:
         metrics: as in `RecMetricCollection`, with `k` and other options; `max_relevant` is the most labels of a row.
-        duplicates: an item listed twice is an "error", or only its "first" rank counts and those behind move up.
+        duplicates: an item listed twice is an "error", or only its "first" rank counts and those behind
+            move up; "keep_place": a repeat keeps its rank, as a miss.
         duplicate_labels: a label given twice is an "error", or the "first" counts, with its weight.
 
     Examples:
@@ -81,14 +82,14 @@ class LinkPredCollection(RecMetricCollection):
         k: int | Iterable[int] | None = None,
         *,
         duplicates: Duplicates = "error",
-        duplicate_labels: Duplicates = "error",
+        duplicate_labels: Literal["error", "first"] = "error",
         **options: Unpack[LinkPredOptions],
     ) -> None:
         check_choice("duplicates", duplicates, get_args(Duplicates))
-        check_choice("duplicate_labels", duplicate_labels, get_args(Duplicates))
+        check_choice("duplicate_labels", duplicate_labels, ("error", "first"))
         super().__init__(metrics, k, **options)
         self.duplicates: Duplicates = duplicates
-        self.duplicate_labels: Duplicates = duplicate_labels
+        self.duplicate_labels: Literal["error", "first"] = duplicate_labels
 
     def __setitem__(self, key: str, module: Metric) -> None:  # type: ignore[override]
         if isinstance(module, RankingMetric):
@@ -222,7 +223,7 @@ def _check_label_weights(weights: Any, edges: Tensor) -> None:
 
 
 def _padded(
-    edges: Tensor, weights: Tensor | None, width: int | None, duplicates: Duplicates, rows: int, checks: Checks
+    edges: Tensor, weights: Tensor | None, width: int | None, duplicates: str, rows: int, checks: Checks
 ) -> tuple[Tensor, Tensor | None]:
     """Bring labels to padded ids [B, T] and gains beside them; rows whose labels are wrong are rejected and emptied."""
     row, item = edges
