@@ -262,6 +262,7 @@ BAD = [
     ({"num_entities": 9, "model": NAN}, ValueError, "test triples hold entity 12; the model has 9, 0..8"),
     ({"model": NAN}, ValueError, "with a score that is NaN"),
     ({"model": NAN, "head": torch.full((9,), 2**62)}, ValueError, "their product exceeds int64"),
+    ({"model": NAN, "groups": "relation", "relation": torch.full((9,), 2**40)}, ValueError, "a group of each id up to"),
     ({"model": WIDENING}, ValueError, r"must return scores \[8, 13\], got .* \[8, 14\]"),
     ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
     ({"tie": "optimistic"}, ValueError, "MRR has no option 'tie'; did you mean 'ties'"),

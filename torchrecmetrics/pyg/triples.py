@@ -30,8 +30,10 @@ ScoreEntities: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 _MAX_PAIRS_CPU, _MAX_PAIRS = 2**14, 2**17
 """Triples that a model scores at once, on the CPU (whose cache they should fit) and elsewhere."""
-_CHANNEL_BYTES = 64
+_CHANNEL_BYTES = 48
 """Bytes per scored triple and hidden channel: embeddings and intermediate results of RotatE, the largest."""
+_MAX_RELATIONS = 2**20
+"""Most groups of relations; ids that leave gaps would make a group for each number."""
 
 
 @torch.no_grad()
@@ -154,6 +156,11 @@ def _read_groups(
     if not isinstance(num_relations, int):
         num_relations = 1 + max(int(part.relation.max()) for part in parts if len(part.relation))
     if groups == "relation":
+        if num_relations > _MAX_RELATIONS:
+            raise ValueError(
+                f'groups="relation" makes a group of each id up to {num_relations - 1}: number relations from 0, as '
+                "Vocabulary does"
+            )
         return relation_names or [f"relation {number}" for number in range(num_relations)], num_relations
     return sides if groups == "side" else None, num_relations
 
