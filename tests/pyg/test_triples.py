@@ -154,11 +154,11 @@ def test_modules_of_functions_are_evaluated():
 
         heads = forward
 
-    tails, heads = Noisy(), Noisy().eval()
+    tails, heads = Noisy(), [Noisy().eval(), Noisy()]
     test, _ = graph(9)
-    pyg.evaluate_triples("MRR", {"tail": tails, "head": heads.heads}, *test)
-    assert tails.training
-    assert not heads.training
+    pyg.evaluate_triples("MRR", {"tail": tails, "head": heads[1].heads}, *test)
+    pyg.evaluate_triples("MRR", {"head": heads[0].heads}, *test, sides="head")
+    assert [part.training for part in (tails, *heads)] == [True, False, True]
 
 
 def test_model_that_fails_keeps_its_mode():

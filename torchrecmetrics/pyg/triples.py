@@ -123,10 +123,13 @@ def evaluate_triples(
                 exclude = None if others is None else others.spans(part)
                 ranking = Ranking.rank(scores, part.side(side), None, exclude, collection.needs, rules)
                 codes = part.relation if groups == "relation" else torch.full_like(batch, sides.index(side))
-                keys = {}
-                if collection.keep_rows:
-                    keys = {"row_ids": batch + num_triples * (side == "tail"), "clusters": batch}
-                collection.update(ranking, groups=codes if names else None, **keys)
+                row_ids = batch + num_triples * (side == "tail")
+                collection.update(
+                    ranking,
+                    groups=codes if names else None,
+                    row_ids=row_ids if collection.keep_rows else None,
+                    clusters=batch if collection.keep_rows else None,
+                )
                 bar.advance(batch, collection.members[0])
     return Evaluation(collection, "eager")
 
