@@ -10,6 +10,7 @@ kge = pytest.importorskip("torch_geometric.nn.kge")
 from torchrecmetrics import pyg  # noqa: E402
 
 ENTITIES, RELATIONS = 13, 3
+NAMES = ["MRR", "MeanRank", "HR@3"]
 
 
 def graph(seed, num_known=60, num_test=9):
@@ -30,58 +31,89 @@ def make(name):
     return model
 
 
-def plain_ranks(model, test, known, side):
-    """The realistic rank of each triple, one entity at a time."""
+def plain_ranks(score, test, known, side, ties="realistic"):
+    """The rank of each triple, one entity at a time; `score` is a function of (head, relation, tail), numbers."""
     known = set() if known is None else set(map(tuple, known.T.tolist()))
     ranks = []
     for head, relation, tail in test.T.tolist():
-        own, better, equal = None, 0, 0
-        scores = {}
+        own, better, equal = score(head, relation, tail), 0, 0
         for entity in range(ENTITIES):
             triple = (head, relation, entity) if side == "tail" else (entity, relation, tail)
-            scores[triple] = model(*(torch.tensor([part]) for part in triple)).item()
-        own = scores.pop((head, relation, tail))
-        for triple, score in scores.items():
-            if triple not in known:
-                better, equal = better + (score > own), equal + (score == own)
-        ranks.append(better + 1 + equal / 2)
+            if triple != (head, relation, tail) and triple not in known:
+                better, equal = better + (score(*triple) > own), equal + (score(*triple) == own)
+        ranks.append(better + 1 + {"optimistic": 0, "realistic": equal / 2, "pessimistic": equal}[ties])
     return ranks
 
 
-@pytest.mark.parametrize("name", ["TransE", "DistMult", "ComplEx", "RotatE"])
-@pytest.mark.parametrize("filtered", [True, False])
-def test_equals_plain_python(name, filtered):
-    """PyG's models as they are, filtered and raw, for both sides, whatever the batches."""
-    model = make(name).train()
-    test, known = graph(1)
-    known = known if filtered else None
-    with torch.no_grad():
-        ranks = {side: plain_ranks(model, test, known, side) for side in ("head", "tail")}
+def plain_values(score, test, known, ties="realistic"):
+    """MRR, MeanRank and HR@3 of both sides together and of each."""
+    ranks = {side: plain_ranks(score, test, known, side, ties) for side in ("head", "tail")}
     expected = {}
     for key, values in {"": ranks["head"] + ranks["tail"], "/head": ranks["head"], "/tail": ranks["tail"]}.items():
         expected[f"MRR{key}"] = sum(1 / rank for rank in values) / len(values)
         expected[f"MeanRank{key}"] = sum(values) / len(values)
         expected[f"HR@3{key}"] = sum(rank <= 3 for rank in values) / len(values)
-    for options in ({}, {"batch_size": 1}, {"memory_budget": 700}):
-        found = pyg.evaluate_triples(["MRR", "MeanRank", "HR@3"], model, *test, known=known, **options)
-        assert numbers(found) == pytest.approx(expected)
+    return expected
+
+
+def table(model):
+    """The scores of all triples, one call of the model each, as a function of numbers."""
+    every = torch.cartesian_prod(*map(torch.arange, (ENTITIES, RELATIONS, ENTITIES)))
+    with torch.no_grad():
+        scores = {tuple(row.tolist()): model(*row[:, None]).item() for row in every}
+    return lambda *triple: scores[triple]
+
+
+@pytest.mark.parametrize("name", ["TransE", "DistMult", "ComplEx", "RotatE"])
+def test_equals_plain_python(name):
+    """PyG's models as they are, filtered and raw, for both sides, all ties, whatever the batches."""
+    model = make(name).train()
+    score = table(model)
+    for seed, ties in enumerate(("optimistic", "realistic", "pessimistic")):
+        test, facts = graph(seed)
+        for known in (facts, None):
+            expected = plain_values(score, test, known, ties)
+            for options in ({}, {"batch_size": 1}, {"memory_budget": 700}, {"memory_budget": 3000}):
+                found = pyg.evaluate_triples(NAMES, model, *test, known=known, ties=ties, **options)
+                assert numbers(found) == pytest.approx(expected)
     assert model.training
     assert found.num_users == 18
 
 
-def test_functions_of_ones_own():
-    """Functions by side give the numbers of the model; one side alone needs one of them."""
-    model, (test, known) = make("DistMult"), graph(2)
-    nodes, relations = model.node_emb.weight.detach(), model.rel_emb.weight.detach()
+@pytest.mark.parametrize("seed", range(5))
+def test_functions_of_ones_own(seed):
+    """Scores of a table of few values, many of them equal, by functions by side: as plain Python counts."""
+    test, known = graph(seed, num_known=150, num_test=40)
+    scores = torch.randint(5, (ENTITIES, RELATIONS, ENTITIES), generator=torch.Generator().manual_seed(seed)).double()
     functions = {
-        "tail": lambda head, relation: (nodes[head] * relations[relation]) @ nodes.T,
-        "head": lambda relation, tail: (nodes[tail] * relations[relation]) @ nodes.T,
+        "tail": lambda head, relation: scores[head, relation],
+        "head": lambda relation, tail: scores[:, relation, tail].T,
     }
-    names = ["MRR", "HR@3"]
-    expected = pyg.evaluate_triples(names, model, *test, known=tuple(known))
-    assert numbers(pyg.evaluate_triples(names, functions, *test, known=known)) == pytest.approx(numbers(expected))
-    tails = pyg.evaluate_triples(names, {"tail": functions["tail"]}, *test, known=known, sides=["tail"], groups=None)
-    assert numbers(tails) == pytest.approx({key: expected[f"{key}/tail"].item() for key in names})
+    for ties in ("optimistic", "realistic", "pessimistic"):
+        expected = plain_values(lambda *triple: scores[triple].item(), test, known, ties)
+        for options in ({}, {"num_entities": ENTITIES}, {"batch_size": 7}, {"memory_budget": 300}):
+            found = pyg.evaluate_triples(NAMES, functions, *test, known=tuple(known), ties=ties, **options)
+            assert numbers(found) == pytest.approx(expected)
+    tails = pyg.evaluate_triples(NAMES, {"tail": functions["tail"]}, *test, known=known, sides="tail", ties=ties)
+    assert numbers(tails) == pytest.approx(
+        {key: expected[f"{name}/tail"] for name in NAMES for key in (name, f"{name}/tail")}
+    )
+
+
+def test_equal_entities_tie_in_all_chunks(monkeypatch):
+    """Entities with equal embeddings have equal scores, wherever the model's calls are cut."""
+    for name in ("TransE", "DistMult", "ComplEx", "RotatE"):
+        torch.manual_seed(0)
+        model = getattr(kge, name)(num_nodes=ENTITIES, num_relations=RELATIONS, hidden_channels=37)
+        with torch.no_grad():
+            for part in (value for key, value in model.named_parameters() if key.startswith("node_emb")):
+                part.copy_(part[torch.arange(ENTITIES) % 4])
+        test, known = graph(7)
+        found = set()
+        for most in (1, 2, 5, 13, 50, 2**14):
+            monkeypatch.setattr("torchrecmetrics.pyg.triples._MAX_PAIRS_CPU", most)
+            found.add(pyg.evaluate_triples("MRR", model, *test, known=known)["MRR"].item())
+        assert len(found) == 1, name
 
 
 def test_values_of_relations():
@@ -93,6 +125,86 @@ def test_values_of_relations():
         if part.shape[1]:
             alone = pyg.evaluate_triples("MRR", model, *part, known=known, groups=None)
             assert found[f"MRR/relation {number}"].item() == pytest.approx(alone["MRR"].item())
+    named = pyg.evaluate_triples("MRR", model, *test, known=known, groups="relation", relation_names=["a", "b", "c"])
+    assert list(named) == ["MRR", "MRR/a", "MRR/b", "MRR/c"]
+    assert list(numbers(named).values()) == pytest.approx(list(numbers(found).values()), nan_ok=True)
+
+
+def test_rows_are_kept():
+    """Row i is the head of triple i, row n + i its tail, whatever the order of the sides; both are one cluster."""
+    model, (test, known) = make("TransE"), graph(8)
+    score = table(model)
+    expected = [1 / rank for side in ("head", "tail") for rank in plain_ranks(score, test, known, side)]
+    for metrics in ("MRR", trm.RecMetricCollection("MRR", keep_rows=True)):
+        for sides in (("head", "tail"), ("tail", "head")):
+            keep = {"keep_rows": True} if isinstance(metrics, str) else {}
+            rows = pyg.evaluate_triples(metrics, model, *test, known=known, sides=sides, batch_size=4, **keep).rows
+            found = dict(zip(rows.ids.tolist(), rows.values["MRR"].tolist(), strict=True))
+            assert [found[number] for number in range(18)] == pytest.approx(expected)
+            assert (rows.clusters == rows.ids % 9).all()
+
+
+def test_modules_of_functions_are_evaluated():
+    """A module, and one whose method is given, are in eval mode while they score, and in their own after it."""
+
+    class Noisy(torch.nn.Module):
+        def forward(self, given, other):
+            assert not self.training
+            return torch.eye(ENTITIES)[given]
+
+        heads = forward
+
+    tails, heads = Noisy(), [Noisy().eval(), Noisy()]
+    test, _ = graph(9)
+    pyg.evaluate_triples("MRR", {"tail": tails, "head": heads[1].heads}, *test)
+    pyg.evaluate_triples("MRR", {"head": heads[0].heads}, *test, sides="head")
+    assert [part.training for part in (tails, *heads)] == [True, False, True]
+
+
+def test_model_that_fails_keeps_its_mode():
+    class Broken(torch.nn.Module):
+        num_nodes = ENTITIES
+
+        def forward(self, head, relation, tail):
+            raise RuntimeError("broken")
+
+    model = Broken()
+    with pytest.raises(RuntimeError, match="broken"):
+        call(model=model)
+    assert model.training
+
+
+def test_modules_of_ones_own():
+    """A module without `num_nodes` is told how many entities there are."""
+
+    class Bare(torch.nn.Module):
+        def forward(self, head, relation, tail):
+            return -((head + relation - tail) ** 2).float()
+
+    test, known = graph(10)
+    found = pyg.evaluate_triples(NAMES, Bare(), *test, known=known, num_entities=ENTITIES)
+    assert numbers(found) == pytest.approx(plain_values(lambda h, r, t: -((h + r - t) ** 2), test, known))
+
+
+def test_processes_do_not_wait_for_each_other(monkeypatch):
+    """As in `evaluate`, a process that evaluates alone does not synchronise, unless it is asked to."""
+    asked = []
+    fresh = trm.RecMetricCollection.fresh.__func__
+    monkeypatch.setattr(
+        trm.RecMetricCollection, "fresh", classmethod(lambda *args, **kw: asked.append(fresh(*args, **kw)) or asked[-1])
+    )
+    for options in ({}, {"sync_on_compute": True}):
+        call(**options)
+    assert [collection.members[0].sync_on_compute for collection in asked] == [False, True]
+
+
+def test_known_triples_need_not_be_there():
+    """No known triple is the raw setting; small integers are ids, too."""
+    raw = numbers(call(known=None))
+    assert numbers(call(known=torch.zeros(3, 0, dtype=torch.int64))) == pytest.approx(raw)
+    test, known = graph(6)
+    narrow = dict(zip(("head", "relation", "tail"), test.short(), strict=True))
+    assert numbers(call(**narrow, known=known.int())) == pytest.approx(numbers(call()))
 
 
 def test_ties_and_progress():
@@ -115,9 +227,11 @@ def call(**changed):
 
 
 NONE = torch.zeros(0, dtype=torch.int64)
+NAN = {side: lambda first, second: torch.full((len(first), 13), torch.nan) for side in ("head", "tail")}
+WIDENING = {side: lambda first, second: torch.zeros(len(first), 13 + (len(first) == 8)) for side in ("head", "tail")}
 BAD = [
     ({"head": NONE, "relation": NONE, "tail": NONE}, ValueError, "there is no test triple"),
-    ({"head": NONE}, ValueError, r"three tensors of one length \[n\], got \[0\], \[9\]"),
+    ({"head": NONE}, ValueError, r"integers of one length \[n\], .* got \[0\], \[9\], \[9\]"),
     ({"head": torch.ones(9)}, TypeError, "head of the test triples must hold int64"),
     ({"tail": torch.full((9,), -1)}, ValueError, "tail of the test triples must be ids from 0, got -1"),
     ({"tail": torch.full((9,), 13)}, ValueError, "test triples hold entity 13; the model has 13"),
@@ -128,9 +242,30 @@ BAD = [
     ({"groups": "relations"}, ValueError, "groups must be one of"),
     ({"model": torch.nn.Linear(2, 2)}, TypeError, "model must be a KGEModel"),
     ({"model": {"tail": lambda h, r: h}}, TypeError, "model has no function 'head'"),
-    ({"model": {"tail": lambda h, r: h, "head": lambda r, t: t}}, ValueError, r"must return scores \[9, entities\]"),
+    ({"model": {"tail": lambda h, r: h, "head": lambda r, t: t}}, ValueError, r"must return scores \[1, entities\]"),
     ({"overlap": "miss"}, ValueError, "overlap"),
     ({"relation": torch.full((9,), 3)}, ValueError, "test triples hold relation 3; the model has 3"),
+    ({"known": torch.zeros(5, 3, dtype=torch.int64)}, ValueError, r"got \[5, 3\]: pass known.T"),
+    ({"known": torch.zeros(3, dtype=torch.int64)}, ValueError, r"known triples must be .* got \[3\]"),
+    ({"known": torch.zeros(3, 2)}, TypeError, "head of the known triples must hold int64"),
+    ({"known": (NONE, NONE)}, ValueError, "got a tuple of 2"),
+    ({"known": 5}, TypeError, "known triples must be .* got int"),
+    ({"sides": ("tail", "tail")}, ValueError, "sides must be 'head', 'tail' or both"),
+    ({"sides": 3}, ValueError, "sides must be one of 'head', 'tail', got 3"),
+    ({"relation_names": ["a"]}, ValueError, "relation_names are for groups=\"relation\", got groups='side'"),
+    ({"relation_names": ["a"], "groups": "relation"}, ValueError, "must name 3 relations, got 1"),
+    ({"relation_names": list("aab"), "groups": "relation"}, ValueError, "two groups are called 'a'"),
+    ({"relation_names": ["a"], "groups": "relation", "model": NAN}, ValueError, "hold relation 2; the model has 1"),
+    ({"num_entities": 12}, ValueError, r"num_entities is 12, the model has 13 \(num_nodes\)"),
+    ({"num_entities": 0}, ValueError, "num_entities must be at least 1, got 0"),
+    ({"num_entities": 14, "model": NAN}, ValueError, r"must return scores \[9, 14\], got .* \[9, 13\]"),
+    ({"num_entities": 9, "model": NAN}, ValueError, "test triples hold entity 12; the model has 9, 0..8"),
+    ({"model": NAN}, ValueError, "with a score that is NaN"),
+    ({"model": NAN, "head": torch.full((9,), 2**62)}, ValueError, "their product exceeds int64"),
+    ({"model": NAN, "groups": "relation", "relation": torch.full((9,), 2**40)}, ValueError, "a group of each id up to"),
+    ({"model": WIDENING}, ValueError, r"must return scores \[8, 13\], got .* \[8, 14\]"),
+    ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+    ({"tie": "optimistic"}, ValueError, "MRR has no option 'tie'; did you mean 'ties'"),
 ]
 
 

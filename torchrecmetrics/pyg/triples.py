@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchrecmetrics.base.options import MetricOptions
 from torchrecmetrics.checks import check_choice, check_ids, check_k, describe
 from torchrecmetrics.collection import RecMetricCollection
+from torchrecmetrics.data.groups import check_names
 from torchrecmetrics.data.jagged import Spans
 from torchrecmetrics.evaluation.models import Progress, ProgressBar
 from torchrecmetrics.evaluation.result import Evaluation
@@ -27,8 +28,12 @@ Side: TypeAlias = Literal["head", "tail"]
 ScoreEntities: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """A function of (head, relation), or of (relation, tail), all [b], that scores all entities: [b, entities]."""
 
-_MAX_PAIRS = 2**17
-"""Triples that a model scores at once."""
+_MAX_PAIRS_CPU, _MAX_PAIRS = 2**14, 2**17
+"""Triples that a model scores at once, on the CPU (whose cache they should fit) and elsewhere."""
+_CHANNEL_BYTES = 48
+"""Bytes per scored triple and hidden channel: embeddings and intermediate results of RotatE, the largest."""
+_MAX_RELATIONS = 2**20
+"""Most groups of relations; ids that leave gaps would make a group for each number."""
 
 
 @torch.no_grad()
@@ -40,11 +45,14 @@ def evaluate_triples(
     tail: Tensor,
     *,
     known: Tensor | Sequence[Tensor] | None = None,
-    sides: Sequence[Side] = ("head", "tail"),
+    sides: Side | Sequence[Side] = ("head", "tail"),
     groups: Literal["side", "relation"] | None = "side",
+    relation_names: Sequence[str] | None = None,
+    num_entities: int | None = None,
     k: int | Iterable[int] | None = None,
     batch_size: int | None = None,
     memory_budget: int | None = None,
+    keep_rows: bool = False,
     progress: bool | Progress = False,
     **options: Unpack[MetricOptions],
 ) -> Evaluation:
@@ -55,20 +63,25 @@ def evaluate_triples(
 
     Args:
         metrics: as in `torchrecmetrics.evaluate`, such as ["MRR", "HR@10", "MeanRank", "AMRI"].
-        model: a `torch_geometric.nn.kge.KGEModel`, or any module with `num_nodes` whose `forward(head, relation, tail)`
-            scores triples, [n] -> [n], higher is better; or functions that score all entities, {"tail": function of
-            (head, relation), "head": function of (relation, tail)}, [b] -> [b, entities]. Its training mode is
-            restored.
+        model: a `torch_geometric.nn.kge.KGEModel`, or any module whose `forward(head, relation, tail)` scores triples,
+            [n] -> [n], higher is better; or functions that score all entities, {"tail": function of (head, relation),
+            "head": function of (relation, tail)}, [b] -> [b, entities], called with tensors on the device of `head`.
+            Modules, and modules whose methods are given, are in eval mode meanwhile.
         head: integers [n], entities of the test triples.
         relation: integers [n].
         tail: integers [n].
         known: all known triples, of training, validation and test: integers [3, M] (heads, relations, tails), or a
-            tuple of these. None = the raw setting: other true triples compete.
+            tuple of these. Repeated triples count once. None = the raw setting: other true triples compete.
         sides: "tail", "head" or both.
         groups: values of each "side" (keys like `MRR/tail`), of each "relation" (`MRR/relation 3`), or None.
+        relation_names: with groups="relation", names of all relations in the order of their ids.
+        num_entities: needed for modules without `num_nodes`; of functions, the width of their scores, which else the
+            first triple tells, scored alone.
         k: cut-off or cut-offs for names of metrics.
         batch_size: most rows that are scored together; default: as `memory_budget` allows.
         memory_budget: bytes for scores and the model's working memory; default as in `torchrecmetrics.evaluate`.
+        keep_rows: keep per-row values, for `trm.compare`: row i is the head of triple i, row n + i its tail, and both
+            are one cluster.
         progress: True shows a bar of tqdm, a function is called with (rows done, rows in all).
         options: keywords of all metrics made here (`ties`, ...), see `RankingMetric`; `overlap` is "keep".
 
@@ -87,39 +100,72 @@ def evaluate_triples(
         {'MRR': 0.75, 'MRR/head': 0.5, 'MRR/tail': 1.0}
     """
     triples = _Triples.read("test", (head, relation, tail))
-    if not len(triples.head):
-        raise ValueError("there is no test triple")
-    for side in sides:
-        check_choice("sides", side, get_args(Side))
-    if not sides or len(set(sides)) < len(sides):
-        raise ValueError(f"sides must be 'head', 'tail' or both, got {sides!r}")
-    check_choice("groups", groups, ("side", "relation", None))
-    scorer = _Scorer.of(model, sides, Budget(batch_size, memory_budget))
-    triples = triples.to(scorer.device)
-    facts = None if known is None else _Triples.read("known", tuple(known)).to(scorer.device)
+    facts = None if known is None else _Triples.read("known", known)
+    sides, num_triples = _read_sides(sides), len(triples.head)
+    if not num_triples:
+        raise ValueError("there is no test triple: head, relation and tail are empty")
+    scorer = _Scorer(model, sides, num_entities, Budget(batch_size, memory_budget), triples.head.device)
+    names, num_relations = _read_groups(groups, sides, relation_names, model, [triples, *([facts] if facts else [])])
     for name, part in (("test", triples), ("known", facts)):
-        scorer.check(name, part)
-    num_relations = 1 + max(
-        int(part.relation.max()) for part in (triples, facts) if part is not None and len(part.head)
-    )
-    names: list[str] | None = None if groups is None else list(sides)
-    if groups == "relation":
-        names = [f"relation {number}" for number in range(num_relations)]
-    collection = RecMetricCollection.fresh(metrics, k, options, groups=names)
+        if part is not None and len(part.head):
+            part.check_range(name, scorer.num_entities, num_relations, has_codes=facts is not None)
+    triples, facts = triples.to(scorer.device), None if facts is None else facts.to(scorer.device)
+    collection = RecMetricCollection.fresh(metrics, k, options, "{name}@{k}", keep_rows, memory_budget, names)
+    for metric in collection.members:
+        metric.sync_on_compute = options.get("sync_on_compute", False)
     rules = replace(collection.members[0].rules, overlap="keep")
-    with evaluating(model), ProgressBar(progress, len(triples.head) * len(sides), unit="triple") as bar:
-        for number, side in enumerate(sides):
+    with evaluating(scorer.modules), ProgressBar(progress, num_triples * len(sides), unit="triple") as bar:
+        for side in sides:
             others = None if facts is None else _Others(facts, side, num_relations)
-            rows = torch.arange(len(triples.head), device=scorer.device)
-            for batch in torch.split(rows, scorer.batch_size()):
-                part = triples.take(batch)
+            for batch in scorer.batches(num_triples):
+                part = _Triples(*(column[batch] for column in triples))
                 scores = scorer.score(part, side)
-                exclude = None if others is None else others.of(part)
+                exclude = None if others is None else others.spans(part)
                 ranking = Ranking.rank(scores, part.side(side), None, exclude, collection.needs, rules)
-                codes = part.relation if groups == "relation" else torch.full_like(batch, number)
-                collection.update(ranking, groups=None if names is None else codes)
+                codes = part.relation if groups == "relation" else torch.full_like(batch, sides.index(side))
+                row_ids = batch + num_triples * (side == "tail")
+                collection.update(
+                    ranking,
+                    groups=codes if names else None,
+                    row_ids=row_ids if collection.keep_rows else None,
+                    clusters=batch if collection.keep_rows else None,
+                )
                 bar.advance(batch, collection.members[0])
     return Evaluation(collection, "eager")
+
+
+def _read_sides(sides: Any) -> tuple[Side, ...]:
+    chosen = (sides,) if isinstance(sides, str) or not isinstance(sides, Iterable) else tuple(sides)
+    for side in chosen:
+        check_choice("sides", side, get_args(Side))
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise ValueError(f"sides must be 'head', 'tail' or both, got {sides!r}")
+    return chosen
+
+
+def _read_groups(
+    groups: Any, sides: Sequence[Side], relation_names: Any, model: Any, parts: Sequence[_Triples]
+) -> tuple[Sequence[str] | None, int]:
+    """Return the names of the groups, if there are any, and the number of relations."""
+    check_choice("groups", groups, ("side", "relation", None))
+    num_relations = getattr(model, "num_relations", None)
+    if relation_names is not None:
+        if groups != "relation":
+            raise ValueError(f'relation_names are for groups="relation", got groups={groups!r}')
+        relation_names = check_names(relation_names)
+        if isinstance(num_relations, int) and num_relations != len(relation_names):
+            raise ValueError(f"relation_names must name {num_relations} relations, got {len(relation_names)}")
+        num_relations = len(relation_names)
+    if not isinstance(num_relations, int):
+        num_relations = 1 + max(int(part.relation.max()) for part in parts if len(part.relation))
+    if groups == "relation":
+        if num_relations > _MAX_RELATIONS:
+            raise ValueError(
+                f'groups="relation" makes a group of each id up to {num_relations - 1}: number relations from 0, as '
+                "Vocabulary does"
+            )
+        return relation_names or [f"relation {number}" for number in range(num_relations)], num_relations
+    return sides if groups == "side" else None, num_relations
 
 
 class _Triples(NamedTuple):
@@ -128,20 +174,36 @@ class _Triples(NamedTuple):
     tail: Tensor
 
     @classmethod
-    def read(cls, name: str, parts: Sequence[Tensor]) -> _Triples:
+    def read(cls, name: str, parts: Any) -> _Triples:
         """Return triples, checked."""
+        accepted = f"{name} triples must be (head, relation, tail), integers of one length [n], or a tensor [3, n]"
+        if not isinstance(parts, (Tensor, tuple, list)):
+            raise TypeError(f"{accepted}, got {describe(parts)}")
+        if isinstance(parts, Tensor) and (parts.dim() != 2 or len(parts) != 3):
+            cure = f": pass {name}.T" if parts.dim() == 2 and parts.shape[1] == 3 else ""
+            raise ValueError(f"{accepted}, got {list(parts.shape)}{cure}")
         if len(parts) != 3:
-            raise ValueError(f"{name} triples must be (head, relation, tail), or [3, n], got {len(parts)} rows")
+            raise ValueError(f"{accepted}, got a {type(parts).__name__} of {len(parts)}")
         for column, part in zip(cls._fields, parts, strict=True):
             check_ids(f"{column} of the {name} triples", part)
-            if part.dim() != 1 or len(part) != len(parts[0]):
-                raise ValueError(
-                    f"{name} triples must be three tensors of one length [n], got "
-                    f"{', '.join(str(list(other.shape)) for other in parts)}"
-                )
+        if parts[0].dim() != 1 or any(part.shape != parts[0].shape for part in parts):
+            raise ValueError(f"{accepted}, got {', '.join(str(list(part.shape)) for part in parts)}")
+        for column, part in zip(cls._fields, parts, strict=True):
             if len(part) and int(part.min()) < 0:
                 raise ValueError(f"{column} of the {name} triples must be ids from 0, got {int(part.min())}")
         return cls(*(part.long() for part in parts))
+
+    def check_range(self, name: str, num_entities: int | None, num_relations: int, has_codes: bool) -> None:
+        """Refuse ids that the model does not have, and those whose codes would exceed int64."""
+        entity, relation = int(torch.maximum(self.head, self.tail).max()), int(self.relation.max())
+        for kind, highest, number in (("entity", entity, num_entities), ("relation", relation, num_relations)):
+            if number is not None and highest >= number:
+                raise ValueError(f"{name} triples hold {kind} {highest}; the model has {number}, 0..{number - 1}")
+        if has_codes and (entity + 1) * num_relations > torch.iinfo(torch.int64).max:
+            raise ValueError(
+                f"{name} triples hold entity {entity}, and there are {num_relations} relations: their product exceeds "
+                "int64; number both from 0, as Vocabulary does"
+            )
 
     def side(self, side: Side) -> Tensor:
         """Return heads or tails."""
@@ -150,9 +212,6 @@ class _Triples(NamedTuple):
     def to(self, device: torch.device) -> _Triples:
         return _Triples(*(part.to(device) for part in self))
 
-    def take(self, rows: Tensor) -> _Triples:
-        return _Triples(*(part[rows] for part in self))
-
 
 class _Others:
     """The known triples, sorted by the two parts that are given where one side is ranked."""
@@ -160,86 +219,85 @@ class _Others:
     def __init__(self, facts: _Triples, side: Side, num_relations: int) -> None:
         self._given: Side = "tail" if side == "head" else "head"
         self._num_relations = num_relations
-        order = self._key(facts).argsort(stable=True)
-        self._keys = self._key(facts)[order]
+        self._codes, order = self._code(facts).sort(stable=True)
         self._entities = facts.side(side)[order]
 
-    def _key(self, triples: _Triples) -> Tensor:
+    def _code(self, triples: _Triples) -> Tensor:
         return triples.side(self._given) * self._num_relations + triples.relation
 
-    def of(self, triples: _Triples) -> Spans:
+    def spans(self, triples: _Triples) -> Spans:
         """Return the entities that make a known triple, a row per triple."""
-        keys = self._key(triples)
-        start, stop = torch.searchsorted(self._keys, keys), torch.searchsorted(self._keys, keys, right=True)
-        longest = int((stop - start).max())
-        return Spans(self._entities, start, stop, longest, torch.zeros_like(keys, dtype=torch.bool))
+        codes = self._code(triples)
+        start, stop = torch.searchsorted(self._codes, codes), torch.searchsorted(self._codes, codes, right=True)
+        return Spans(self._entities, start, stop, int((stop - start).max()), torch.zeros_like(codes, dtype=torch.bool))
 
 
 class _Scorer:
     """Scores of all entities for a batch of triples."""
 
     def __init__(
-        self, functions: Mapping[Any, ScoreEntities], sizes: tuple[Any, Any], device: torch.device, budget: Budget
+        self, model: Any, sides: Sequence[Side], num_entities: int | None, budget: Budget, device: torch.device
     ) -> None:
-        self._functions = functions
-        self._sizes = sizes  # of entities and relations, as far as known
-        self._budget = budget
+        given = None if num_entities is None else check_k(num_entities, "num_entities")
+        own = getattr(model, "num_nodes", None)
+        self._model, self._budget = model, budget
+        self.num_entities: int | None = own if isinstance(own, int) else given
+        """None = not known before functions have scored a triple."""
         self.device: torch.device = device
-
-    @classmethod
-    def of(cls, model: Any, sides: Sequence[Side], budget: Budget) -> _Scorer:
-        """Read a model, or functions by side."""
         if isinstance(model, Mapping):
             if missing := [side for side in sides if not callable(model.get(side))]:
                 raise TypeError(f"model has no function {missing[0]!r}: functions are given by side, one for each")
-            return cls(model, (None, None), torch.device("cpu"), budget)
-        num_entities = getattr(model, "num_nodes", None)
-        if not isinstance(model, nn.Module) or not isinstance(num_entities, int):
-            raise TypeError(
-                "model must be a KGEModel, a module with num_nodes and forward(head, relation, tail), or functions "
-                f'{{"tail": ..., "head": ...}}, got {describe(model)}'
-            )
-        device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-        pair_bytes = 40 * getattr(model, "hidden_channels", 256)  # three embeddings and what is made of them
-        at_once = min(_MAX_PAIRS, max(1, budget.bytes_on(device) // pair_bytes))
-
-        def score(given: Tensor, relation: Tensor, side: Side) -> Tensor:
-            """Call the model on pairs of a row and an entity, some at a time."""
-            parts = []
-            for start in range(0, len(given) * num_entities, at_once):
-                pair = torch.arange(start, min(start + at_once, len(given) * num_entities), device=device)
-                row, entity = pair // num_entities, pair % num_entities
-                head, tail = (given[row], entity) if side == "tail" else (entity, given[row])
-                parts.append(model(head, relation[row], tail))
-            return torch.cat(parts).view(len(given), num_entities)
-
-        functions = {
-            "tail": lambda head, relation: score(head, relation, "tail"),
-            "head": lambda relation, tail: score(tail, relation, "head"),
-        }
-        return cls(functions, (num_entities, getattr(model, "num_relations", None)), device, budget)
-
-    def check(self, name: str, triples: _Triples | None) -> None:
-        """Refuse ids that the model does not have."""
-        if triples is None or not len(triples.head):
+            owners = (getattr(function, "__self__", function) for function in model.values())
+            self.modules: nn.Module = nn.ModuleList(owner for owner in owners if isinstance(owner, nn.Module))
             return
-        entities = torch.maximum(triples.head, triples.tail)
-        for what, ids, number in (("entity", entities, self._sizes[0]), ("relation", triples.relation, self._sizes[1])):
-            if number is not None and (highest := int(ids.max())) >= number:
-                raise ValueError(f"{name} triples hold {what} {highest}; the model has {number}")
+        if not isinstance(model, nn.Module) or self.num_entities is None:
+            raise TypeError(
+                "model must be a KGEModel, a module with num_nodes (or num_entities=) and forward(head, relation, "
+                f'tail), or functions {{"tail": ..., "head": ...}}, got {describe(model)}'
+            )
+        if given not in (None, self.num_entities):
+            raise ValueError(f"num_entities is {given}, the model has {self.num_entities} (num_nodes)")
+        self.modules = model
+        self.device = next((parameter.device for parameter in model.parameters()), device)
 
-    def batch_size(self) -> int:
-        """Return how many rows are scored together."""
-        fitting = max(1, self._budget.bytes_on(self.device) // (8 * (self._sizes[0] or 100_000)))
-        largest = self._budget.batch_size
-        return fitting if largest is None else min(fitting, check_k(largest, "batch_size"))
+    def batches(self, num_triples: int) -> Iterator[Tensor]:
+        """Yield numbers of triples that are scored together, as many as the memory allows."""
+        rows, most = torch.arange(num_triples, device=self.device), self._budget.batch_size
+        most = num_triples if most is None else check_k(most, "batch_size")
+        while len(rows):
+            fitting = 1
+            if self.num_entities is not None:
+                fitting = max(1, self._budget.bytes_on(self.device) // (8 * self.num_entities))
+            yield rows[: min(fitting, most)]
+            rows = rows[min(fitting, most) :]
 
     def score(self, triples: _Triples, side: Side) -> Tensor:
         """Return the scores of all entities, [b, entities]."""
+        if not isinstance(self._model, Mapping):
+            return self._score_pairs(triples, side)
         given = (triples.head, triples.relation) if side == "tail" else (triples.relation, triples.tail)
-        scores = self._functions[side](*given)
-        if not isinstance(scores, Tensor) or scores.dim() != 2 or len(scores) != len(triples.head):
+        scores, rows, width = self._model[side](*given), len(triples.head), self.num_entities
+        if not isinstance(scores, Tensor) or scores.dim() != 2 or scores.shape != (rows, width or scores.shape[1]):
             raise ValueError(
-                f"the function of the {side} must return scores [{len(triples.head)}, entities], got {describe(scores)}"
+                f"the function of the {side} must return scores [{rows}, {width or 'entities'}], got {describe(scores)}"
             )
+        self.num_entities = scores.shape[1]
         return scores
+
+    def _score_pairs(self, triples: _Triples, side: Side) -> Tensor:
+        """Call the model on pairs of a triple and an entity, some at a time."""
+        assert self.num_entities is not None
+        total = len(triples.head) * self.num_entities
+        pair_bytes = _CHANNEL_BYTES * getattr(self._model, "hidden_channels", 256)
+        most = _MAX_PAIRS_CPU if self.device.type == "cpu" else _MAX_PAIRS
+        at_once = min(most, max(1, self._budget.bytes_on(self.device) // pair_bytes))
+        parts = []
+        for start in range(0, total, at_once):
+            pair = torch.arange(start, min(start + at_once, total), device=self.device)
+            row, entity = pair // self.num_entities, pair % self.num_entities
+            head, tail = (triples.head[row], entity) if side == "tail" else (entity, triples.tail[row])
+            scores = self._model(head, triples.relation[row], tail)
+            if not isinstance(scores, Tensor) or scores.numel() != len(pair):
+                raise ValueError(f"the model must return a score per triple, [{len(pair)}], got {describe(scores)}")
+            parts.append(scores.flatten())
+        return torch.cat(parts).view(-1, self.num_entities)
