@@ -31,6 +31,7 @@ from torchrecmetrics.base.state import (
     add_to_states,
     batch_states,
     check_replicated,
+    note_replicated,
     outside_graphs,
 )
 from torchrecmetrics.base.window import Window
@@ -391,7 +392,7 @@ class RecMetricCollection(MetricCollection):
             ranking = self.rank(args)
             rows = self.row_values(ranking, weights, groups)
             self.add(rows, RowKeys.read(row_ids, clusters, weights, len(ranking)))
-            self._note_shard(shard)
+            note_replicated(self.members, shard is not None)
 
     @outside_graphs
     @torch.no_grad()
@@ -450,7 +451,7 @@ class RecMetricCollection(MetricCollection):
         summaries = summarize(members, batch, "dist_sync_on_step")
         if not args.is_flat:
             self.add(rows, RowKeys.read(row_ids, clusters, weights, rows.values.shape[1]))
-            self._note_shard(shard)
+            note_replicated(self.members, shard is not None)
         for metric, summary in zip(members, summaries, strict=True):
             metric._forward_cache = summary.value
         found = dict(zip(map(id, members), summaries, strict=True))
@@ -463,10 +464,6 @@ class RecMetricCollection(MetricCollection):
         check_replicated(self.members, shard is not None)
         if shard is not None and (self.keep_rows or self._window is not None):
             raise ValueError("shard= has the same rows on all processes: no keep_rows, window or half_life beside it")
-
-    def _note_shard(self, shard: ItemShard | None) -> None:
-        for member in self.members:
-            member.replicated = shard is not None
 
     def _update_flat(
         self,

@@ -6,7 +6,7 @@ likely; so they can be compared between data sets. Each is a mean of row values 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -270,7 +270,7 @@ class AMR(_Adjusted):
     """
 
     formula: ClassVar[Formula] = staticmethod(adjusted_rank)
-    weights = staticmethod(expected_rank)
+    weights: Callable[..., Tensor] | None = staticmethod(expected_rank)
     bounds: ClassVar[tuple[float, float]] = (0.0, 2.0)
     higher_is_better: bool | None = False
 
@@ -299,7 +299,7 @@ class AMRI(_Adjusted):
     """
 
     formula: ClassVar[Formula] = staticmethod(adjusted_rank_index)
-    weights = staticmethod(above_first)
+    weights: Callable[..., Tensor] | None = staticmethod(above_first)
     bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
 
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
@@ -328,7 +328,7 @@ class AdjustedMRR(_Adjusted):
     """
 
     formula: ClassVar[Formula] = staticmethod(adjusted_reciprocal_rank)
-    weights = staticmethod(below_best_reciprocal_rank)
+    weights: Callable[..., Tensor] | None = staticmethod(below_best_reciprocal_rank)
     bounds: ClassVar[tuple[float, float]] = (-float("inf"), 1.0)
 
     def __init__(self, **options: Unpack[MetricOptions]) -> None:
@@ -357,7 +357,7 @@ class AdjustedHitRate(_Adjusted):
     """
 
     formula: ClassVar[Formula] = staticmethod(adjusted_hit)
-    weights = staticmethod(below_best_hit_rate)
+    weights: Callable[..., Tensor] | None = staticmethod(below_best_hit_rate)
     bounds: ClassVar[tuple[float, float]] = (-float("inf"), 1.0)
     _name = "AdjustedHR"
 

@@ -38,6 +38,7 @@ from torchrecmetrics.base.state import (
     add_to_states,
     batch_states,
     check_replicated,
+    note_replicated,
     outside_graphs,
 )
 from torchrecmetrics.checks import (
@@ -481,7 +482,7 @@ class RankingMetric(SummedMetric):
                 return
             ranking = to_ranking(args, self.needs, self.rules)
             self._add(self.batch_sums(ranking, weights))
-            self.replicated = shard is not None
+            note_replicated([self], shard is not None)
 
     @outside_graphs
     @torch.no_grad()
@@ -533,7 +534,7 @@ class RankingMetric(SummedMetric):
         (summary,) = summarize([self], batch_states([self], [added]), "dist_sync_on_step")
         if not args.is_flat:
             self._add(added)
-            self.replicated = shard is not None
+            note_replicated([self], shard is not None)
         self._forward_cache = summary.value
         return summary.value.clone()
 

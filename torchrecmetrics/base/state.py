@@ -302,6 +302,12 @@ def check_replicated(metrics: Sequence[SummedMetric], sharded: bool) -> None:
             raise ValueError(f"{metric.label} has rows {'without' if sharded else 'with'} shard=: reset it first")
 
 
+def note_replicated(metrics: Sequence[SummedMetric], sharded: bool) -> None:
+    """Note whether the rows are of shards, and so the same on every process."""
+    for metric in metrics:
+        metric.replicated = sharded
+
+
 def add_to_states(metrics: Sequence[SummedMetric], additions: Sequence[SumState | SparseUpdate]) -> None:
     """Add one batch to the state of each metric and count the update; metrics with a `SparseUpdate` come last."""
     with ordinary_tensors():
