@@ -1,10 +1,10 @@
-"""Process helpers: gather objects, and raise an error of one process on all of them."""
+"""Process helpers: gather objects, compare arguments, and raise an error of one process on all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed
@@ -17,18 +17,18 @@ def is_distributed() -> bool:
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
-def gathered(thing: Thing) -> list[Thing]:
+def gathered(thing: Thing, group: Any = None) -> list[Thing]:
     """Return the objects of all processes, in their order."""
-    things: list[Thing] = [thing] * distributed.get_world_size()
-    distributed.all_gather_object(things, thing)
+    things: list[Thing] = [thing] * distributed.get_world_size(group)
+    distributed.all_gather_object(things, thing, group=group)
     return things
 
 
 @contextmanager
-def raise_on_all_ranks(device: torch.device) -> Iterator[None]:
+def raise_on_all_ranks(device: torch.device, group: Any = None) -> Iterator[None]:
     """Raise an error of one process on all processes, as soon as the last of them has come to the end.
 
-    Costs one all-reduce of a number on `device` where nothing is raised.
+    Costs one all-reduce of a number on `device` where nothing is raised. One that is out of memory is so on all.
     """
     if not is_distributed():
         yield
@@ -39,11 +39,47 @@ def raise_on_all_ranks(device: torch.device) -> Iterator[None]:
     except Exception as raised:
         error = raised
     failed = torch.tensor(int(error is not None), device=device)
-    distributed.all_reduce(failed)
+    distributed.all_reduce(failed, group=group)
     if not failed:
         return
-    told = gathered(None if error is None else f"{type(error).__name__}: {error}")
+    told = gathered(None if error is None else f"{type(error).__name__}: {error}", group)
     if error is not None:
         raise error
     process, text = next((process, text) for process, text in enumerate(told) if text is not None)
-    raise RuntimeError(f"process {process} failed with {text}")
+    kind = torch.cuda.OutOfMemoryError if text.startswith("OutOfMemoryError") else RuntimeError
+    raise kind(f"process {process} failed with {text}")
+
+
+@contextmanager
+def same_on_all_ranks(facts: dict[str, Any], group: Any, own: str = "") -> Iterator[None]:
+    """Raise on all processes where one raises inside, or where their `facts`, written inside, differ.
+
+    The entry `own` may differ; afterwards it is the list of those of all processes.
+    """
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as raised:
+        error = raised
+    told = gathered((None if error is None else f"{type(error).__name__}: {error}", facts), group)
+    if error is not None:
+        raise error
+    for process, (text, _) in enumerate(told):
+        if text is not None:
+            raise RuntimeError(f"process {process} failed with {text}")
+    for name in facts:
+        values = [theirs[name] for _, theirs in told]
+        if name == own:
+            facts[own] = values
+        elif any(value != values[0] for value in values):
+            raise ValueError(f"processes that share items differ in {name}: {values}, in order of rank")
+
+
+def fingerprint(numbers: torch.Tensor | None) -> tuple[list[int], int] | None:
+    """Return shape and a weighted sum, which other numbers hardly share; waits for the device."""
+    if numbers is None:
+        return None
+    if numbers.is_floating_point():  # whole numbers add up alike on all devices
+        numbers = numbers.double().view(torch.int64)
+    weights = torch.arange(1, numbers.numel() + 1, device=numbers.device).view_as(numbers)
+    return list(numbers.shape), int(((numbers + 2) * weights).sum())

@@ -704,7 +704,7 @@ U, V, TRAIN, TEST = world()
 BOTH = {"target": TEST, "exclude": TRAIN, "k": 5}
 BAD = [
     (
-        lambda: trm.evaluate("HR", U, V.numpy(), **BOTH),
+        lambda: trm.evaluate("HR", U.numpy(), V, **BOTH),
         TypeError,
         r"got ndarray: torch.as_tensor",
     ),
@@ -875,7 +875,11 @@ BAD = [
     (lambda: trm.evaluate("HR", U, V, item_bias=U[0], **BOTH), ValueError, r"item_bias must be float \[60\]"),
     (lambda: trm.evaluate("HR", U, V, items_allowed=V[:, 0], **BOTH), ValueError, r"items_allowed must be bool \[60\]"),
     (lambda: trm.evaluate("HR", U, V, similarity="l2", **BOTH), ValueError, "similarity must be 'dot' or 'cosine'"),
-    (lambda: trm.evaluate("HR", U, V, shard="rows", **BOTH), ValueError, "shard must be None, 'users' or 'items'"),
+    (
+        lambda: trm.evaluate("HR", U, V, shard="rows", **BOTH),
+        ValueError,
+        "shard must be None, 'users', 'items' or 'both'",
+    ),
     (lambda: trm.evaluate("HR", U, V, batch_size=0, **BOTH), ValueError, "batch_size must be at least 1"),
     (lambda: trm.evaluate(trm.RecMetricCollection("HR@5"), U, V, **BOTH), ValueError, "k given beside a collection"),
     (lambda: trm.recommend(U, V, 0), ValueError, "k must be at least 1"),

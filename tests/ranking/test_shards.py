@@ -43,12 +43,10 @@ def values(rank, world_size, dtype, overlap, everywhere):
         part = {name: given[name][rows] for name in ("gains",)}
         exclude = given["exclude"]
         part["exclude"] = (exclude[0][rows], exclude[1]) if everywhere else exclude[rows]
-        shard._agreed = False  # batches of other sizes
         with counted_collectives() as calls:
             metrics.update(scores[rows, first:last], target[rows], shard=shard, groups=codes[rows], **part)
         sent.append(calls)
     forward = make(overlap)
-    shard._agreed = False
     alone = forward(scores[:, first:last], target, shard=shard, groups=codes)
     found = {key: value.item() for key, value in metrics.compute().items()}
     assert metrics["HR@1"].num_users == sum(numbers_of_rows(target))
@@ -80,7 +78,47 @@ def test_equals_one_process(processes, world_size, dtype, overlap, everywhere):
     for found, sent, forward in processes.run(values, world_size, dtype, overlap, everywhere):
         assert found == expected
         assert forward == expected_forward
-        assert sent == [["all_gather", "all_reduce", "all_reduce"]] * 2  # the first of them agrees on sizes
+        assert sent == [["all_gather_object", "all_reduce", "all_reduce"]] * 2  # the first of them compares arguments
+
+
+def lists(rank, world_size, overlap):
+    """Return values of metrics that read items, of two batches, with a history that is compared with lists."""
+    scores, target, given = batch()
+    first, last = borders(world_size)[rank : rank + 2]
+    metrics, shard = list_metrics(overlap), trm.ItemShard(first, ITEMS)
+    for rows in (slice(0, 25), slice(25, ROWS)):
+        exclude = given["exclude"][rows]
+        metrics.update(scores[rows, first:last], target[rows], shard=shard, exclude=exclude, history=exclude)
+    return numbers(metrics.compute())
+
+
+def list_metrics(overlap):
+    catalogue = trm.Catalogue.from_interactions(
+        trm.Interactions.from_columns(torch.arange(ITEMS) % 4, torch.arange(ITEMS), num_users=4, num_items=ITEMS)
+    )
+    names = [
+        "Novelty",
+        "Coverage",
+        "Gini",
+        "Seen",
+        "Serendipity",
+        "HR",
+        trm.Precision(5, score_threshold=2.5, overlap=overlap),
+    ]
+    return trm.RecMetricCollection(names, k=[1, 5], overlap=overlap, catalogue=catalogue)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("overlap", ["miss", "keep"])
+def test_lists(processes, world_size, overlap):
+    """The best of each process's best, equal scores by lower id: the lists of one process."""
+    scores, target, given = batch()
+    single = list_metrics(overlap)
+    for rows in (slice(0, 25), slice(25, ROWS)):
+        exclude = given["exclude"][rows]
+        single.update(scores[rows], target[rows], exclude=exclude, history=exclude)
+    for found in processes.run(lists, world_size, overlap):
+        assert found == numbers(single.compute())
 
 
 def traffic(rank, world_size):
@@ -107,7 +145,7 @@ def test_traffic(processes):
 
 def fault(rank, world_size, kind):
     scores, target = torch.rand(4, 5), torch.tensor([1, 2, 3, 9])
-    shard, metric = trm.ItemShard(5 * rank, 10), trm.HR(2)
+    shard, metric, given = trm.ItemShard(5 * rank, 10), trm.HR(2), {}
     if kind == "overlap":
         shard = trm.ItemShard(4 * rank, 10)
     elif kind == "missing":
@@ -122,9 +160,21 @@ def fault(rank, world_size, kind):
         shard = trm.ItemShard(5, 11)
     elif kind == "nan" and rank:
         scores[1, 2] = float("nan")
+    elif kind == "targets" and rank:
+        target = target.flip(0)
+    elif kind == "history":
+        given["exclude"] = torch.tensor([5, 6, 7, 8 - rank])
+    elif kind == "ties" and rank:
+        metric = trm.HR(2, ties="pessimistic")
+    elif kind == "one" and rank:
+        target = target.float()
+    elif kind == "scores" and not rank:
+        scores = scores.tolist()
+    elif kind == "range":
+        target = target + 10
     try:
-        metric.update(scores, target, shard=shard)
-    except ValueError as error:
+        metric.update(scores, target, shard=shard, **given)
+    except (ValueError, TypeError, RuntimeError) as error:
         return str(error), metric.update_count
     return None
 
@@ -138,7 +188,13 @@ def fault(rank, world_size, kind):
         ("depth", "processes that share items differ in depth of metrics: [2, 3]"),
         ("dtype", "processes that share items differ in dtype of scores"),
         ("num_items", "processes that share items differ in num_items: [10, 11]"),
-        ("nan", "1 of 4 rows with a score that is NaN or +inf: row 1, on one of the processes"),
+        ("targets", "processes that share items differ in targets"),
+        ("history", "processes that share items differ in history"),
+        ("ties", "processes that share items differ in options"),
+        ("one", "target beside a shard is item ids"),
+        ("scores", "scores must be a tensor"),
+        ("range", "target"),
+        ("nan", "1 of 4 rows with a score that is NaN or +inf: row 1"),
     ],
 )
 def test_faults_raise_on_all_processes(processes, kind, message):
@@ -188,13 +244,6 @@ def test_shards_beside_whole_rows(processes):
             ),
             ValueError,
             "no keep_rows, window or half_life beside it",
-        ),
-        (
-            lambda: trm.Coverage(2, catalogue=trm.Catalogue(3)).update(
-                torch.rand(2, 3), torch.tensor([0, 1]), shard=trm.ItemShard(0, 3)
-            ),
-            ValueError,
-            "metrics that read which items are listed are not computed over shards",
         ),
     ],
 )

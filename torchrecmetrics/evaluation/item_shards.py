@@ -1,84 +1,259 @@
-"""`evaluate(shard="items")`: every process has the embeddings of some items, and all those of the users."""
+"""`evaluate` and `recommend` over item embeddings that processes share, or that come in pieces."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributed import ReduceOp
 
-from torchrecmetrics.checks import check_k
+from torchrecmetrics.base.state import note_replicated
+from torchrecmetrics.checks import describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.distributed import is_distributed, raise_on_all_ranks
-from torchrecmetrics.evaluation.candidates import CandidateScores
-from torchrecmetrics.evaluation.result import Evaluation
-from torchrecmetrics.evaluation.scoring import Budget
-from torchrecmetrics.ranking.shards import ItemShard
-from torchrecmetrics.ranking.update_args import UpdateArgs
+from torchrecmetrics.distributed import raise_on_all_ranks, same_on_all_ranks
+from torchrecmetrics.evaluation.item_pieces import ItemPieces
+from torchrecmetrics.evaluation.progress import ProgressBar
+from torchrecmetrics.evaluation.scoring import (
+    Budget,
+    EmbeddingScorer,
+    History,
+    ScoreOptions,
+    TargetDevice,
+    batches,
+)
+from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.ranking.rules import Needs, Rules
+from torchrecmetrics.ranking.shards import PiecewiseRows, best_of_processes, merged, over_processes
 
-_ENTRY_BYTES = 64
-"""Working memory beside the scores, per excluded item of a row."""
+
+class Counted(NamedTuple):
+    """A batch of users, ready to be ranked."""
+
+    rows: PiecewiseRows
+    own: Tensor
+    counted: Tensor
+    top: Tensor
+    """Scores of the best items, [b, list_depth]."""
+    listed: Tensor
+    """Their ids, -1 where there are fewer."""
+
+    def ranking(self) -> Ranking:
+        """Return the ranking over all items."""
+        return self.rows.ranking(self.own, self.counted, (self.top, self.listed))
+
+
+class _Rows(NamedTuple):
+    """How `batches` sizes batches: as on all processes."""
+
+    row_bytes: int
+    device: torch.device
+    reuses_memory: bool = False
+
+
+def on_all(
+    shard: object, group: Any, facts: dict[str, Any] | None = None, own: str = ""
+) -> AbstractContextManager[None]:
+    """Raise on all processes where one raises, or where `facts` differ; on this one alone if nothing is shared."""
+    if shard not in ("items", "both"):
+        return nullcontext()
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        raise ValueError(f'shard="{shard}" is for several processes: initialise torch.distributed first')
+    return same_on_all_ranks({} if facts is None else facts, group, own)
+
+
+class SharedItems:
+    """Users and items that are ranked a batch of users and a piece of items at a time, the same on all processes.
+
+    Args:
+        users: float [U, d]; with `shard="both"` those of this process.
+        items: float [I, d] of this process, also a row-sharded DTensor, an array, or a sequence of tensors.
+        options: bias [I] and which items are allowed, of this process.
+        budget: of memory, and of users at once.
+        device: where scores are made; None = where users are.
+        shard: whose rows are shared; None = nothing is, items are in pieces.
+        group: the processes that share them; None = all, or those of the DTensor.
+    """
+
+    def __init__(
+        self,
+        users: Any,
+        items: Any,
+        options: ScoreOptions,
+        budget: Budget,
+        device: str | torch.device | None,
+        shard: object,
+        group: Any,
+    ) -> None:
+        mesh = getattr(items, "device_mesh", None)
+        self.shard, self._group = shard, mesh.get_group() if mesh is not None and group is None else group
+        users, items = _local("users", users, shard == "both"), _local("items", items, shard is not None)
+        facts: dict[str, Any] = {}
+        with on_all(shard, self._group, facts, own="sizes"):
+            if not isinstance(users, Tensor) or users.dim() != 2:
+                raise TypeError(
+                    f"users beside items in pieces or shards must be embeddings [U, d], got {describe(users)}"
+                )
+            self.place = TargetDevice.of(device, users)
+            self._users, memory = self.place.move("users", users), budget.bytes_on(self.place.device)
+            self._pieces = ItemPieces(items, memory // 4, self.place.device)
+            if self._pieces.is_whole:
+                self.place.move("items", items)
+            if self._pieces.width != users.shape[1]:
+                raise ValueError(f"embedding widths differ: users {users.shape[1]}, items {self._pieces.width}")
+            self._options = options.read(self._pieces.num_items, self.place)
+            self.dtype = torch.float64 if torch.float64 in (users.dtype, self._pieces.dtype) else torch.float32
+            facts |= {"width of embeddings": users.shape[1], "dtype of scores": self.dtype}
+            facts["sizes"] = len(users), self._pieces.num_items
+        sizes = [facts["sizes"]] if shard is None else facts["sizes"]
+        rank = 0 if shard is None else torch.distributed.get_rank(self._group)
+        self.num_items, self._first = sum(n for _, n in sizes), sum(n for _, n in sizes[:rank])
+        self.num_users, self._first_user = len(users), 0
+        if shard == "both":
+            self.num_users, self._first_user = sum(n for n, _ in sizes), sum(n for n, _ in sizes[:rank])
+        score_bytes, row_bytes = 2 * max(1, self._pieces.longest) * self.dtype.itemsize, 8 * users.shape[1] + 128
+        self._at_once = max(1, memory // (2 * score_bytes)) if not self._pieces.is_whole else 2**62
+        row_bytes += score_bytes if self._pieces.is_whole else 0
+        number = 2**52 if budget.batch_size is None else budget.batch_size
+        limits = [self._lowest(limit) for limit in (number, memory, -row_bytes)]
+        self._budget, self._rows = Budget(limits[0], limits[1]), _Rows(-limits[2], self.place.device)
+
+    def _lowest(self, number: int) -> int:
+        """Return the lowest number of any process."""
+        if self.shard is None:
+            return number
+        found = torch.tensor(number, device=self.place.device)
+        return int(over_processes(found, ReduceOp.MIN, self._group))
+
+    def same(self, facts: dict[str, Any]) -> AbstractContextManager[None]:
+        """Raise on all processes where one raises, or where `facts` differ."""
+        return on_all(self.shard, self._group, facts)
+
+    def batches(self, ids: Tensor, sizes: Tensor, use: Callable[[Tensor], None]) -> Iterator[Tensor]:
+        """Use up users, those with few entries first, and yield each batch when done: equal ones on all processes."""
+        ids = ids[sizes[ids].argsort(stable=True)]
+        scorer: Any = self._rows
+        return batches(scorer, ids, sizes, lambda batch, at_once: use(batch.to(self.place.device)), self._budget)
+
+    def count(self, ids: Tensor, target: Any, gains: Any, exclude: Any, needs: Needs, rules: Rules) -> Counted:
+        """Count over all items for a batch of users.
+
+        Scores of several pieces are made twice: what is counted depends on the targets' own scores in all pieces.
+        """
+        device, k = self.place.device, needs.list_depth
+        with self._together():
+            shape = len(ids), self.num_items
+            rows = PiecewiseRows(target, gains, exclude, shape, self.dtype, device, needs, rules)
+            vectors = self._vectors(ids)
+        if self.shard == "both":
+            vectors = over_processes(vectors, ReduceOp.SUM, self._group)
+        scored: list[tuple[int, Tensor, slice]] = []
+        with self._together():
+            own = torch.full(rows.targets.ids.shape, -torch.inf, dtype=self.dtype, device=device)
+            for first, scores, part in self._scores(vectors):
+                own[part] = torch.maximum(own[part], rows.own_scores(scores, first, part))
+                scored = [(first, scores, part)]  # valid until the next
+        if self.shard is not None:
+            own = over_processes(own, ReduceOp.MAX, self._group)
+        top = torch.full((len(ids), k), -torch.inf, dtype=self.dtype, device=device)
+        listed = torch.full((len(ids), k), -1, device=device)
+        with self._together():
+            counted = torch.zeros(len(ids), rows.num_counts, dtype=torch.int32, device=device)
+            for first, scores, part in scored if self._pieces.is_whole else self._scores(vectors):
+                counted[part] += rows.count(scores, first, own, part)
+                if k:
+                    found = merged([(top[part], listed[part]), rows.best(scores, first, part)], k)
+                    top[part], listed[part] = found
+        if self.shard is not None:
+            counted = over_processes(counted, ReduceOp.SUM, self._group)
+            if k:
+                top, listed = best_of_processes((top, listed), self._group)
+        return Counted(rows, own, counted, top, listed)
+
+    def _together(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.shard is None else raise_on_all_ranks(self.place.device, self._group)
+
+    def _vectors(self, ids: Tensor) -> Tensor:
+        """Return the embeddings of users, 0 for those of other processes."""
+        place = ids - self._first_user
+        mine = (place >= 0) & (place < len(self._users))
+        found = self._users.new_zeros(len(ids), self._users.shape[1])
+        found[mine] = self._users[place[mine]]
+        return found
+
+    def _scores(self, vectors: Tensor) -> Iterator[tuple[int, Tensor, slice]]:
+        """Yield scores piece by piece; each valid until the next."""
+        numbers = torch.arange(len(vectors), device="cpu")
+        bias, similarity, allowed = self._options
+        for first, piece in self._pieces:
+            items = slice(first, first + len(piece))
+            options = ScoreOptions(
+                None if bias is None else bias[items], similarity, None if allowed is None else allowed[items]
+            )
+            scorer = EmbeddingScorer(vectors, piece, (len(vectors), len(piece)), options, self.place)
+            for part in torch.split(numbers, self._at_once):
+                scores = next(iter(scorer.scores(part, len(part)).parts()))
+                yield self._first + first, scores, slice(int(part[0]), int(part[-1]) + 1)
+            del piece, scorer
+
+
+def _local(name: str, embeddings: Any, is_shared: bool) -> Any:
+    """Return the rows of this process of a DTensor; other embeddings as they are."""
+    if not hasattr(embeddings, "device_mesh"):
+        return embeddings
+    (placement, *others) = embeddings.placements
+    if others or not (placement.is_shard(0) if is_shared else placement.is_replicate()):
+        wanted = 'sharded by row over one dimension of a mesh, with shard="items" or, users too, "both"'
+        raise ValueError(f"{name} as a DTensor must be {wanted}; got {embeddings.placements}")
+    return embeddings.to_local()
 
 
 def evaluate_item_shards(
     collection: RecMetricCollection,
-    scorer: CandidateScores,
+    shared: SharedItems,
     target: Interactions,
-    exclude: Sequence[Interactions],
-    user_ids: Any,
-    budget: Budget,
-) -> Evaluation:
-    """Rank all items of all processes for the same users on each, batch by batch.
+    history: History,
+    past: Interactions | None,
+    user_ids: Tensor,
+    bar: ProgressBar,
+) -> None:
+    """Rank all items for the same users on each process, batch by batch, and add them to the collection."""
+    member, needs, sizes = collection.leading, collection.needs, history.lengths(target.host_degree)
+    sizes = sizes if past is None else sizes + past.host_degree
+    collection.to(shared.place.device)
 
-    Items are numbered in the order of the processes. Users, target and history are whole on every process; the number
-    of rows of a batch is the smallest that any process has memory for.
+    def use(batch: Tensor) -> None:
+        chosen, before = target.select(batch), None if past is None else past.select(batch)
+        found = shared.count(batch, chosen.items, chosen.values, history.select(batch), needs, member.rules)
+        collection.update(found.ranking(), history=before)
 
-    Raises:
-        ValueError: on all processes, where one cannot, and for interactions of other sizes.
-    """
-    if not is_distributed():
-        raise ValueError('shard="items" is for several processes: initialise torch.distributed first')
-    device = scorer.users.device
-    world, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
-    sizes = torch.zeros(world, dtype=torch.int64, device=device)
-    sizes[rank] = len(scorer.items)
-    torch.distributed.all_reduce(sizes)
-    num_items, first = int(sizes.sum()), int(sizes[:rank].sum())
-    with raise_on_all_ranks(device):
-        for name, part in (("target", target), *(("exclude", part) for part in exclude)):
-            if not isinstance(part, Interactions):
-                raise TypeError(f'{name} beside shard="items" must be Interactions')
-            if (part.num_users, part.num_items) != (len(scorer.users), num_items):
-                raise ValueError(
-                    f"{name} is {part.num_users} x {part.num_items}; there are {len(scorer.users)} users and, on all "
-                    f"processes together, {num_items} items"
-                )
-    target, *histories = (part.to(device) for part in (target, *exclude))
-    ids = torch.unique(target.users) if user_ids is None else torch.as_tensor(user_ids, device=device)
-    longest = sum(part.max_degree for part in histories)
-    row_bytes = 2 * len(scorer.items) * scorer.users.element_size() + _ENTRY_BYTES * (longest + 1)
-    rows = max(1, budget.bytes_on(device) // row_bytes)
-    if budget.batch_size is not None:
-        rows = min(rows, check_k(budget.batch_size, "batch_size"))
-    agreed = torch.tensor([rows], device=device)
-    torch.distributed.all_reduce(agreed, op=torch.distributed.ReduceOp.MIN)
-    collection.to(device)
-    for batch in torch.split(ids, int(agreed)):
-        args = UpdateArgs(
-            _scores(scorer, batch),
-            target.select(batch),
-            exclude=tuple(part.select(batch) for part in histories) or None,
-            shard=ItemShard(first, num_items),
-        )
-        collection.add(collection.row_values(collection.rank(args)))
-    for metric in collection.members:
-        metric.replicated = True
-    return Evaluation(collection, "eager")
+    for batch in shared.batches(user_ids, sizes, use):
+        bar.advance(batch, member)
+    if shared.shard is not None:
+        note_replicated(collection.members, True)
 
 
-def _scores(scorer: CandidateScores, ids: Tensor) -> Tensor:
-    """Return the scores of this process's items, [b, I_local]."""
-    scores = scorer.users[ids] @ scorer.items.T
-    return scores if scorer.bias is None else scores + scorer.bias
+def recommend_item_shards(
+    shared: SharedItems, history: History, user_ids: Tensor, k: int, bar: ProgressBar
+) -> tuple[Tensor, Tensor]:
+    """Return ids and scores of the best of all items, [users, k], on each process."""
+    sizes = history.lengths(torch.zeros(shared.num_users, dtype=torch.int64, device="cpu"))
+    device, needs = shared.place.device, Needs(k, target=False, list_depth=k)
+    items = torch.full((len(user_ids), k), -1, device=device)
+    scores = torch.full((len(user_ids), k), -torch.inf, dtype=shared.dtype, device=device)
+    row_of = torch.zeros(shared.num_users, dtype=torch.int64, device=device)
+    row_of[user_ids.to(device)] = torch.arange(len(user_ids), device=device)
+
+    def use(batch: Tensor) -> None:
+        nothing = torch.full((len(batch), 1), -1, device=device)
+        found = shared.count(batch, nothing, None, history.select(batch), needs, Rules())
+        found.ranking()  # refuses NaN and infinity
+        rows = row_of[batch]
+        items[rows], scores[rows] = found.listed, found.top
+
+    for batch in shared.batches(user_ids, sizes, use):
+        bar.advance(batch, None)
+    return items, scores

@@ -22,13 +22,8 @@ from torchrecmetrics.data.interactions import Interactions, Reduce
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.evaluation.labelled import evaluate_labelled
 from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists
-from torchrecmetrics.evaluation.models import (
-    Progress,
-    ProgressBar,
-    check_target,
-    codes_of,
-    past_of,
-)
+from torchrecmetrics.evaluation.models import check_target, codes_of, past_of
+from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import History, TargetDevice, histories
 from torchrecmetrics.ranking import Duplicates, Overlap, Ranking

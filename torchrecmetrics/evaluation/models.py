@@ -7,22 +7,23 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
 
 import torch
 from torch import Tensor
 
 from torchrecmetrics import kernels
-from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.base.options import MetricOptions
 from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Batch, Interactions
-from torchrecmetrics.distributed import raise_on_all_ranks
+from torchrecmetrics.distributed import fingerprint, raise_on_all_ranks
 from torchrecmetrics.evaluation.candidates import CandidateScores, evaluate_candidates
-from torchrecmetrics.evaluation.item_shards import evaluate_item_shards
+from torchrecmetrics.evaluation.item_pieces import is_in_pieces
+from torchrecmetrics.evaluation.item_shards import SharedItems, evaluate_item_shards, on_all, recommend_item_shards
+from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import (
@@ -47,9 +48,6 @@ from torchrecmetrics.registry import Metrics, check_options
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Progress: TypeAlias = Callable[[int, int], None]
-"""A function of (users done, users in all)."""
-
 
 class EvaluateOptions(MetricOptions, total=False):
     """Keywords of `evaluate` that whoever calls it passes on."""
@@ -63,7 +61,7 @@ class EvaluateOptions(MetricOptions, total=False):
     memory_budget: int | None
     device: str | torch.device | None
     progress: bool | Progress
-    shard: Literal["users", "items"] | None
+    shard: Literal["users", "items", "both"] | None
     keep_rows: bool
     all_users: bool
     groups: Groups | None
@@ -122,7 +120,7 @@ def evaluate(
     memory_budget: int | None = None,
     device: str | torch.device | None = None,
     progress: bool | Progress = False,
-    shard: Literal["users", "items"] | None = None,
+    shard: Literal["users", "items", "both"] | None = None,
     keep_rows: bool = False,
     all_users: bool = False,
     groups: Groups | None = None,
@@ -135,7 +133,8 @@ def evaluate(
         metrics: as `RecMetricCollection` takes them, or a collection: a fresh clone is used.
         users: embeddings [U, d], or a function of user ids (int64 [b] on `device`) that returns scores [b, I]; a
             module is put into eval mode meanwhile; None with `item_bias` alone, a ranking that is the same for all.
-        items: embeddings [I, d]; None with a function.
+        items: embeddings [I, d]; None with a function. Larger than memory: an array, such as `numpy.memmap`, or a
+            sequence of tensors [n, d]; they are read twice, a piece at a time. With `shard` also a row-sharded DTensor.
         target: ground truth [U, I]; beside embeddings also its edges, int64 [2, E], users in row 0 and items in row 1,
             both numbered from 0; or a dict of several, such as `slice_targets` gives, each evaluated by itself and
             returned under its name.
@@ -156,8 +155,9 @@ def evaluate(
         progress: show a bar with users per second and the running value of the first metric (needs tqdm); or a function
             of (users done, users in all) that shows them elsewhere. Over several processes the first one shows its own.
         shard: "users": every process of the default group evaluates its share of the users, and all get the result.
-            None: nothing is communicated. "items": `items` are those of this process, in the order of the processes,
-            and users, target and exclude are whole on each; counts are added up (`ItemShard`), so the value is exact.
+            None: nothing is communicated. "items": `items`, `item_bias` and `items_allowed` are those of this process,
+            in the order of the processes, and users, target and exclude are whole on each; counts are added up
+            (`ItemShard`), so the value is exact. "both": `users` are those of this process, too.
         keep_rows: keep per-user values, by id, as `Evaluation.rows`: for `compare`. On other devices
             than the CPU rows beyond `memory_budget` go to the host.
         all_users: make lists for users without ground truth, too: metrics beyond accuracy count them, those of accuracy
@@ -219,19 +219,24 @@ def evaluate(
         return evaluate_candidates(
             collection, scorer, cast(Any, target), cast(Any, exclude), candidates, user_ids, limits
         )
-    if shard == "items":
-        given = {"groups": groups, "all_users": all_users, "items_allowed": items_allowed, "keep_rows": keep_rows}
-        given |= {"device": device, "target of several": isinstance(target, Mapping)}
-        if not_taken := [name for name, value in given.items() if value is not None and value is not False]:
-            raise ValueError(f'{not_taken[0]} was given beside shard="items", which evaluate does not take together')
-        scorer = CandidateScores.of(users, items, item_bias, similarity)
-        collection = RecMetricCollection.fresh(metrics, k, options)
-        limits = Budget(batch_size, memory_budget)
-        return evaluate_item_shards(collection, scorer, cast(Any, target), cast(Any, exclude), user_ids, limits)
+    score_options, budget = ScoreOptions(item_bias, similarity, items_allowed), Budget(batch_size, memory_budget)
+    if shard == "items" or shard == "both" or is_in_pieces(items) or hasattr(items, "device_mesh"):
+        given = {"groups": groups, "all_users": all_users, "keep_rows": keep_rows}
+        given["target of several"] = isinstance(target, Mapping)
+        group: Any = options.get("process_group")
+        with on_all(shard, group):
+            how = "items in pieces" if shard is None else f'shard="{shard}"'
+            if not_taken := [name for name, value in given.items() if value is not None and value is not False]:
+                raise ValueError(f"{not_taken[0]} was given beside {how}, which evaluate does not take together")
+            if shard not in (None, "items", "both"):
+                raise ValueError(f'shard beside items in pieces must be None, "items" or "both", got {shard!r}')
+            collection = RecMetricCollection.fresh(metrics, k, options)
+        shared = SharedItems(users, items, score_options, budget, device, shard, group)
+        _evaluate_item_shards(collection, shared, cast(Any, target), exclude, user_ids, progress)
+        return Evaluation(collection, "eager", cast(Any, target).user_ids)
     collection = RecMetricCollection.fresh(metrics, k, options, "{name}@{k}", keep_rows, memory_budget, names)
     for metric in collection.members:
         metric.sync_on_compute = shard is not None
-    score_options, budget = ScoreOptions(item_bias, similarity, items_allowed), Budget(batch_size, memory_budget)
     request = _Request(
         users, items, score_options, exclude, user_ids, groups, all_users, device, budget, shard, progress
     )
@@ -400,6 +405,35 @@ class _Inputs(NamedTuple):
         collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
 
 
+def _evaluate_item_shards(
+    collection: RecMetricCollection, shared: SharedItems, target: Any, exclude: Any, user_ids: Any, progress: Any
+) -> None:
+    """Bring target and history to the device and the same numbers, and rank the items of all processes."""
+    facts: dict[str, Any] = {}
+    with shared.same(facts):
+        check_target(target)
+        if (target.num_users, target.num_items) != (shared.num_users, shared.num_items):
+            raise ValueError(
+                f"target is {target.num_users} x {target.num_items}; there are {shared.num_users} users and, on all "
+                f"processes together, {shared.num_items} items"
+            )
+        _check_catalogue(collection.catalogue, target)
+        for metric in collection.members:
+            metric.sync_on_compute = False
+        past = past_of(collection, target)
+        past = None if past is None else shared.place.move("the catalogue's interactions", past)
+        history = History(_numbered_as(target, exclude), target.num_items, shared.place)
+        target = shared.place.move("target", target)
+        ids, rules = _ids(user_ids, target.num_users), collection.leading.rules
+        ids = ids if user_ids is not None else ids[target.host_degree > 0]
+        if rules.take_overlap == "error":
+            history.check_overlap(target, ids, rules.padding_idx)
+        facts |= {"metrics": list(collection), "options": rules, "target": fingerprint(target.keys)}
+        facts |= {"user_ids": fingerprint(ids), "history": history.fingerprint()}
+    with ProgressBar(progress, len(ids)) as bar:
+        evaluate_item_shards(collection, shared, target, history, past, ids, bar)
+
+
 def codes_of(
     collection: RecMetricCollection, groups: Groups | None, target: Interactions
 ) -> Callable[[Tensor], Tensor | None]:
@@ -476,7 +510,7 @@ def _warn_of_item_0(
 def _my_share(shard: str | None) -> tuple[int, int]:
     """Return which of how many shares of the users this process evaluates."""
     if shard not in (None, "users"):
-        raise ValueError(f"shard must be None, 'users' or 'items', got {shard!r}")
+        raise ValueError(f"shard must be None, 'users', 'items' or 'both', got {shard!r}")
     if shard is None or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return 0, 1
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -498,7 +532,9 @@ def recommend(
     batch_size: int | None = None,
     memory_budget: int | None = None,
     device: str | torch.device | None = None,
-    progress: bool = False,
+    progress: bool | Progress = False,
+    shard: Literal["items", "both"] | None = None,
+    process_group: Any = None,
 ) -> Recommendations:
     """Return each user's `k` best items and their scores; arguments as in `evaluate`.
 
@@ -521,12 +557,23 @@ def recommend(
         (tensor([[1],
                 [0]]), ['y', 'x'])
     """
-    k = check_k(k)
-    if users is None and item_bias is None:
-        raise no_users(users)
-    if histories(exclude):
-        exclude = _numbered_as_first(histories(exclude))
+    with on_all(shard, process_group):
+        k = check_k(k)
+        if users is None and item_bias is None:
+            raise no_users(users)
+        if histories(exclude):
+            exclude = _numbered_as_first(histories(exclude))
     given = [part for part in histories(exclude) if isinstance(part, Interactions)]
+    named = (given[0].user_ids, given[0].item_ids) if given else (None, None)
+    if shard is not None or is_in_pieces(items):
+        options, budget = ScoreOptions(item_bias, similarity, items_allowed), Budget(batch_size, memory_budget)
+        shared = SharedItems(users, items, options, budget, device, shard, process_group)
+        facts: dict[str, Any] = {}
+        with shared.same(facts):
+            history, ids = History(exclude, shared.num_items, shared.place), _ids(user_ids, shared.num_users)
+            facts |= {"k": k, "user_ids": fingerprint(ids), "history": history.fingerprint()}
+        with ProgressBar(progress, len(ids)) as bar:
+            return Recommendations(*recommend_item_shards(shared, history, ids, k, bar), ids, *named)
     shape = _catalogue_shape(users, items, item_bias, given, user_ids, num_users, num_items)
     place = TargetDevice.of(device, item_bias if users is None else users)
     scorer = scorer_of(users, items, shape, ScoreOptions(item_bias, similarity, items_allowed), place)
@@ -540,7 +587,6 @@ def recommend(
     with evaluating(users), ProgressBar(progress, len(ids)) as bar:
         for batch in batches(scorer, rows, sizes, top.add, Budget(batch_size, memory_budget)):
             bar.advance(batch, None)
-    named = (given[0].user_ids, given[0].item_ids) if given else (None, None)
     return Recommendations(top.items, top.scores, ids, *named)
 
 
@@ -642,40 +688,3 @@ def _ids(user_ids: Any, num_users: int | None) -> Tensor:
         last = "" if num_users is None else num_users - 1
         raise ValueError(f"user_ids hold {int(ids.min())}..{int(ids.max())}, expected 0..{last}")
     return ids.to(torch.int64, copy=True)  # who gave them may write into theirs meanwhile
-
-
-class ProgressBar:
-    """A progress bar, somebody else's, or nothing."""
-
-    def __init__(self, shown: bool | Progress, total: int, here: bool = True, unit: str = "user") -> None:
-        if not isinstance(shown, bool) and not callable(shown):
-            what = "True, False or a function of (users done, users in all)"
-            raise TypeError(f"progress must be {what}, got {shown!r} ({type(shown).__name__})")
-        self._bar: Any = None
-        self._tell = shown if callable(shown) and here else None
-        self._done, self._total = 0, total
-        if shown is True and here:
-            try:
-                from tqdm.auto import tqdm
-            except ImportError as error:
-                raise ImportError("progress=True needs tqdm: pip install 'torchrecmetrics[progress]'") from error
-            self._bar = tqdm(total=total, unit=unit)
-
-    def __enter__(self) -> ProgressBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def advance(self, batch: Tensor, metric: RankingMetric | None) -> None:
-        """Count a batch of users as done, and show a metric's running value."""
-        self._done += len(batch)
-        if self._tell is not None:
-            self._tell(self._done, self._total)
-        if self._bar is None:
-            return
-        self._bar.update(len(batch))
-        if metric is not None:
-            (summary,) = metric.summaries([metric], [metric.state()])  # of this process alone
-            self._bar.set_postfix({metric.label: f"{summary.value:.4f}"})

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from torchrecmetrics.checks import ID_DTYPES, as_interactions, check_k, check_strided, describe
 from torchrecmetrics.data.interactions import Batch, Interactions
+from torchrecmetrics.distributed import fingerprint
 from torchrecmetrics.kernels import Products
 from torchrecmetrics.ranking import Exclude
 from torchrecmetrics.ranking.scores import ScoreRows
@@ -390,6 +391,10 @@ class History:
         """Return the items that leave these users' candidates beyond the masks, negative = padding."""
         parts = [part.select(ids).items for part in self.parts]
         return torch.cat(parts, 1) if parts else None
+
+    def fingerprint(self) -> list[object]:
+        """Return numbers that another history hardly has; waits for the device."""
+        return [*(fingerprint(part.keys) for part in self.parts), *map(fingerprint, self.masks)]
 
     def holds(self, target: Interactions) -> Tensor:
         """Return which edges are excluded, bool [E]."""

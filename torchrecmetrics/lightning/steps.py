@@ -38,7 +38,9 @@ class RecMetricsCallback(Reporting):
 
     - `scores` and `target`, and optionally `gains`, `exclude`, `weights`; or `ranks`, and optionally `depth`,
       `weights`; or `ranking`, and optionally `weights`: arguments of `RecMetricCollection.update`. Flat rows of
-      sessions are `scores` and `target` [E] with `indexes` or `lengths`, and optionally `complete`;
+      sessions are `scores` and `target` [E] with `indexes` or `lengths`, and optionally `complete`. Scores of the items
+      of this process come with `shard`, an `ItemShard`; the rows are then the same on all processes,
+      `Trainer(use_distributed_sampler=False)`;
     - `user_ids`, where `exclude=` is given here, and where metrics compare lists with the history of a `catalogue` that
       was made from interactions (whose users are matched by id with those of `exclude`, else of `groups`); or `history`
       itself. Other entries are ignored.
@@ -292,6 +294,7 @@ class RecMetricsCallback(Reporting):
         if not self._loaders:
             return
         loader = self._loaders[dataloader_idx]
+        given: dict[str, Any] = {}
         try:
             outputs = returned if self.outputs is None else self.outputs(returned, batch)
             source = step if self.outputs is None else "the function outputs="
@@ -311,11 +314,17 @@ class RecMetricsCallback(Reporting):
             if given.keys() & {"indexes", "lengths"}:
                 self._add_flat(loader, given, weights, outputs, batch_idx, reader)
                 return
+            if "shard" in given:
+                if loader.samples is not None:
+                    raise ValueError("sample_ids= is not for shards of items: every process has every row once")
+                codes = self._codes(loader, outputs, rows, source, pl_module.device)
+                loader.collection.update(**given, weights=weights, groups=codes)
+                return
             ranking = loader.collection.rank(UpdateArgs(**given))
             users = None
             if loader.collection.keep_rows and outputs.get("user_ids") is not None:
                 users = torch.as_tensor(outputs["user_ids"]).reshape(-1)
-            groups = self._codes(loader, outputs, rows, source, ranking)
+            groups = self._codes(loader, outputs, rows, source, ranking.ranks.device)
             if loader.samples is None:
                 weights, doubt = loader.without_repeats(weights, batch_idx, ranking)
                 self._warn(doubt)
@@ -325,7 +334,7 @@ class RecMetricsCallback(Reporting):
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             told = kind(f"{type(self).__name__}, loader {loader.name!r}, batch {batch_idx}: {error}")
-            if not self._share_errors:
+            if not self._share_errors or "shard" in given:  # of shards, all processes raise at once
                 raise told from error
             # alone, it would leave the other processes waiting: all of them raise when the epoch ends
             loader.error = loader.error or told
@@ -367,7 +376,7 @@ class RecMetricsCallback(Reporting):
             )
 
     def _codes(
-        self, loader: _Loader, outputs: Mapping[str, Any], users: Tensor | None, source: str, ranking: Ranking
+        self, loader: _Loader, outputs: Mapping[str, Any], users: Tensor | None, source: str, device: torch.device
     ) -> Tensor | None:
         if self.groups is None:
             return None
@@ -375,7 +384,7 @@ class RecMetricsCallback(Reporting):
             known = len(loader.codes)
             if len(users) and not 0 <= int(users.min()) <= int(users.max()) < known:
                 raise ValueError(f"'user_ids' hold {int(users.min())}..{int(users.max())}, groups= has {known} users")
-            return loader.codes[users].to(ranking.ranks.device)
+            return loader.codes[users].to(device)
         codes: Tensor | None = outputs.get("groups")
         if codes is None:
             raise ValueError(f"{source} must return 'groups' too, for groups=, got {_keys_of(outputs)}")
@@ -471,7 +480,7 @@ def _read(outputs: Any, source: str, device: torch.device) -> dict[str, Any]:
         given.pop("target", None)  # ranks were made with it
     for name, value in given.items():
         for tensor in _tensors(value):
-            if not isinstance(tensor, Tensor) and name != "depth":
+            if not isinstance(tensor, Tensor) and name not in ("depth", "missing_target", "shard"):
                 raise TypeError(f"{source} returned {name!r} that is no tensor: {describe(tensor)}")
             there = getattr(tensor, "device", device)
             if there != device:

@@ -14,7 +14,7 @@ from torchrecmetrics.checks import check_choice, check_ids, check_k, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import check_names
 from torchrecmetrics.data.jagged import Spans
-from torchrecmetrics.evaluation.models import Progress, ProgressBar
+from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import Budget, evaluating
 from torchrecmetrics.ranking import Ranking

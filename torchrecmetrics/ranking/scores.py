@@ -215,7 +215,7 @@ def count_targets(
     if kept is not None:
         may_rank = may_rank | kept
     counts_ranked = needs.num_ranked or needs.depth is None  # free where the whole list is counted
-    min_scores = [] if needs.score_threshold is None else [_round_up(needs.score_threshold, scores.dtype)]
+    min_scores = [] if needs.score_threshold is None else [round_up(needs.score_threshold, scores.dtype)]
     if counts_ranked:
         min_scores.append(torch.finfo(scores.dtype).min)
     if (
@@ -342,7 +342,7 @@ def _copies(scores: Tensor, rows_at_once: int) -> Iterator[Tensor]:
         yield torch.empty(part.shape, dtype=working_dtype(scores), device=scores.device).copy_(part)
 
 
-def _round_up(threshold: float, dtype: torch.dtype) -> float:
+def round_up(threshold: float, dtype: torch.dtype) -> float:
     """Return the smallest number of `dtype` >= `threshold`: comparing with it is comparing with `threshold`."""
     near = torch.tensor(threshold, dtype=dtype, device="cpu")
     if float(near) < threshold:

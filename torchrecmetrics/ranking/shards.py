@@ -1,7 +1,9 @@
-"""`ItemShard`: scores of which every process holds the columns of some items, ranked exactly by two all-reduces."""
+"""`ItemShard` and `PiecewiseRows`: exact ranks of scores whose columns come in pieces, here or on other processes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,12 +12,17 @@ from torch import Tensor
 from torchrecmetrics import kernels
 from torchrecmetrics.arrays import count_above, count_at_least, sort_rows
 from torchrecmetrics.checks import Checks, check_k, check_scores, describe
+from torchrecmetrics.distributed import fingerprint, same_on_all_ranks
 from torchrecmetrics.kernels import Question
 from torchrecmetrics.kernels.thresholds import working
 from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.ranking.data import Lists
 from torchrecmetrics.ranking.rules import Needs, Rules
+from torchrecmetrics.ranking.scores import round_up
 from torchrecmetrics.ranking.targets import Targets, selected
 from torchrecmetrics.ranking.ties import TargetCounts
+
+ALL_ROWS = slice(None)
 
 
 class ItemShard:
@@ -23,7 +30,11 @@ class ItemShard:
 
     `update(local_scores, target, shard=)` then takes scores [B, I_local] of the same B rows on every process. Counts
     add up, so nothing but the targets' own scores and integers travels: at most 20 bytes per row, target and process.
-    The state is the same on every process, and `compute` does not sum it.
+    Metrics that read which items are listed add 12 bytes per row and place. The state is the same on every process,
+    and `compute` does not sum it.
+
+    On the CPU the processes compare their arguments before each batch, elsewhere before the first one alone, since
+    that waits for the device.
 
     Args:
         offset: the first item of this process.
@@ -31,8 +42,8 @@ class ItemShard:
         process_group: the processes that share it; None = all.
 
     Raises:
-        ValueError: for numbers that are none, and at the first `update` on all processes for shards that overlap or
-            leave items out, and other numbers of rows, targets, depths or dtypes than on the other processes.
+        ValueError: for numbers that are none, and at `update` on all processes for shards that overlap or leave items
+            out, and for other rows, targets, history, depths or dtypes than on the other processes.
 
     Examples:
         >>> import torchrecmetrics as trm
@@ -49,41 +60,166 @@ class ItemShard:
     def __repr__(self) -> str:
         return f"ItemShard(from item {self.offset} of {self.num_items:,})"
 
-    def agree(self, scores: Tensor, targets: int, depth: int | None) -> None:
-        """Compare with the other processes, once; an error is raised by all of them."""
-        if self._agreed:
-            return
-        dtype = (torch.float64, torch.float32, torch.float16, torch.bfloat16).index(scores.dtype)
-        mine = [
-            self.offset,
-            scores.shape[1],
-            self.num_items,
-            len(scores),
-            targets,
-            -1 if depth is None else depth,
-            dtype,
-        ]
-        told = [torch.empty(len(mine), dtype=torch.int64, device=scores.device) for _ in range(self.world_size)]
-        torch.distributed.all_gather(told, torch.tensor(mine, device=scores.device), group=self.process_group)
-        rows = [part.tolist() for part in told]
-        names = ("num_items", "rows", "target width", "depth of metrics", "dtype of scores")
-        for name, column in zip(names, list(zip(*rows, strict=True))[2:], strict=True):
-            if len(set(column)) > 1:
-                raise ValueError(f"processes that share items differ in {name}: {list(column)}, in order of rank")
-        ends = sorted((offset, offset + size) for offset, size, *_ in rows if size)
-        starts, stops = [start for start, _ in ends], [stop for _, stop in ends]
-        if starts != [0, *stops[:-1]] or stops[-1:] != [self.num_items]:
-            raise ValueError(
-                f"shards must hold each of {self.num_items} items once, got the ranges {[list(end) for end in ends]}"
-            )
-        self._agreed = True
-
-    @property
-    def world_size(self) -> int:
-        """How many processes share the items."""
+    @contextmanager
+    def agreement(self, device: torch.device, facts: dict[str, Any]) -> Iterator[None]:
+        """Raise on all processes where one raises inside, or where their `facts`, written inside, differ."""
         if not torch.distributed.is_available() or not torch.distributed.is_initialized():
             raise ValueError("shard= is for several processes: initialise torch.distributed first")
-        return torch.distributed.get_world_size(self.process_group)
+        if self._agreed and device.type != "cpu":
+            yield
+            return
+        with same_on_all_ranks(facts, self.process_group, own="items"):
+            yield
+        ends = sorted([first, last] for first, last in facts["items"] if first < last)
+        starts, stops = [start for start, _ in ends], [stop for _, stop in ends]
+        if starts != [0, *stops[:-1]] or stops[-1:] != [self.num_items]:
+            raise ValueError(f"shards must hold each of {self.num_items} items once, got the ranges {ends}")
+        self._agreed = True
+
+
+class PiecewiseRows:
+    """Rows whose scores come in pieces of columns: own scores of targets, then counts, which add up.
+
+    A piece is scores [n, C] of the items `first` to `first + C - 1`, for the rows `rows`.
+
+    Args:
+        target: as in `update`.
+        gains: as in `update`.
+        exclude: ids, or bool [items].
+        shape: rows, and items of all pieces.
+        dtype: the scores' dtype.
+        device: the scores' device.
+        needs: data that the metrics read.
+        rules: how rankings are made.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        gains: Any,
+        exclude: Any,
+        shape: tuple[int, int],
+        dtype: torch.dtype,
+        device: torch.device,
+        needs: Needs,
+        rules: Rules,
+    ) -> None:
+        if needs.num_items not in (None, shape[1]):
+            raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
+        self.checks = Checks(rules.validate_args, device, shape[0])
+        ids, gains = selected(target, gains, self.checks, rules.max_relevant)
+        if not isinstance(ids, Tensor) or ids.dtype == torch.bool or ids.is_floating_point():
+            raise TypeError(f"target beside a shard is item ids [B] or [B, T], got {describe(ids)}")
+        self.asked, self.needs, self.rules, self.shape = needs, needs.within(ids, rules), rules, shape
+        self.targets = Targets.read(ids, gains, exclude, shape, rules, self.checks)
+        if any(mask.dim() == 2 for mask in self.targets.excluded.masks):
+            raise TypeError("exclude beside a shard is item ids, or bool [items] of the whole catalogue")
+        lowest, threshold = torch.finfo(dtype).min, self.needs.score_threshold
+        self.min_scores = [lowest] if threshold is None else [round_up(threshold, dtype), lowest]
+
+    @property
+    def num_counts(self) -> int:
+        """Columns of counts."""
+        return 2 * self.targets.ids.shape[1] + len(self.min_scores) + 1
+
+    def own_scores(self, scores: Tensor, first: int, rows: slice = ALL_ROWS) -> Tensor:
+        """Return the scores of the targets that this piece holds, [n, T]; -inf for the others."""
+        return working(_look_up(scores, first, self.targets.ids[rows]))
+
+    def candidate(self, own: Tensor) -> Tensor:
+        """Return which targets compete, bool [B, T], by their scores."""
+        targets = self.targets
+        may_rank = targets.listed if targets.outside is None else targets.listed & ~targets.outside
+        return (may_rank if self._kept is None else may_rank | self._kept) & (own > -torch.inf)
+
+    @property
+    def _kept(self) -> Tensor | None:
+        """Excluded targets that compete all the same, bool [B, T]; no piece counts them."""
+        return self.targets.overlapping if self.rules.take_overlap == "keep" else None
+
+    def count(self, scores: Tensor, first: int, own: Tensor, rows: slice = ALL_ROWS) -> Tensor:
+        """Return the counts of a piece, int32 [n, 2 T + minimum scores + 1]: better, equal, at least, bad row.
+
+        `own` are the targets' scores over all pieces, [B, T].
+        """
+        width = scores.shape[1]
+        thresholds = own.where(self.candidate(own), torch.nan)[rows]
+        if not width:
+            return torch.zeros(len(thresholds), self.num_counts, dtype=torch.int32, device=scores.device)
+        excluded = self.targets.excluded
+        removed = excluded.scores_of(lambda ids: _look_up(scores, first, ids), rows)
+        if removed is not None:
+            removed = working(removed).nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+        masks = [mask[first : first + width] for mask in excluded.masks]
+        question = Question(thresholds.to(scores.dtype), self.needs.depth, self.min_scores, masks, removed)
+        counts = kernels.count(scores, question, kernels.choose(self.rules.kernels, scores.device))
+        assert counts.at_least is not None
+        bad = ~(counts.highest < torch.inf)
+        return torch.cat([counts.better, counts.equal, counts.at_least, bad[:, None].long()], 1).int()
+
+    def best(self, scores: Tensor, first: int, rows: slice = ALL_ROWS) -> tuple[Tensor, Tensor]:
+        """Return scores and ids of a piece's best candidates, [n, list_depth]; -inf and -1 where it has no more."""
+        k = self.needs.list_depth
+        top = torch.full((len(scores), k), -torch.inf, dtype=scores.dtype, device=scores.device)
+        ids = torch.full((len(scores), k), -1, device=scores.device)
+        width, excluded = scores.shape[1], self.targets.excluded
+        if width and k:
+            leaving = excluded.ids(rows)
+            if leaving is not None:
+                leaving = (leaving - first).where((leaving >= first) & (leaving < first + width), -1)
+            found = kernels.topk_ids(scores, k, [mask[first : first + width] for mask in excluded.masks], leaving)
+            top[:, : found.shape[1]] = scores.gather(1, found.clamp(min=0)).where(found >= 0, -torch.inf)
+            ids[:, : found.shape[1]] = (found + first).where(found >= 0, -1)
+        return top, ids
+
+    def ranking(self, own: Tensor, counted: Tensor, best: tuple[Tensor, Tensor]) -> Ranking:
+        """Return the ranking over all pieces, from their counts added up and the best of their best."""
+        targets, kept, checks = self.targets, self._kept, self.checks
+        slots, candidate = own.shape[1], self.candidate(own)
+        better, equal, at_least, bad = torch.split(counted.long(), [slots, slots, len(self.min_scores), 1], 1)
+        if checks.enabled:
+            checks.reject("scores", bad > 0, lambda row: f"row {row}")
+        if kept is not None:
+            theirs = sort_rows(own.where(kept, -torch.inf))
+            above = count_above(theirs, own)
+            better, equal = better + above, equal + count_at_least(theirs, own) - above
+            reached = [(theirs >= min_score).sum(1) for min_score in self.min_scores]
+            at_least = at_least + torch.stack(reached, 1)
+        relevant, lists = checks.without_rejected(targets.relevant), None
+        if self.needs.list_depth:
+            if kept is not None:
+                theirs = own.where(kept & candidate, -torch.inf).to(best[0].dtype)
+                best = merged([best, (theirs, targets.ids.where(theirs > -torch.inf, -1))], best[0].shape[1])
+            lists = Lists(best[1][:, : self.shape[1]], targets.ids.where(relevant, -1), num_items=self.shape[1])
+        counts = TargetCounts(
+            relevant=relevant,
+            unwanted=None if targets.unwanted is None else checks.without_rejected(targets.unwanted),
+            gains=targets.gains,
+            candidate=candidate,
+            better=better,
+            group_size=equal,
+            num_ranked=at_least[:, -1],
+            num_recommended=at_least[:, 0] if len(self.min_scores) > 1 else None,
+            kernels="eager",
+            lists=lists,
+        )
+        return Ranking.from_counts(
+            counts, self.rules.place_ties, self.rules.shaping(), self.asked, self.needs.depth, checks.violations
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Return what must be the same on all processes; waits for the device."""
+        excluded = self.targets.excluded.ids(ALL_ROWS)
+        return {
+            "num_items": self.shape[1],
+            "rows": self.shape[0],
+            "depth of metrics": self.needs.depth,
+            "listed places": self.needs.list_depth,
+            "options": self.rules,
+            "targets": fingerprint(self.targets.ids.where(self.targets.listed, -1)),
+            "gains": fingerprint(self.targets.gains),
+            "history": (fingerprint(excluded), *map(fingerprint, self.targets.excluded.masks)),
+        }
 
 
 def rank_shard(
@@ -92,89 +228,52 @@ def rank_shard(
     """Rank the columns of all processes; every process returns the same ranking."""
     if not isinstance(shard, ItemShard):
         raise TypeError(f"shard must be an ItemShard, got {describe(shard)}")
-    if needs.list_depth or needs.history:
-        raise ValueError("metrics that read which items are listed are not computed over shards of items")
-    if not (isinstance(scores, Tensor) and scores.dim() == 2 and scores.shape[1] == 0):
-        check_scores(scores, dims=2)
-    rows, width = scores.shape
-    checks = Checks(rules.validate_args, scores.device, rows)
-    ids, gains = selected(target, gains, checks, rules.max_relevant)
-    if not isinstance(ids, Tensor) or ids.dtype == torch.bool or ids.is_floating_point():
-        raise TypeError(f"target beside a shard is item ids [B] or [B, T], got {describe(ids)}")
-    asked, needs = needs, needs.within(ids, rules)
-    targets = Targets.read(ids, gains, exclude, (rows, shard.num_items), rules, checks)
-    if any(mask.dim() == 2 for mask in targets.excluded.masks):
-        raise TypeError("exclude beside a shard is item ids, or bool [items] of the whole catalogue")
-    shard.agree(scores, targets.ids.shape[1], needs.depth)
-
-    def local(items: Tensor) -> Tensor:
-        """Return the scores of items, [B, n]; -inf where another process has them."""
-        column = items - shard.offset
-        inside = (column >= 0) & (column < width)
-        if not width:
-            return torch.full(items.shape, -torch.inf, dtype=scores.dtype, device=scores.device)
-        return scores.gather(1, column.where(inside, 0)).where(inside, -torch.inf)
-
-    own = working(local(targets.ids))
-    torch.distributed.all_reduce(own, op=torch.distributed.ReduceOp.MAX, group=shard.process_group)
-    kept = targets.overlapping if rules.take_overlap == "keep" else None
-    may_rank = targets.listed if targets.outside is None else targets.listed & ~targets.outside
-    if kept is not None:
-        may_rank = may_rank | kept
-    candidate = may_rank & (own > -torch.inf)
-    lowest = torch.finfo(scores.dtype).min
-    min_scores = [lowest] if needs.score_threshold is None else [needs.score_threshold, lowest]
-    counted = _count(scores, own.where(candidate, torch.nan), targets, shard, local, needs, min_scores, rules)
-    torch.distributed.all_reduce(counted, group=shard.process_group)
-    slots = own.shape[1]
-    better, equal, at_least, bad = torch.split(counted.long(), [slots, slots, len(min_scores), 1], 1)
-    if checks.enabled:
-        checks.reject("scores", bad > 0, lambda row: f"row {row}, on one of the processes")
-    if kept is not None:  # excluded items that compete all the same
-        theirs = sort_rows(own.where(kept, -torch.inf))
-        above = count_above(theirs, own)
-        better, equal = better + above, equal + count_at_least(theirs, own) - above
-        reached = [(theirs >= min_score).sum(1) for min_score in min_scores]
-        at_least = at_least + torch.stack(reached, 1)
-    counts = TargetCounts(
-        relevant=checks.without_rejected(targets.relevant),
-        unwanted=None if targets.unwanted is None else checks.without_rejected(targets.unwanted),
-        gains=targets.gains,
-        candidate=candidate,
-        better=better,
-        group_size=equal,
-        num_ranked=at_least[:, -1],
-        num_recommended=at_least[:, 0] if len(min_scores) > 1 else None,
-        kernels="eager",
-    )
-    return Ranking.from_counts(counts, rules.place_ties, rules.shaping(), asked, needs.depth, checks.violations)
+    facts: dict[str, Any] = {}
+    device = scores.device if isinstance(scores, Tensor) else torch.device("cpu")
+    with shard.agreement(device, facts):
+        if not (isinstance(scores, Tensor) and scores.dim() == 2 and scores.shape[1] == 0):
+            check_scores(scores, dims=2)
+        shape = scores.shape[0], shard.num_items
+        rows = PiecewiseRows(target, gains, exclude, shape, scores.dtype, device, needs, rules)
+        if not shard._agreed or device.type == "cpu":
+            facts |= rows.facts() | {"dtype of scores": scores.dtype}
+            facts["items"] = [shard.offset, shard.offset + scores.shape[1]]
+    own = over_processes(rows.own_scores(scores, shard.offset), torch.distributed.ReduceOp.MAX, shard.process_group)
+    counted = over_processes(rows.count(scores, shard.offset, own), torch.distributed.ReduceOp.SUM, shard.process_group)
+    best = rows.best(scores, shard.offset)
+    if needs.list_depth:
+        best = best_of_processes(best, shard.process_group)
+    return rows.ranking(own, counted, best)
 
 
-def _count(
-    scores: Tensor,
-    thresholds: Tensor,
-    targets: Targets,
-    shard: ItemShard,
-    local: Any,
-    needs: Needs,
-    min_scores: list[float],
-    rules: Rules,
-) -> Tensor:
-    """Return the counts of this process, int32 [B, 2 T + minimum scores + 1]: better, equal, at least, bad row."""
-    rows, width = scores.shape
-    if not width:
-        return torch.zeros(rows, 2 * thresholds.shape[1] + len(min_scores) + 1, dtype=torch.int32, device=scores.device)
-    excluded, masks, removed = targets.excluded.ids(slice(None)), targets.excluded.masks, None
-    if excluded is not None and excluded.shape[1]:
-        first = excluded >= 0
-        first[:, 1:] &= excluded[:, 1:] != excluded[:, :-1]  # ascending
-        for mask in masks:  # what it hides is taken off already
-            first &= ~mask[excluded.clamp(min=0)]
-        values = local(excluded.clamp(min=0)).where(first, -torch.inf)
-        removed = sort_rows(values.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf))
-    masks = [mask[shard.offset : shard.offset + width] for mask in masks]
-    question = Question(thresholds.to(scores.dtype), needs.depth, min_scores, masks, removed)
-    counts = kernels.count(scores, question, kernels.choose(rules.kernels, scores.device))
-    assert counts.at_least is not None
-    bad = ~(counts.highest < torch.inf)
-    return torch.cat([counts.better, counts.equal, counts.at_least, bad[:, None].long()], 1).int()
+def over_processes(numbers: Tensor, operation: Any, group: Any) -> Tensor:
+    """Return the sum or maximum over processes."""
+    torch.distributed.all_reduce(numbers, op=operation, group=group)
+    return numbers
+
+
+def best_of_processes(best: tuple[Tensor, Tensor], group: Any) -> tuple[Tensor, Tensor]:
+    """Return scores and ids of the best items of all processes, from those of each: [B, k]."""
+    parts = []
+    for column in best:
+        told = [torch.empty_like(column) for _ in range(torch.distributed.get_world_size(group))]
+        torch.distributed.all_gather(told, column.contiguous(), group=group)
+        parts.append(told)
+    return merged(list(zip(*parts, strict=True)), best[0].shape[1])
+
+
+def merged(parts: list[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
+    """Return the `k` best of some lists of scores and ids, equal scores by lower id."""
+    scores, ids = (torch.cat(columns, 1) for columns in zip(*parts, strict=True))
+    ids, by_id = ids.sort(dim=1, stable=True)
+    scores, order = scores.gather(1, by_id).sort(dim=1, descending=True, stable=True)
+    return scores[:, :k], ids.gather(1, order)[:, :k]
+
+
+def _look_up(scores: Tensor, first: int, items: Tensor) -> Tensor:
+    """Return the scores of items, [n, m], from those that begin with item `first`; -inf for items of other pieces."""
+    if not scores.shape[1]:
+        return torch.full(items.shape, -torch.inf, dtype=scores.dtype, device=scores.device)
+    column = items - first
+    inside = (column >= 0) & (column < scores.shape[1])
+    return scores.gather(1, column.where(inside, 0)).where(inside, -torch.inf)

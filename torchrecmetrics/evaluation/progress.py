@@ -1,0 +1,50 @@
+"""`ProgressBar`: how many users are done, shown by tqdm or by a function of the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+from torchrecmetrics.base.metric import RankingMetric
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""A function of (users done, users in all)."""
+
+
+class ProgressBar:
+    """A progress bar, a function that shows progress elsewhere, or nothing."""
+
+    def __init__(self, shown: bool | Progress, total: int, here: bool = True, unit: str = "user") -> None:
+        if not isinstance(shown, bool) and not callable(shown):
+            what = "True, False or a function of (users done, users in all)"
+            raise TypeError(f"progress must be {what}, got {shown!r} ({type(shown).__name__})")
+        self._bar: Any = None
+        self._tell = shown if callable(shown) and here else None
+        self._done, self._total = 0, total
+        if shown is True and here:
+            try:
+                from tqdm.auto import tqdm
+            except ImportError as error:
+                raise ImportError("progress=True needs tqdm: pip install 'torchrecmetrics[progress]'") from error
+            self._bar = tqdm(total=total, unit=unit)
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def advance(self, batch: Tensor, metric: RankingMetric | None) -> None:
+        """Count a batch of users as done, and show a metric's running value."""
+        self._done += len(batch)
+        if self._tell is not None:
+            self._tell(self._done, self._total)
+        if self._bar is None:
+            return
+        self._bar.update(len(batch))
+        if metric is not None:
+            (summary,) = metric.summaries([metric], [metric.state()])  # of this process alone
+            self._bar.set_postfix({metric.label: f"{summary.value:.4f}"})
