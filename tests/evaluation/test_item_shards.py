@@ -272,7 +272,7 @@ def count_bytes(rank, world_size):
 def test_traffic(processes):
     """At most 20 bytes per user, target and process for counts, 12 per listed place."""
     for counts, listed in processes.run(count_bytes, 2):
-        assert counts <= 20 * 2000 + 64  # what is agreed on, once a batch
+        assert counts <= 20 * 2000 + 64  # what is agreed on, per batch
         assert listed == 12 * 10 * 2000
 
 

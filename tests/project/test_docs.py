@@ -31,6 +31,15 @@ EXAMPLES = {  # arguments for a short run, and what must be printed
         [],
         ["one process, 80,000 rows", "the same numbers" if importlib.util.find_spec("ray") else "Ray is not installed"],
     ),
+    "sharded_evaluation.py": (
+        [],
+        [
+            "2,000 users on every process, 2,500 of 5,000 items on the first",
+            "evaluate            HR@10 0.5286  NDCG@10 0.1375  HR@100 0.9012  NDCG@100 0.2190  AUROC 0.7733",
+            "update(shard=)      HR@10 0.5286  NDCG@10 0.1375  HR@100 0.9012  NDCG@100 0.2190  AUROC 0.7733",
+            "items [4519, 4918, 2158]",
+        ],
+    ),
     "sasrec_lightning.py": (
         ["--epochs", "1"],
         ["generated data: 2,000 users", "epoch   1  loss", "popularity", "NDCG@10"],
@@ -48,6 +57,8 @@ EXAMPLES = {  # arguments for a short run, and what must be printed
         ["epoch   1  loss", "popularity", "LightGCN", "RPrecision"],
     ),
 }
+ON_TWO_PROCESSES = {"sharded_evaluation.py"}
+NOT_NIGHTLY = {"sasrec_lightning.py", "sharded_evaluation.py"}
 
 
 def test_every_example_is_run():
@@ -55,15 +66,16 @@ def test_every_example_is_run():
 
 
 def run_example(name, arguments, folder):
-    program = [sys.executable, ROOT / "examples" / name, *arguments]
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
+    run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if name in ON_TWO_PROCESSES else []
+    program = [sys.executable, *run, ROOT / "examples" / name, *arguments]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     return subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=200, env=environment)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [name if name == "sasrec_lightning.py" else pytest.param(name, marks=pytest.mark.nightly) for name in EXAMPLES],
+    [name if name in NOT_NIGHTLY else pytest.param(name, marks=pytest.mark.nightly) for name in EXAMPLES],
 )
 def test_examples(name, tmp_path):
     """Each example runs without data, prints its table, draws no bar into a file and leaves nothing behind."""

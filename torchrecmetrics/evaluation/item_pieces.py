@@ -27,7 +27,7 @@ class ItemPieces:
     """
 
     def __init__(self, items: Any, memory: int, device: torch.device) -> None:
-        self.is_whole = not is_in_pieces(items)
+        self.is_whole: bool = not is_in_pieces(items)
         arrays = list(items) if isinstance(items, (list, tuple)) else [items]
         if not arrays:
             raise ValueError("items are an empty list")
@@ -38,9 +38,11 @@ class ItemPieces:
             told = ", ".join(map(describe, arrays))
             raise ValueError(f"items must be embeddings [n, d] of one width and dtype, got {told}")
         head = _as_tensor(arrays[0][:1])
-        self.dtype, self.width, self.num_items = head.dtype, head.shape[1], sum(map(len, arrays))
+        self.dtype: torch.dtype = head.dtype
+        self.width: int = head.shape[1]
+        self.num_items: int = sum(map(len, arrays))
         rows = max(1, self.num_items if self.is_whole else memory // max(1, self.width * head.element_size()))
-        self.longest = min(rows, max(map(len, arrays)))
+        self.longest: int = min(rows, max(map(len, arrays)))
         self._parts = [part[first : first + rows] for part in arrays for first in range(0, len(part), rows)]
         self._device = device
         stream: Any = torch.cuda.Stream

@@ -97,7 +97,7 @@ class SharedItems:
                 raise TypeError(
                     f"users beside items in pieces or shards must be embeddings [U, d], got {describe(users)}"
                 )
-            self.place = TargetDevice.of(device, users)
+            self.place: TargetDevice = TargetDevice.of(device, users)
             self._users, memory = self.place.move("users", users), budget.bytes_on(self.place.device)
             self._pieces = ItemPieces(items, memory // 4, self.place.device)
             if self._pieces.is_whole:
@@ -105,13 +105,17 @@ class SharedItems:
             if self._pieces.width != users.shape[1]:
                 raise ValueError(f"embedding widths differ: users {users.shape[1]}, items {self._pieces.width}")
             self._options = options.read(self._pieces.num_items, self.place)
-            self.dtype = torch.float64 if torch.float64 in (users.dtype, self._pieces.dtype) else torch.float32
+            self.dtype: torch.dtype = (
+                torch.float64 if torch.float64 in (users.dtype, self._pieces.dtype) else torch.float32
+            )
             facts |= {"width of embeddings": users.shape[1], "dtype of scores": self.dtype}
             facts["sizes"] = len(users), self._pieces.num_items
-        sizes = [facts["sizes"]] if shard is None else facts["sizes"]
+        sizes: list[tuple[int, int]] = [facts["sizes"]] if shard is None else facts["sizes"]
         rank = 0 if shard is None else torch.distributed.get_rank(self._group)
-        self.num_items, self._first = sum(n for _, n in sizes), sum(n for _, n in sizes[:rank])
-        self.num_users, self._first_user = len(users), 0
+        self.num_items: int = sum(n for _, n in sizes)
+        self._first = sum(n for _, n in sizes[:rank])
+        self.num_users: int = len(users)
+        self._first_user = 0
         if shard == "both":
             self.num_users, self._first_user = sum(n for n, _ in sizes), sum(n for n, _ in sizes[:rank])
         score_bytes, row_bytes = 2 * max(1, self._pieces.longest) * self.dtype.itemsize, 8 * users.shape[1] + 128

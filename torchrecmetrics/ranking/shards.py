@@ -106,16 +106,16 @@ class PiecewiseRows:
     ) -> None:
         if needs.num_items not in (None, shape[1]):
             raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
-        self.checks = Checks(rules.validate_args, device, shape[0])
+        self.checks: Checks = Checks(rules.validate_args, device, shape[0])
         ids, gains = selected(target, gains, self.checks, rules.max_relevant)
         if not isinstance(ids, Tensor) or ids.dtype == torch.bool or ids.is_floating_point():
             raise TypeError(f"target beside a shard is item ids [B] or [B, T], got {describe(ids)}")
         self.asked, self.needs, self.rules, self.shape = needs, needs.within(ids, rules), rules, shape
-        self.targets = Targets.read(ids, gains, exclude, shape, rules, self.checks)
+        self.targets: Targets = Targets.read(ids, gains, exclude, shape, rules, self.checks)
         if any(mask.dim() == 2 for mask in self.targets.excluded.masks):
             raise TypeError("exclude beside a shard is item ids, or bool [items] of the whole catalogue")
         lowest, threshold = torch.finfo(dtype).min, self.needs.score_threshold
-        self.min_scores = [lowest] if threshold is None else [round_up(threshold, dtype), lowest]
+        self.min_scores: list[float] = [lowest] if threshold is None else [round_up(threshold, dtype), lowest]
 
     @property
     def num_counts(self) -> int:
