@@ -1,4 +1,4 @@
-"""`RecMetricCollection`: many metrics at many cut-offs with one ranking per batch and one synchronisation."""
+"""`RecMetricCollection`: many metrics at many cut-offs with one ranking per batch and one packed synchronisation."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ class RecMetricCollection(MetricCollection):
     was.
 
     Args:
-        metrics: names ("HR", "NDCG", "MRR", "Precision", "Recall", "RPrecision", "MAP", "F1", "AUROC"; of one rank
-            "AMR", "AMRI", "AdjustedHR", "AdjustedMRR", "MeanRank", "MedianRank"; beyond accuracy "AveragePopularity",
-            "Calibration", "CategoryShare", "Coverage", "Entropy", "EqualOpportunity", "ExposureGini", "Gini",
-            "IntraListDiversity", "Missing", "Novelty", "Personalization", "PopularityLift", "Repeats", "Seen",
-            "Serendipity", "StatisticalParity", "TailShare"; case ignored; Hit, Hits, HitRatio, HitRate = HR, P =
-            Precision, R = Recall, MR = MeanRank, AdjustedHitRate = AdjustedHR, MeanAveragePrecision = MAP,
-            MeanReciprocalRank = MRR), which are crossed with `k` unless they carry a cut-off ("MAP@100") or need none
-            (AUROC, RPrecision), and instances of this package's metrics; or a dict of instances with their keys.
+        metrics: names, crossed with `k` unless they carry a cut-off ("MAP@100") or need none (AUROC, RPrecision), and
+            instances of this package's metrics; or a dict of instances with their keys. Names are "HR", "NDCG", "MRR",
+            "Precision", "Recall", "RPrecision", "MAP", "F1", "AUROC"; of one rank "AMR", "AMRI", "AdjustedHR",
+            "AdjustedMRR", "MeanRank", "MedianRank"; beyond accuracy "AveragePopularity", "Calibration",
+            "CategoryShare", "Coverage", "Entropy", "EqualOpportunity", "ExposureGini", "Gini", "IntraListDiversity",
+            "Missing", "Novelty", "Personalization", "PopularityLift", "Repeats", "Seen", "Serendipity",
+            "StatisticalParity", "TailShare"; case is ignored; Hit, Hits, HitRatio, HitRate = HR, P = Precision, R =
+            Recall, MR = MeanRank, AdjustedHitRate = AdjustedHR, MeanAveragePrecision = MAP, MeanReciprocalRank = MRR.
         k: cut-off or cut-offs for the names.
         prefix: put in front of every key.
         postfix: put behind every key.
@@ -90,17 +90,17 @@ class RecMetricCollection(MetricCollection):
             cut-off go by their name alone (a function gets k = None).
         groups: names of groups of rows, such as ["cold", "warm"], each with a value of its own beside the one over all
             rows, under keys like `NDCG@10/cold`; `update` then takes `groups=`. Coverage and its like, which are no
-            means over rows, have none. Such a collection is updated whole: no member alone, nor nested in others.
+            means over rows, have none. Update such a collection itself: no single member, and not nested in another.
         keep_rows: keep per-row values, on the device (9 bytes per metric and row; beyond 256 MB on the host),
             for `rows` after `compute`, the input of comparisons and of intervals of clustered rows.
         window: also give the value of the last rows, under keys such as `HR@10/window`: a number of rows over all
-            processes, or "50 updates". Sums are kept in 100 slots, so the window is up to 1 % longer; metrics that
-            count items over all lists have none.
+            processes, or "50 updates". Sums are kept in 100 slots, so the window is up to 1 % longer. Metrics
+            that count items over all lists are an error.
         half_life: also give a value in which a row weighs half after so many rows over all processes, under keys such
             as `HR@10/decayed`; in place of `window`.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
             `max_relevant`, `validate_args`, `kernels`, `catalogue`, torchmetrics' own). Instances must have been made
-            with the same ones; of the catalogue, those that have one.
+            with the same ones; they may lack the catalogue.
 
     Raises:
         TypeError: for something that is no metric of this package.
@@ -170,8 +170,8 @@ class RecMetricCollection(MetricCollection):
     ) -> RecMetricCollection:
         """Return an empty collection of copies: of a collection, or of its arguments.
 
-        Rows that are kept stay on the device up to `memory_budget` bytes. Groups that are asked for here have values,
-        but no items of their own.
+        Rows that are kept stay on the device up to `memory_budget` bytes. Groups that are passed here have values,
+        but no keys in `items()`.
         """
         if isinstance(metrics, RecMetricCollection):
             if k is not None or options:
@@ -291,7 +291,7 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def labels(self) -> dict[str, RankingMetric]:
-        """All keys of `compute`, and whose value stands under each: that of a metric, and behind it of its groups."""
+        """Keys of `compute`, those of windows left out, with their metrics: each metric's, then those of its groups."""
         return {key: metric for key, _, metric, _ in self._entries()}
 
     def _entries(self) -> Iterator[tuple[str, str, RankingMetric, int | None]]:
@@ -366,8 +366,8 @@ class RecMetricCollection(MetricCollection):
         `history`. With groups also `groups`, integers [B]: the number of each row's group among their names, -1 = in
         none. With `keep_rows=True` also `row_ids`, integers [B], each once in all batches, which pair the rows of two
         runs (without, rows are numbered as they come, on one process), and `clusters`, integers [B]: rows of one user,
-        which belong together, share one. Flat rows (`indexes` or `lengths`) have a row per session, whose id is the
-        session's, and `groups` [E], equal within a session.
+        which belong together, share one. Flat entries (`indexes` or `lengths`) make one row per session, with the
+        session's id; their `groups` are [E], equal within a session.
         """
         args = UpdateArgs(
             scores,
@@ -460,10 +460,12 @@ class RecMetricCollection(MetricCollection):
         return {key: metric.__dict__["_forward_cache"] for key, metric in self.items(copy_state=False)}
 
     def _check_shard(self, shard: ItemShard | None) -> None:
-        """Refuse shards of items beside rows without, kept rows and windows."""
+        """Refuse `shard=` mixed with unsharded rows, kept rows or windows."""
         check_replicated(self.members, shard is not None)
         if shard is not None and (self.keep_rows or self._window is not None):
-            raise ValueError("shard= has the same rows on all processes: no keep_rows, window or half_life beside it")
+            raise ValueError(
+                "shard= does not go with keep_rows, window and half_life: all processes hold the same rows"
+            )
 
     def _update_flat(
         self,
@@ -480,7 +482,7 @@ class RecMetricCollection(MetricCollection):
         if groups is not None and not self.groups:
             raise ValueError("groups were given: name them when the collection is made, groups=['cold', 'warm']")
         if self._window is not None and args.lengths is None and not complete:
-            raise ValueError("a window reads rows in their order; sessions that go on have none: give complete=True")
+            raise ValueError("a window needs rows in order, which unfinished sessions lack: give complete=True")
         if self.keep_rows and args.lengths is not None:
             raise ValueError("keep_rows=True tells sessions apart by their ids: give indexes with complete=True")
         ranked = self.sessions.take(self.evaluator, args, weights, groups, complete)
@@ -538,7 +540,7 @@ class RecMetricCollection(MetricCollection):
 
     @outside_graphs
     def compute(self) -> dict[str, Tensor]:
-        """Return every member's value under its key; one packed synchronisation, and one of the rows that are kept."""
+        """Return every member's value under its key: two all-reduces, and one synchronisation of kept rows."""
         found = self.compute_members()
         values = {
             key: (found[id(metric)] if group is None else found[id(metric)].groups[group]).value.clone()
@@ -666,8 +668,8 @@ class RecMetricCollection(MetricCollection):
     def plot(self, val: Any = None, ax: Any = None, together: bool = True) -> Any:
         """Plot all values in one figure: against k with 95 % intervals, one line per metric.
 
-        Metrics without a cut-off lie across. Where there is one cut-off, every key has a row and a dot. Metrics of
-        other bounds than 0 to 1, or of none, have axes of their own, one below the other: `figure.axes`.
+        Metrics without a cut-off are horizontal lines. With a single cut-off, each key is a dot in a row of its own.
+        Metrics with other bounds than 0 to 1, or none, have axes of their own, one below the other: `figure.axes`.
 
         Args:
             val: values as `compute` or `forward` returns them, of which no interval is known; or a list of them, one a
@@ -680,7 +682,7 @@ class RecMetricCollection(MetricCollection):
 
         Raises:
             ImportError: without matplotlib.
-            ValueError: for values that lack a key, and metrics of other than as many scales as there are axes.
+            ValueError: for values that lack a key, and if scales and axes differ in number.
         """
         if not together:
             if val is not None:
@@ -711,10 +713,9 @@ class RecMetricCollection(MetricCollection):
     def curve(self, name: str, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Curve:
         """Return a metric's value at each of its cut-offs, with a band that holds at all of them together.
 
-        It is made of the intervals of `confidence_interval`, at a higher level. From sums alone that is Bonferroni's,
-        1 - (1 - level) / K. Where rows are kept, it is at most as high, and says how much the K values depend on each
-        other: of each resample of the rows (or clusters), the largest deviation over all k counts, in units of the
-        resample's own standard error.
+        It is made of the intervals of `confidence_interval`, at a higher level. Without kept rows this is Bonferroni's,
+        1 - (1 - level) / K. With them it is at most that, and lower the more the K values depend on each other: it is
+        found from the largest deviation over all k, in standard errors, in each resample of the rows (or clusters).
 
         Args:
             name: of the metric without cut-off, "NDCG" or "NDCG-exponential".
@@ -817,7 +818,7 @@ def _point(found: Found) -> Point:
 
 
 def _check_parts(key: str, keys: Container[str], groups: Iterable[str]) -> None:
-    """Refuse a metric if values of its groups would have keys of others."""
+    """Refuse a metric if keys of its groups are taken."""
     for part in [f"{key}/{group}" for group in groups]:
         if part in keys:
             raise ValueError(f"{part!r} would be the key of two values, of a metric and of a group of {key!r}")
@@ -830,7 +831,7 @@ def _check_agreement(key: str, metric: RankingMetric, options: Mapping[str, Any]
             raise ValueError(f"unknown option {name!r}")
         own = getattr(metric, name)
         if name == "catalogue" and (own is None or wanted is None):
-            continue  # who was given none reads none
+            continue  # without a catalogue, none is read
         if own is None or wanted is None:
             default = _DEFAULTS.get(name)
             own, wanted = (default if value is None else value for value in (own, wanted))

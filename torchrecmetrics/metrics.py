@@ -1,4 +1,4 @@
-"""Metric classes of accuracy: HitRate, Precision, Recall, F1, RPrecision, MAP, NDCG, MRR, AUROC."""
+"""Metrics of accuracy: HitRate, Precision, Recall, F1, RPrecision, MAP, NDCG, MRR, AUROC."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class HitRate(RankingMetric):
     Args:
         k: cut-off, >= 1.
         score_threshold: only items with score >= this are recommended.
-        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
 
     Examples:
         >>> import torch
@@ -75,13 +75,14 @@ class Precision(_OfRecommended):
 
     Args:
         k: cut-off, >= 1.
-        normalize: "k", divided by k; or "min", by min(k, R) (TP@k of recometrics, r_precision of RecTools).
-        denominator: "recommended", h / min(k, n') with n' the length of the list handed in, the number of candidates,
-            or with `score_threshold=t` the candidates with score >= t (relison, Surprise); or "min", another name of
+        normalize: "k", divided by k; or "min", by min(k, R) with R relevant items (TP@k of recometrics, r_precision of
+            RecTools).
+        denominator: "recommended", h / min(k, n'): n' is the length of a list handed in, for scores the number of
+            candidates (with `score_threshold=t`: those with score >= t; relison, Surprise); or "min", another name of
             `normalize="min"`.
         score_threshold: only items with score >= this are recommended.
         zero_division: value of a row whose denominator is 0: 0.0, 1.0 or nan (the row is left out).
-        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
 
     Examples:
         >>> import torch
@@ -117,7 +118,7 @@ class Precision(_OfRecommended):
 
 
 class Recall(RankingMetric):
-    """Recall at k: mean of h(k) / R, the share of the relevant items that stands in the first `k` places.
+    """Recall at k: mean of h(k) / R, the share of the R relevant items in the first `k` places.
 
     Range 0 to 1; below 1 where R > k, unless `normalize="min"`.
 
@@ -130,7 +131,7 @@ class Recall(RankingMetric):
         truncated: True is another name of `normalize="min"`; its label is `Recall-truncated@k`.
         weighted: gains found / all gains (PyG weighted).
         score_threshold: only items with score >= this are recommended.
-        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
 
     Examples:
         >>> import torch
@@ -178,7 +179,7 @@ class F1(_OfRecommended):
         normalize: as in `Precision`.
         denominator: as in `Precision`.
         score_threshold: only items with score >= this are recommended.
-        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
 
     Examples:
         >>> import torch
@@ -206,7 +207,7 @@ class F1(_OfRecommended):
 
 
 class RPrecision(RankingMetric):
-    """R-precision: mean of #{r_i <= R} / R, precision at each row's own number of relevant items (= recall there).
+    """R-precision: mean of #{r_i <= R} / R, precision at the number R of the row's relevant items, of ranks r_i.
 
     Range 0 to 1, no cut-off; with fewer than R candidates R does not change.
 
@@ -214,7 +215,7 @@ class RPrecision(RankingMetric):
     section 8.4.
 
     Args:
-        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
 
     Examples:
         >>> import torch
@@ -238,9 +239,9 @@ class RPrecision(RankingMetric):
 
 
 class MAP(RankingMetric):
-    """Mean average precision: mean of (1/R) sum over hits in the first `k` places of i / r_i.
+    """Mean average precision: mean of (1/R) sum of i / r_i over hits in the first `k` places.
 
-    Range 0 to 1; below 1 where R > k.
+    r_i is the rank of the i-th best of R relevant items. Range 0 to 1; below 1 where R > k.
 
     Also called AP@k for one row; torchmetrics divides by the hits found, which is another number. Source: Manning,
     Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
@@ -249,7 +250,7 @@ class MAP(RankingMetric):
         k: cut-off, >= 1; None = the whole ranking (area under the precision-recall curve).
         normalize: "relevant", divided by R; or "min", by min(k, R) (RecBole, PyG, RePlay, Spark; recometrics' TAP@k).
             Without `k` the two are equal.
-        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
 
     Examples:
         >>> import torch
@@ -271,8 +272,8 @@ class MAP(RankingMetric):
 
 
 class NDCG(RankingMetric):
-    """Normalised discounted cumulative gain: mean of DCG / IDCG, DCG = sum over hits in the first `k` places of
-    gain_i / log2(1 + r_i).
+    """Normalised discounted cumulative gain: mean of DCG / IDCG, DCG = sum of gain_i / log2(1 + r_i)
+    over hits in the first `k` places.
 
     The ideal orders *all* of the row's gains best first and cuts at `k`. Range 0 to 1 (below 0 with negative gains,
     which count in DCG only); fewer than `k` items make the ideal no smaller. Gain 1 for every relevant item unless
@@ -284,7 +285,7 @@ class NDCG(RankingMetric):
     Args:
         k: cut-off, >= 1; None = the whole ranking.
         gain: "linear", or "exponential" for 2^gain - 1.
-        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
 
     Examples:
         >>> import torch
@@ -304,7 +305,7 @@ class NDCG(RankingMetric):
 
 
 class MRR(RankingMetric):
-    """Mean reciprocal rank: mean of 1 / r_1, the place of the best relevant item, or 0 if it is not in the first `k`.
+    """Mean reciprocal rank: mean of 1 / rank of the best relevant item, or 0 if it is not in the first `k`.
 
     Range 0 to 1; fewer than `k` items are no exception.
 
@@ -313,7 +314,7 @@ class MRR(RankingMetric):
 
     Args:
         k: cut-off, >= 1; None = the whole ranking.
-        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
 
     Examples:
         >>> import torch
@@ -357,7 +358,7 @@ class AUROC(RankingMetric):
     Args:
         weight: None, every row weighs the same; "relevant", by its number of relevant items (RecBole's GAUC);
             "candidates", by its number of candidates (GAUC weighted by impressions: DIN, FuxiCTR).
-        options: keywords of every metric (`ties`, `padding_idx`, ...), see `RankingMetric`, as for methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
 
     Examples:
         >>> import torch

@@ -73,8 +73,8 @@ def test_a_user_without_candidates_finds_nothing():
         ({"items": torch.ones(ITEMS, 3)}, ValueError, r"must be \[U, d\] and \[I, d\] on one device"),
         ({"candidates": torch.ones(2, 2)}, TypeError, "candidates beside candidates= must be Interactions"),
         ({"candidates": trm.Interactions.from_columns([0], [0], num_users=3, num_items=4)}, ValueError, "is 3 x 4"),
-        ({"shard": "users"}, ValueError, "shard was given beside candidates="),
-        ({"target": {"a": TARGET}}, ValueError, "target of several was given beside candidates="),
+        ({"shard": "users"}, ValueError, "evaluate does not take shard together with candidates="),
+        ({"target": {"a": TARGET}}, ValueError, "evaluate does not take a dict target together with candidates="),
     ],
 )
 def test_bad_input(changed, error, message):

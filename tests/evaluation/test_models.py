@@ -285,7 +285,7 @@ EDGES = torch.tensor([[0, 1, 1], [2, 0, 1]])
         (
             {"users": lambda ids: torch.rand(len(ids), 3), "target": EDGES},
             TypeError,
-            r"^target is an edge_index, whose numbers of users and items only embeddings tell: pass "
+            r"^target is an edge_index, which needs embeddings of both to know how many there are: pass "
             r"Interactions\.from_edge_index\(edge_index, num_users, num_items\)$",
         ),
         ({"item_bias": torch.rand(3), "target": {"test": EDGES}}, TypeError, r"^target\['test'\] is an edge_index, "),
@@ -320,7 +320,7 @@ def test_edges_numbered_behind_the_users_are_refused():
     """PyG's node ids would be other items, where the catalogue is larger than the number of users."""
     edges = torch.tensor([[0, 1], [3, 4]])
     for options in ({"target": edges}, {"target": EDGES[:, 1:2], "exclude": edges}):
-        with pytest.raises(ValueError, match=r"are 2 or more, the number of users: PyG numbers items so.*item_offset"):
+        with pytest.raises(ValueError, match=r"are 2 or more, the number of users, as PyG numbers items.*item_offset"):
             trm.evaluate("HR", torch.eye(2, 6), torch.eye(6), k=1, **options)
     found = trm.evaluate("HR", torch.eye(2, 6), torch.eye(6), target=Interactions.from_edge_index(edges, 2, 6), k=1)
     assert found["HR@1"] == 0
@@ -660,7 +660,9 @@ def test_ids_from_1_are_noticed(make, tmp_path):
         lambda **more: trm.evaluate("HR", lambda ids: users[ids] @ items.T, **both, **more),
         lambda **more: trm.evaluate("HR", users, items, **(both | {"exclude": None}), **more),
     ):
-        with pytest.warns(UserWarning, match=r"start at 1, padding_idx=0 keeps item 0 .* vocabulary .* num_items") as w:
+        with pytest.warns(
+            UserWarning, match=r"start at 1, pass padding_idx=0 to keep item 0 .* vocabulary .* num_items"
+        ) as w:
             assert call()["HR@1"] == 0
         assert [warning.filename for warning in w] == [__file__]
         assert call(padding_idx=0)["HR@1"] > 0
@@ -669,7 +671,9 @@ def test_ids_from_1_are_noticed(make, tmp_path):
     known = trm.Interactions.from_columns([0, 1], [0, 4])
     trm.evaluate("HR", users, items, target=known, exclude=test, k=1, overlap="keep")  # item 0 is one like the others
     if make != "time":
-        with pytest.warns(UserWarning, match=r"ids start at 1, items_allowed=torch.arange\(5\) > 0 keeps item 0") as w:
+        with pytest.warns(
+            UserWarning, match=r"ids start at 1, pass items_allowed=torch.arange\(5\) > 0 to keep item 0"
+        ) as w:
             assert trm.recommend(users, items, 1, exclude=test)[0].tolist() == [[0], [0]]
         assert [warning.filename for warning in w] == [__file__]
         allowed = torch.arange(5) > 0

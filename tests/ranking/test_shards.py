@@ -103,6 +103,7 @@ def list_metrics(overlap):
         "Seen",
         "Serendipity",
         "HR",
+        "AUROC",
         trm.Precision(5, score_threshold=2.5, overlap=overlap),
     ]
     return trm.RecMetricCollection(names, k=[1, 5], overlap=overlap, catalogue=catalogue)
@@ -164,6 +165,8 @@ def fault(rank, world_size, kind):
         target = target.flip(0)
     elif kind == "history":
         given["exclude"] = torch.tensor([5, 6, 7, 8 - rank])
+    elif kind == "gains":
+        given["gains"] = torch.tensor([1, 2, 3, 4 + rank])
     elif kind == "ties" and rank:
         metric = trm.HR(2, ties="pessimistic")
     elif kind == "one" and rank:
@@ -190,6 +193,7 @@ def fault(rank, world_size, kind):
         ("num_items", "processes that share items differ in num_items: [10, 11]"),
         ("targets", "processes that share items differ in targets"),
         ("history", "processes that share items differ in history"),
+        ("gains", "processes that share items differ in gains"),
         ("ties", "processes that share items differ in options"),
         ("one", "target beside a shard is item ids"),
         ("scores", "scores must be a tensor"),
@@ -243,7 +247,7 @@ def test_shards_beside_whole_rows(processes):
                 torch.rand(2, 3), torch.tensor([0, 1]), shard=trm.ItemShard(0, 3)
             ),
             ValueError,
-            "no keep_rows, window or half_life beside it",
+            "shard= does not go with keep_rows, window and half_life",
         ),
     ],
 )

@@ -74,9 +74,9 @@ class RankingMetric(SummedMetric):
       them (1 = best, negative = padding, in [B, T] 0, too);
     - `update(ranking, *, weights=None)` with a `Ranking`.
 
-    A call that raises leaves the metric as it was. Values are checked at once on the CPU; elsewhere nothing
-    waits and `compute` raises. `forward` returns the value of its batch; for that it waits for the device, and raises
-    on its own process.
+    A call that raises leaves the metric as it was. Values are checked at once on the CPU; elsewhere
+    `update` does not wait for the device, and `compute` raises. `forward` returns the value of its batch, so it waits
+    for the device, and raises at once, on this process alone.
 
     Args:
         k: cut-off, >= 1: places of the ranking that count.
@@ -87,7 +87,7 @@ class RankingMetric(SummedMetric):
             - `overlap`: meaning of a relevant item that is also excluded: "error" (default), "keep" or "miss";
             - `empty_target_action`: rows without a relevant item are left out ("skip", default; torchmetrics' default
               is "neg"), count as 0 ("neg") or 1 ("pos"), or are an "error";
-            - `max_relevant`: width for dense and jagged targets, which then need no host sync;
+            - `max_relevant`: most relevant items of a row, for dense and jagged targets, which then need no host sync;
             - `validate_args`: True, "deferred" (violations raise in `compute` on the CPU too) or False (no value
               checks);
             - `kernels`: "auto" (default), "eager" or "triton"; see `Ranking.from_scores`;
@@ -98,10 +98,10 @@ class RankingMetric(SummedMetric):
     **A metric of your own** is a subclass with a `formula`: a function of a `Ranking`, a cut-off and options, that
     returns one value a row, [B]. It is given the first `k` places: relevant items behind them have rank `inf`.
     Leave `k` out and the whole ranking is read. Options and their defaults are those of its signature; the label
-    shows them where they are not the default. Rows without a relevant item are taken care of; other rows whose
-    value is NaN are left out of the mean. `weights`, another function of the ranking (and `k`), gives rows weights:
-    `weights = staticmethod(lambda ranking: ranking.num_relevant)`. They multiply those of `update`. It must not
-    write into the ranking's tensors. It then works in collections, `evaluate` and callbacks like any other.
+    shows them where they are not the default. Rows without a relevant item follow `empty_target_action`; other rows
+    whose value is NaN are left out of the mean. `weights`, another function of the ranking (and `k`), gives rows
+    weights: `weights = staticmethod(lambda ranking: ranking.num_relevant)`. They multiply those of `update`. Neither
+    function may write into the ranking's tensors. The metric works in collections, `evaluate` and callbacks.
     `ListMetric` is the base for metrics of the lists themselves, `HistogramMetric` for metrics of all lists
     together.
 
@@ -109,8 +109,8 @@ class RankingMetric(SummedMetric):
         formula: the function.
         weights: a function of the ranking, or of the ranking and `k`, that returns the weight of each row, [B], >= 0;
             None = all 1.
-        many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B], and the ranking known further down;
-            else it is called for each.
+        many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B], and the ranking may go deeper than
+            the last; else the formula is called for each cut-off.
         higher_is_better: False lets callbacks monitor the metric with `mode="min"`.
         bounds: lowest and highest value; None or infinite = unknown.
 
@@ -303,7 +303,7 @@ class RankingMetric(SummedMetric):
 
     @property
     def max_relevant(self) -> int | None:
-        """Width for dense and jagged targets."""
+        """Most relevant items of a row, for dense and jagged targets."""
         return self.rules.max_relevant
 
     @property
@@ -320,8 +320,8 @@ class RankingMetric(SummedMetric):
     def needs(self) -> Needs:
         """The data that the formula reads: the first `k` ranks, or all; the items that reach `score_threshold`.
 
-        One that has a parameter `catalogue` also reads which items stand in the `k` places. A formula that reads
-        `Ranking.num_ranked` says so: `return super().needs._replace(num_ranked=True)`.
+        A formula with a parameter `catalogue` also reads which items stand in the `k` places. If yours reads
+        `Ranking.num_ranked`, override this property: `return super().needs._replace(num_ranked=True)`.
         """
         needs = Needs(self.k, score_threshold=self.options.get("score_threshold"))
         if self._signature is None or not self._signature.reads_catalogue or self.catalogue is None:
@@ -347,7 +347,7 @@ class RankingMetric(SummedMetric):
     def num_tied(self) -> int:
         """Rows of the last `compute` with a relevant item that shared its score, within the places that are read.
 
-        Those are as many as the deepest `k` of all metrics that rank together; RPrecision asks for the row's own R.
+        Places are read up to the largest `k` of all metrics that rank together; by RPrecision up to the row's R.
         """
         return self.last_summary().num_tied
 
@@ -360,9 +360,9 @@ class RankingMetric(SummedMetric):
 
         Args:
             level: share of samples whose interval holds it, between 0 and 1.
-            method: "score": Wilson's, with the number of rows that the standard error speaks of; it stays between the
-                metric's bounds. It is Student's where rows can leave them, and where one is unknown; then it ends at
-                the other. "student": mean and standard errors.
+            method: "score": Wilson's, with the number of rows that the standard error implies; it stays within the
+                metric's bounds. "student": mean and standard errors. Metrics whose rows can be beyond their bounds, or
+                of which a bound is unknown, have Student's, cut off at the bound that is known.
 
         Returns:
             Lower and upper end; nan for fewer than two rows. Rows are taken to be independent: where a user has
@@ -439,16 +439,16 @@ class RankingMetric(SummedMetric):
             ranking: a `Ranking`.
             depth: places that were looked at to make `ranks`.
             history: items that the row's user had before, ids [B] or [B, H], negative = padding; read by metrics that
-                compare lists with it (`PopularityLift`, `Calibration`, `Seen`), and left in the candidates: what is
-                not to be listed goes into `exclude`, too.
+                compare lists with it (`PopularityLift`, `Calibration`, `Seen`), and stay candidates unless they are
+                in `exclude`, too.
             candidates: integers [C] or [B, C], the item ids of the scores' columns, negative = padding: target, exclude
                 and history are then item ids, and lists hold them. An item that a row lists twice competes once.
             missing_target: a target that is no candidate is "unreachable" (counted) or an "error".
             shard: an `ItemShard`: `scores` are the columns of this process, of the same rows on every process.
-            indexes: integers [E], the session of each row of flat `scores` [E] and labels `target` [E] (bool, or
-                numbers: > 0 is relevant, and the value its gain). Rows are kept, and put together in `compute`: a
+            indexes: integers [E], the session of each entry of flat `scores` [E] and labels `target` [E] (bool, or
+                numbers: > 0 is relevant, and the value its gain). Entries are kept, and put together in `compute`: a
                 session may go on in later batches and on other processes. `weights` are [E], equal within a session.
-            lengths: integers [S] in place of `indexes`: flat rows of whole sessions one after the other, which are
+            lengths: integers [S] in place of `indexes`: entries of whole sessions one after the other, which are
                 ranked at once; `weights` are [S].
             complete: True promises that each session of `indexes` is whole in this call: it is ranked at once, and
                 nothing is kept; "checked" refuses a session that this process was given before, too.
@@ -657,8 +657,8 @@ def _standard_errors(sums: Tensor, num_used: list[int]) -> Tensor:
     w, wv, w2, w2v, w2v2 = sums.unbind()
     mean = wv / w
     variance = w2v2 - 2 * mean * w2v + mean.square() * w2
-    # The rounding error of a sum of n terms is below (n + 3) u times the sum of their sizes, in any order: a variance
-    # below that bound is rounding, not spread.
+    # The rounding error of a sum of n terms is below (n + 3) eps / 2 times the sum of their sizes, in any order; the
+    # terms are rounded, too. A variance below a bound of more than twice that is rounding, not spread.
     rounding = (used + 8) * torch.finfo(w.dtype).eps * (w2v2 + 2 * (mean * w2v).abs() + mean.square() * w2)
     spread = variance.masked_fill(variance <= rounding, 0).sqrt() / w
     return (spread * (used / (used - 1)).sqrt()).masked_fill(used <= 1, torch.nan)

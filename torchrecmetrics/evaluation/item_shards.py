@@ -38,16 +38,16 @@ class Counted(NamedTuple):
     counted: Tensor
     top: Tensor
     """Scores of the best items, [b, list_depth]."""
-    listed: Tensor
+    top_ids: Tensor
     """Their ids, -1 where there are fewer."""
 
     def ranking(self) -> Ranking:
         """Return the ranking over all items."""
-        return self.rows.ranking(self.own, self.counted, (self.top, self.listed))
+        return self.rows.ranking(self.own, self.counted, (self.top, self.top_ids))
 
 
 class _Rows(NamedTuple):
-    """How `batches` sizes batches: as on all processes."""
+    """Sizes for `batches`, agreed by all processes."""
 
     row_bytes: int
     device: torch.device
@@ -74,7 +74,7 @@ class SharedItems:
         options: bias [I] and which items are allowed, of this process.
         budget: of memory, and of users at once.
         device: where scores are made; None = where users are.
-        shard: whose rows are shared; None = nothing is, items are in pieces.
+        shard: "items", "both", or None = nothing is shared, items are in pieces.
         group: the processes that share them; None = all, or those of the DTensor.
     """
 
@@ -163,19 +163,19 @@ class SharedItems:
         if self.shard is not None:
             own = over_processes(own, ReduceOp.MAX, self._group)
         top = torch.full((len(ids), k), -torch.inf, dtype=self.dtype, device=device)
-        listed = torch.full((len(ids), k), -1, device=device)
+        top_ids = torch.full((len(ids), k), -1, device=device)
         with self._together():
             counted = torch.zeros(len(ids), rows.num_counts, dtype=torch.int32, device=device)
             for first, scores, part in scored if self._pieces.is_whole else self._scores(vectors):
                 counted[part] += rows.count(scores, first, own, part)
                 if k:
-                    found = merged([(top[part], listed[part]), rows.best(scores, first, part)], k)
-                    top[part], listed[part] = found
+                    found = merged([(top[part], top_ids[part]), rows.best(scores, first, part)], k)
+                    top[part], top_ids[part] = found
         if self.shard is not None:
             counted = over_processes(counted, ReduceOp.SUM, self._group)
             if k:
-                top, listed = best_of_processes((top, listed), self._group)
-        return Counted(rows, own, counted, top, listed)
+                top, top_ids = best_of_processes((top, top_ids), self._group)
+        return Counted(rows, own, counted, top, top_ids)
 
     def _together(self) -> AbstractContextManager[None]:
         return nullcontext() if self.shard is None else raise_on_all_ranks(self.place.device, self._group)
@@ -210,7 +210,7 @@ def _local(name: str, embeddings: Any, is_shared: bool) -> Any:
         return embeddings
     (placement, *others) = embeddings.placements
     if others or not (placement.is_shard(0) if is_shared else placement.is_replicate()):
-        wanted = 'sharded by row over one dimension of a mesh, with shard="items" or, users too, "both"'
+        wanted = 'sharded by row over one dimension of a mesh (items with shard=, users with "both"), else replicated'
         raise ValueError(f"{name} as a DTensor must be {wanted}; got {embeddings.placements}")
     return embeddings.to_local()
 
@@ -256,7 +256,7 @@ def recommend_item_shards(
         found = shared.count(batch, nothing, None, history.select(batch), needs, Rules())
         found.ranking()  # refuses NaN and infinity
         rows = row_of[batch]
-        items[rows], scores[rows] = found.listed, found.top
+        items[rows], scores[rows] = found.top_ids, found.top
 
     for batch in shared.batches(user_ids, sizes, use):
         bar.advance(batch, None)

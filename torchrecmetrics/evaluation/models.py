@@ -132,7 +132,7 @@ def evaluate(
     Args:
         metrics: as `RecMetricCollection` takes them, or a collection: a fresh clone is used.
         users: embeddings [U, d], or a function of user ids (int64 [b] on `device`) that returns scores [b, I]; a
-            module is put into eval mode meanwhile; None with `item_bias` alone, a ranking that is the same for all.
+            module is put into eval mode meanwhile; None: `item_bias` alone gives all users the same ranking.
         items: embeddings [I, d]; None with a function. Larger than memory: an array, such as `numpy.memmap`, or a
             sequence of tensors [n, d]; they are read twice, a piece at a time. With `shard` also a row-sharded DTensor.
         target: ground truth [U, I]; beside embeddings also its edges, int64 [2, E], users in row 0 and items in row 1,
@@ -155,8 +155,8 @@ def evaluate(
         progress: show a bar with users per second and the running value of the first metric (needs tqdm); or a function
             of (users done, users in all) that shows them elsewhere. Over several processes the first one shows its own.
         shard: "users": every process of the default group evaluates its share of the users, and all get the result.
-            None: nothing is communicated. "items": `items`, `item_bias` and `items_allowed` are those of this process,
-            in the order of the processes, and users, target and exclude are whole on each; counts are added up
+            None: nothing is communicated. "items": `items`, `item_bias` and `items_allowed` are this process's part,
+            numbered in the order of the processes; users, target and exclude are whole on each. Counts are added up
             (`ItemShard`), so the value is exact. "both": `users` are those of this process, too.
         keep_rows: keep per-user values, by id, as `Evaluation.rows`: for `compare`. On other devices
             than the CPU rows beyond `memory_budget` go to the host.
@@ -166,8 +166,8 @@ def evaluate(
             its own for every metric that is a mean over users.
         candidates: `Interactions` of the items that compete for each user, in place of the whole catalogue:
             impressions, or negatives of your own. A relevant item that is none cannot be found (`num_unreachable`).
-        options: keyword options for metrics given by name. `catalogue` is for metrics beyond accuracy; from
-            `Catalogue.from_interactions(train)` metrics that compare lists with the history read it, too.
+        options: keyword options for metrics given by name. `catalogue` is for metrics beyond accuracy; those
+            that compare lists with the history read it from `Catalogue.from_interactions(train)`.
 
     Scores are computed and kept in float32 (float64 for float64 embeddings), whatever autocast says. Users without
     ground truth are not scored, unless `all_users` asks for it. Batches are halved and repeated when a GPU runs out of
@@ -207,10 +207,10 @@ def evaluate(
             "items_allowed": items_allowed,
             "keep_rows": keep_rows,
             "device": device,
-            "target of several": isinstance(target, Mapping),
+            "a dict target": isinstance(target, Mapping),
         }
         if not_taken := [name for name, value in given.items() if value is not None and value is not False]:
-            raise ValueError(f"{not_taken[0]} was given beside candidates=, which evaluate does not take together")
+            raise ValueError(f"evaluate does not take {not_taken[0]} together with candidates=")
         scorer = CandidateScores.of(users, items, item_bias, similarity)
         collection = RecMetricCollection.fresh(metrics, k, options)
         for metric in collection.members:
@@ -222,12 +222,12 @@ def evaluate(
     score_options, budget = ScoreOptions(item_bias, similarity, items_allowed), Budget(batch_size, memory_budget)
     if shard == "items" or shard == "both" or is_in_pieces(items) or hasattr(items, "device_mesh"):
         given = {"groups": groups, "all_users": all_users, "keep_rows": keep_rows}
-        given["target of several"] = isinstance(target, Mapping)
+        given["a dict target"] = isinstance(target, Mapping)
         group: Any = options.get("process_group")
         with on_all(shard, group):
             how = "items in pieces" if shard is None else f'shard="{shard}"'
             if not_taken := [name for name, value in given.items() if value is not None and value is not False]:
-                raise ValueError(f"{not_taken[0]} was given beside {how}, which evaluate does not take together")
+                raise ValueError(f"evaluate does not take {not_taken[0]} together with {how}")
             if shard not in (None, "items", "both"):
                 raise ValueError(f'shard beside items in pieces must be None, "items" or "both", got {shard!r}')
             collection = RecMetricCollection.fresh(metrics, k, options)
@@ -257,12 +257,12 @@ def _from_edges(name: str, given: Any, users: Any, items: Any) -> Any:
         return given
     if not isinstance(users, Tensor) or not isinstance(items, Tensor):
         raise TypeError(
-            f"{name} is an edge_index, whose numbers of users and items only embeddings tell: pass "
+            f"{name} is an edge_index, which needs embeddings of both to know how many there are: pass "
             "Interactions.from_edge_index(edge_index, num_users, num_items)"
         )
     if given.shape[1] and int(given[1].min()) >= len(users):
         raise ValueError(
-            f"{name}: all items (edge_index[1]) are {len(users)} or more, the number of users: PyG numbers items so. "
+            f"{name}: all items (edge_index[1]) are {len(users)} or more, the number of users, as PyG numbers items. "
             "Pass Interactions.from_edge_index(edge_index, num_users, num_items), with item_offset=num_users if so"
         )
     try:
@@ -462,8 +462,8 @@ def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None
     if catalogue.item_ids is not None and catalogue.item_ids != other.item_ids:
         has = "none" if other.item_ids is None else "others"
         raise ValueError(
-            f"the catalogue has item_ids, {name} has {has}: row 5 could mean two items. Splits of one Log have the "
-            f"same; Catalogue.from_interactions(train.recode(item_ids={name}.item_ids)) brings train to {name}'s"
+            f"the catalogue has item_ids, {name} has {has}: row 5 could mean two items. Splits of one Log share "
+            f"them; Catalogue.from_interactions(train.recode(item_ids={name}.item_ids)) numbers train as {name}"
         )
 
 
@@ -499,16 +499,16 @@ def _warn_of_item_0(
     out = any(mask[0] for mask in masks) or (items_allowed is not None and not items_allowed[0])
     if not known and not out:
         warnings.warn(
-            "no interaction has item 0, and how many items there are was taken from the largest id: if ids start at 1, "
-            f"{cure} keeps item 0 from being recommended, and a vocabulary (item_ids=) numbers the items from 0; if "
-            "item 0 is one like the others, num_items= says so",
+            "no interaction has item 0, and the number of items was taken from the largest id: if ids start at 1, pass "
+            f"{cure} to keep item 0 from being recommended, or a vocabulary (item_ids=), which numbers items from 0; "
+            "if item 0 is an item like the others, pass num_items=",
             UserWarning,
             stacklevel=stacklevel,
         )
 
 
 def _my_share(shard: str | None) -> tuple[int, int]:
-    """Return which of how many shares of the users this process evaluates."""
+    """Return which share of the users this process evaluates, and the number of shares."""
     if shard not in (None, "users"):
         raise ValueError(f"shard must be None, 'users', 'items' or 'both', got {shard!r}")
     if shard is None or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
@@ -544,7 +544,7 @@ def recommend(
     Returns:
         `Recommendations`, a tuple of ids int64 [users, k] and scores [users, k], best first, ties by lower id; -1 and
         -inf where fewer than `k` candidates exist. Both on the scores' device, rows in the order of `user_ids`. They
-        know the vocabularies of the history, which several histories must have in common or are matched by; their
+        know the vocabularies of the history (of several, the first one's: the others are matched by id); their
         `to_frame()` has a row per recommended item, and `evaluate_lists` takes them as they are.
 
     Examples:

@@ -1,7 +1,7 @@
 """Count better and equal scores in plain PyTorch: compare, bucket or select.
 
-`compare` is the definition: rank = 1 + (scores > own).sum(-1). `bucket` and `select` give the same counts sooner, the
-first for many thresholds over the whole list, the second where only the first `depth` places matter. Off the CPU none
+`compare` is the definition: rank = 1 + (scores > own).sum(-1). `bucket` and `select` give the same counts sooner:
+`bucket` for many thresholds over the whole list, `select` where only the first `depth` places matter. Off the CPU none
 of them waits for the device.
 """
 
@@ -48,7 +48,7 @@ def count(scores: Tensor, question: Question) -> Counts:
     better, equal = torch.cat([part.better for part in found]), torch.cat([part.equal for part in found])
     reached = [part.at_least for part in found if part.at_least is not None]
     at_least = torch.cat(reached) if reached else None
-    return Counts(better, equal, at_least, working(scores.amax(1)))  # the highest counts masked items, too
+    return Counts(better, equal, at_least, working(scores.amax(1)))  # `highest` includes masked items
 
 
 def compare(scores: Tensor, question: Question) -> Counts:
@@ -79,9 +79,9 @@ def bucket(scores: Tensor, question: Question) -> Counts:
         tile = without_nan(working(tile), -torch.inf)
         place = search(edge[rows], tile, right=True)
         met = edge[rows].gather(1, (place - 1).clamp(min=0)) == tile
-        none = torch.zeros_like(same[rows], dtype=torch.int32)  # scattered several times faster than int64
-        reaching[rows] += none.scatter_add(1, place, torch.ones_like(place, dtype=torch.int32))
-        same[rows] += none.scatter_add(1, place, met.to(torch.int32))
+        zeros = torch.zeros_like(same[rows], dtype=torch.int32)  # scattered several times faster than int64
+        reaching[rows] += zeros.scatter_add(1, place, torch.ones_like(place, dtype=torch.int32))
+        same[rows] += zeros.scatter_add(1, place, met.to(torch.int32))
     above, at_least = from_buckets(edge, order, reaching, same)
     return to_counts(edges, width, above[:, :width], at_least, working(scores.amax(1)), question.removed)
 
@@ -137,7 +137,7 @@ def _count_last(scores: Tensor, thresholds: Tensor, last: Tensor, above: Tensor,
     equal = thresholds == last
     if not can_sync(scores):
         return torch.where(equal, (scores >= last).sum(1, keepdim=True), at_least)
-    equal &= at_least - above > 1  # a single occurrence among the best ranks below the depth
+    equal &= at_least - above > 1  # where it occurs once, it stands behind the first `depth`
     rows = equal.any(1).nonzero()[:, 0]
     if not len(rows):
         return at_least

@@ -79,8 +79,8 @@ class FromScores(FromCounts):
             gains: number [B, T] beside id targets: > 0 relevant, 0 not relevant, < 0 a penalty that only NDCG reads.
                 Jagged beside a jagged target.
             exclude: items that leave the candidates (history): ids [B] or [B, H], also jagged, a result of
-                `prefix_history` gives, bool [B, I], bool [I] for every row, or a tuple of these. Repeated ids count
-                once. Of two columns of integers, the second is the offsets of the first where it has B + 1 entries.
+                `prefix_history`, bool [B, I], bool [I] for every row, or a tuple of these. Repeated ids count
+                once. Of a tuple of two columns of integers, a second one of B + 1 entries is the offsets of the first.
             depth: places that will be asked for; relevant items behind them get rank `inf`. None = the whole list.
             items: name the items in the first `depth` places, too, as `Ranking.items`.
             ties: where an item among equal scores stands: "realistic" (its expected place), "optimistic" or
@@ -320,7 +320,7 @@ def _cat(parts: tuple[Tensor | None, ...]) -> Tensor | None:
 
 
 def _with_kept(first: Tensor, scores: Tensor, ids: Tensor, own: Tensor) -> Tensor:
-    """Return the best of `first` [B, k], best first, and of excluded items that compete all the same: as many."""
+    """Return the k best of `first` [B, k] and of excluded items that still compete, best first."""
     values = torch.where(first >= 0, scores.gather(1, first.clamp(min=0)), -torch.inf)
     ids, by_id = torch.cat([first, torch.where(own > -torch.inf, ids, -1)], 1).sort(dim=1, stable=True)
     best = torch.cat([values, own], 1).gather(1, by_id).sort(dim=1, descending=True, stable=True).indices

@@ -42,8 +42,8 @@ class ItemShard:
         process_group: the processes that share it; None = all.
 
     Raises:
-        ValueError: for numbers that are none, and at `update` on all processes for shards that overlap or leave items
-            out, and for other rows, targets, history, depths or dtypes than on the other processes.
+        ValueError: for invalid numbers; at `update`, on all processes, if shards overlap or leave items out, or if
+            rows, targets, history, depths or dtypes differ between processes.
 
     Examples:
         >>> import torchrecmetrics as trm
@@ -173,7 +173,7 @@ class PiecewiseRows:
         return top, ids
 
     def ranking(self, own: Tensor, counted: Tensor, best: tuple[Tensor, Tensor]) -> Ranking:
-        """Return the ranking over all pieces, from their counts added up and the best of their best."""
+        """Return the ranking over all pieces, from the sums of their counts and the best items of all."""
         targets, kept, checks = self.targets, self._kept, self.checks
         slots, candidate = own.shape[1], self.candidate(own)
         better, equal, at_least, bad = torch.split(counted.long(), [slots, slots, len(self.min_scores), 1], 1)
