@@ -324,7 +324,7 @@ def test_two_pieces_in_memory():
         ({"items": np.zeros((23, 3), "float32")}, ValueError, "embedding widths differ: users 4, items 3"),
         ({"items": np.zeros((9, 4), "float32")}, ValueError, "target is 30 x 23; there are 30 users"),
         ({"items": np.zeros((23, 4), "int64")}, ValueError, "must be float"),
-        ({"keep_rows": True}, ValueError, "keep_rows was given beside items in pieces"),
+        ({"keep_rows": True}, ValueError, "evaluate does not take keep_rows together with items in pieces"),
         ({"shard": "users"}, ValueError, 'shard beside items in pieces must be None, "items" or "both"'),
         ({"shard": "items"}, ValueError, 'shard="items" is for several processes'),
         ({"shard": "item"}, ValueError, 'must be None, "items" or "both", got \'item\''),

@@ -67,7 +67,6 @@ class ItemPieces:
                     piece.record_stream(current)
                 yield first, piece
                 first += len(piece)
-                del piece  # not in memory while the piece after the next one is read
 
     def _read(self, part: Any) -> Tensor:
         piece = _as_tensor(part)

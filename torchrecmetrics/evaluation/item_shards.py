@@ -210,7 +210,8 @@ def _local(name: str, embeddings: Any, is_shared: bool) -> Any:
         return embeddings
     (placement, *others) = embeddings.placements
     if others or not (placement.is_shard(0) if is_shared else placement.is_replicate()):
-        wanted = 'sharded by row over one dimension of a mesh (items with shard=, users with "both"), else replicated'
+        wanted = 'sharded by row over one dimension of a mesh, with shard="items" or "both"'
+        wanted = 'replicated, or with shard="both" sharded by row' if name == "users" else wanted
         raise ValueError(f"{name} as a DTensor must be {wanted}; got {embeddings.placements}")
     return embeddings.to_local()
 

@@ -190,7 +190,7 @@ class PiecewiseRows:
             if kept is not None:
                 theirs = own.where(kept & candidate, -torch.inf).to(best[0].dtype)
                 best = merged([best, (theirs, targets.ids.where(theirs > -torch.inf, -1))], best[0].shape[1])
-            lists = Lists(best[1][:, : self.shape[1]], targets.ids.where(relevant, -1), num_items=self.shape[1])
+            lists = Lists(best[1], targets.ids.where(relevant, -1), num_items=self.shape[1])
         counts = TargetCounts(
             relevant=relevant,
             unwanted=None if targets.unwanted is None else checks.without_rejected(targets.unwanted),
