@@ -42,7 +42,7 @@ from torchrecmetrics.data.jagged import Spans
 from torchrecmetrics.ranking import Exclude, Gains, Ranking, Target
 from torchrecmetrics.ranking.candidates import MissingTarget
 from torchrecmetrics.ranking.rules import RULES, Needs
-from torchrecmetrics.ranking.shards import ItemShard
+from torchrecmetrics.ranking.shards import ItemShard, together
 from torchrecmetrics.ranking.update_args import UpdateArgs, to_ranking
 from torchrecmetrics.registry import KeyFormat, Metrics, key_of, members_of, ours
 
@@ -385,12 +385,13 @@ class RecMetricCollection(MetricCollection):
             shard,
         )
         with torch.no_grad():
-            self._check_shard(shard)
             if args.is_flat:
                 self._update_flat(args, weights, groups, complete, row_ids, clusters)
                 return
-            ranking = self.rank(args)
-            rows = self.row_values(ranking, weights, groups)
+            with together(shard, weights, groups):
+                self._check_shard(shard)
+                ranking = self.rank(args)
+                rows = self.row_values(ranking, weights, groups)
             self.add(rows, RowKeys.read(row_ids, clusters, weights, len(ranking)))
             note_replicated(self.members, shard is not None)
 
@@ -438,15 +439,16 @@ class RecMetricCollection(MetricCollection):
             shard,
         )
         members = self.evaluator.members
-        self._check_shard(shard)
         if args.is_flat:
             rules = members[0].rules
             parts = rank_sessions(FlatRows.read(args, weights, groups, rules), rules, len(self.groups))
             rows = self.row_values(parts.ranking, parts.weights, parts.groups)
             self._update_flat(args, weights, groups, complete, row_ids, clusters)
         else:
-            ranking = self.rank(args)
-            rows = self.row_values(ranking, weights, groups)
+            with together(shard, weights, groups):
+                self._check_shard(shard)
+                ranking = self.rank(args)
+                rows = self.row_values(ranking, weights, groups)
         batch = batch_states(members, self.evaluator.batch_sums(rows))
         summaries = summarize(members, batch, "dist_sync_on_step")
         if not args.is_flat:
@@ -477,6 +479,7 @@ class RecMetricCollection(MetricCollection):
         clusters: Tensor | None,
     ) -> None:
         """Keep flat rows until `compute`, or add whole sessions."""
+        check_replicated(self.members, False)
         if row_ids is not None or clusters is not None:
             raise ValueError("row_ids and clusters are not for flat rows: the id of a row is its session's")
         if groups is not None and not self.groups:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import distributed
@@ -37,7 +37,7 @@ def raise_on_all_ranks(device: torch.device, group: Any = None) -> Iterator[None
     try:
         yield
     except Exception as raised:
-        error = raised
+        error = _known_to_all(raised)
     failed = torch.tensor(int(error is not None), device=device)
     distributed.all_reduce(failed, group=group)
     if not failed:
@@ -47,39 +47,62 @@ def raise_on_all_ranks(device: torch.device, group: Any = None) -> Iterator[None
         raise error
     process, text = next((process, text) for process, text in enumerate(told) if text is not None)
     kind = torch.cuda.OutOfMemoryError if text.startswith("OutOfMemoryError") else RuntimeError
-    raise kind(f"process {process} failed with {text}")
+    raise _known_to_all(kind(f"process {process} failed with {text}"))
 
 
 @contextmanager
 def same_on_all_ranks(facts: dict[str, Any], group: Any, own: str = "") -> Iterator[None]:
     """Raise on all processes where one raises inside, or where their `facts`, written inside, differ.
 
-    The entry `own` may differ; afterwards it is the list of those of all processes.
+    The entry `own` may differ; afterwards it is the list of those of all processes. Such blocks may be nested: the
+    inner one of a process meets the outer one of a process that failed before it came so far.
     """
     error: Exception | None = None
     try:
         yield
     except Exception as raised:
-        error = raised
+        if hasattr(raised, "known_to_all_ranks"):
+            raise
+        error = _known_to_all(raised)
     told = gathered((None if error is None else f"{type(error).__name__}: {error}", facts), group)
     if error is not None:
         raise error
     for process, (text, _) in enumerate(told):
         if text is not None:
-            raise RuntimeError(f"process {process} failed with {text}")
+            raise _known_to_all(RuntimeError(f"process {process} failed with {text}"))
     for name in facts:
         values = [theirs[name] for _, theirs in told]
         if name == own:
             facts[own] = values
         elif any(value != values[0] for value in values):
-            raise ValueError(f"processes that share items differ in {name}: {values}, in order of rank")
+            raise _known_to_all(ValueError(f"processes that share items differ in {name}: {values}, in order of rank"))
 
 
-def fingerprint(numbers: torch.Tensor | None) -> tuple[list[int], int] | None:
-    """Return shape and a weighted sum, which other numbers hardly share; waits for the device."""
+def _known_to_all(error: Exception) -> Exception:
+    """Mark an error that is raised on all processes."""
+    error.known_to_all_ranks = True  # type: ignore[attr-defined]
+    return error
+
+
+class Fingerprint(NamedTuple):
+    """Shape and a checksum, which other numbers hardly share."""
+
+    shape: list[int]
+    checksum: int
+
+    def __repr__(self) -> str:
+        return f"{self.shape} of checksum {self.checksum}"
+
+
+def fingerprint(numbers: torch.Tensor | None) -> Fingerprint | None:
+    """Return what tells these numbers from others; waits for the device."""
     if numbers is None:
         return None
+    shape = list(numbers.shape)
     if numbers.is_floating_point():  # whole numbers add up alike on all devices
-        numbers = numbers.double().view(torch.int64)
-    weights = torch.arange(1, numbers.numel() + 1, device=numbers.device).view_as(numbers)
-    return list(numbers.shape), int(((numbers + 2) * weights).sum())
+        bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[numbers.element_size()]
+        numbers = numbers.contiguous().view(bits)
+    if numbers.dim() == 2:  # sums take no memory, which embeddings would
+        numbers = torch.cat([numbers.sum(0), numbers.sum(1)])
+    weights = torch.arange(1, len(numbers) + 1, device=numbers.device)
+    return Fingerprint(shape, int(((numbers.long() + 2) * weights).sum()))

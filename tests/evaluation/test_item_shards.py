@@ -108,10 +108,16 @@ def with_dtensors(rank, world_size):
         trm.evaluate(NAMES, distribute_tensor(users, mesh, [Shard(0)]), by_row, shard="both", **given),
         trm.evaluate(NAMES, distribute_tensor(users, mesh, [Replicate()]), by_row, shard="items", **given),
     ]
-    with pytest.raises(ValueError, match=r'items as a DTensor must be sharded by row .* shard="items"'):
-        trm.evaluate(NAMES, users, distribute_tensor(items, mesh, [Shard(1)]), shard="items", **given)
-    with pytest.raises(ValueError, match=r'items as a DTensor must be sharded by row .* shard="items"'):
-        trm.evaluate(NAMES, users, by_row, **given)
+    for refused, message in (
+        ((users, distribute_tensor(items, mesh, [Shard(1)]), "items"), r"items as a DTensor must be sharded by row"),
+        ((users, by_row, None), r'items as a DTensor must be given with shard="items"'),
+        (
+            (distribute_tensor(users, mesh, [Shard(0)]), by_row, "items"),
+            r'users .* replicated, or given with shard="both"',
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            trm.evaluate(NAMES, *refused[:2], shard=refused[2], **given)
     return [numbers(one) for one in found], numbers(trm.evaluate(NAMES, users, items, **given))
 
 
@@ -120,6 +126,39 @@ def test_dtensor(processes):
     """A row-sharded DTensor is taken as it is, and says which processes share it."""
     for found, expected in processes.run(with_dtensors, 2):
         assert found == [expected] * 3
+
+
+def on_some_processes(rank, world_size):
+    """Processes 0 and 1 share items as a DTensor of their mesh; 2 has other work."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    if TORCH >= (2, 5):
+        from torch.distributed.tensor import DTensor, Shard
+    else:
+        from torch.distributed._tensor import DTensor, Shard
+    group = torch.distributed.new_group([0, 1])
+    if rank == 2:
+        return None
+    users, items, _, target, exclude = problem()
+    mine = items[slice(*borders(2)[rank : rank + 2])]
+    of_two = DTensor.from_local(mine, DeviceMesh.from_group(group, "cpu"), [Shard(0)], run_check=False)
+    given = options(None, target, exclude)
+    found = trm.evaluate(NAMES, users, of_two, shard="items", **given)
+    assert numbers(found) == numbers(trm.evaluate(NAMES, users, mine, shard="items", process_group=group, **given))
+    edges = given | {"target": target.to_edge_index(), "exclude": exclude.to_edge_index()}
+    assert numbers(found) == numbers(trm.evaluate(NAMES, users, of_two, shard="items", **edges))
+    return numbers(found), numbers(trm.evaluate(NAMES, users, items, **given))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_some_processes(processes):
+    """The mesh of a DTensor is the group; `edge_index` is read against the items of all."""
+    if TORCH < (2, 5):
+        pytest.skip("DeviceMesh.from_group of this torch warns")
+    *of_two, other = processes.run(on_some_processes, 3)
+    assert other is None
+    for found, expected in of_two:
+        assert found == expected
 
 
 def out_of_memory(rank, world_size):
@@ -162,20 +201,37 @@ FAULTS = {
     "no_target": "target must be Interactions",
     "name": "unknown metric",
     "width": "embedding widths differ|differ in width of embeddings",
-    "dtype": "differ in dtype of scores",
+    "dtype": "differ in dtype of items",
     "bias": "item_bias must be float",
     "missing": "target is 30 x 23; there are 30 users and, on all processes together, ",
     "nan": "with a score that is NaN",
     "k_of_lists": "differ in k",
     "users": "users beside items in pieces or shards must be embeddings|is callable",
     "pieces": "of one width and dtype",
+    "cosine": "differ in similarity",
+    "values": "differ in values of target",
+    "other_users": "differ in users, which must be the same",
+    "half_users": "differ in dtype of users",
+    "batch_size": "batch_size must be",
+    "progress": "progress must be",
+    "history_of_others": "exclude has 31 users, expected 30",
+    "typo": "ndgc",
+    "keep_rows": "evaluate does not take keep_rows",
 }
+
+
+def graded(target, gain):
+    return trm.Interactions.from_columns(
+        target.users, target.items, values=torch.full((len(target),), gain), num_users=USERS, num_items=ITEMS
+    )
 
 
 def fault(rank, world_size, kind, on):
     users, items, bias, target, exclude = problem()
     mine = slice(*borders(2)[rank : rank + 2])
     names, items, given = ["HR", "NDCG"], items[mine], options(bias[mine], target, exclude)
+    if kind == "values":
+        given["target"] = graded(target, 1.0)
     if rank == on:
         if kind == "k_of_lists":
             names = None
@@ -187,10 +243,19 @@ def fault(rank, world_size, kind, on):
             "user_ids": {"user_ids": [1, 2]},
             "no_target": {"target": 3},
             "bias": {"item_bias": bias},
+            "cosine": {"similarity": "cosine"},
+            "values": {"target": graded(target, 2.0)},
+            "batch_size": {"batch_size": "x"},
+            "progress": {"progress": 3},
+            "history_of_others": {"exclude": trm.Interactions.from_dense(torch.ones(31, ITEMS, dtype=torch.bool))},
+            "typo": {"ndgc": 1},
+            "keep_rows": {"keep_rows": True},
         }
         given |= changes.get(kind, {})
         names = {"metrics": ["HR", "MRR"], "name": ["HR", "NDCH"]}.get(kind, names)
-        users = {"width": users[:, :3], "users": len}.get(kind, users)
+        users = {"width": users[:, :3], "users": len, "other_users": -users, "half_users": users.half()}.get(
+            kind, users
+        )
         items = {"width": items[:, :3], "dtype": items.double(), "missing": items[:-1], "pieces": [items, 3]}.get(
             kind, items
         )
@@ -240,7 +305,7 @@ def dies(rank, world_size, at):
             return str(error)
 
 
-@pytest.mark.parametrize("at", [2, 6, 8])
+@pytest.mark.parametrize("at", [1, 3, 5])
 def test_a_process_that_dies(processes, at):
     """The other one raises as soon as the connection is lost, at the latest after the timeout of its group."""
     message, _ = processes.run(dies, 2, at, timeout=60)
@@ -249,8 +314,7 @@ def test_a_process_that_dies(processes, at):
 
 def count_bytes(rank, world_size):
     """Return bytes that all-reduces carry for 2,000 users of one target each, and those of lists beside."""
-    generator = torch.Generator().manual_seed(rank)
-    users, items = torch.rand(2000, 4), torch.rand(50, 4, generator=generator)
+    users, items = torch.eye(4).repeat(500, 1), torch.rand(50, 4, generator=torch.Generator().manual_seed(rank))
     target = trm.Interactions.from_columns(torch.arange(2000), torch.arange(2000) % 100, num_users=2000, num_items=100)
     reduced, listed = [], []
     real, gather = torch.distributed.all_reduce, torch.distributed.all_gather
@@ -296,6 +360,45 @@ def test_in_pieces(tmp_path, memory_budget):
         assert torch.equal(top.scores, scores)
 
 
+def test_users_without_ground_truth():
+    """They are counted as `empty_target_action` says, are in no list, and one may be chosen by `user_ids`."""
+    users, items, _, _, exclude = problem()
+    few = trm.Interactions.from_columns([1, 4, 4], [0, 3, 9], num_users=USERS, num_items=ITEMS)
+    for user_ids in (None, [7, 4, 1, 8]):
+        for action in ("skip", "neg", "pos"):
+            given = options(None, few, exclude, empty_target_action=action, user_ids=user_ids)
+            whole, found = (trm.evaluate(NAMES, users, part, **given) for part in (items, [items[:9], items[9:]]))
+            assert numbers(found) == numbers(whole)
+            assert (found.num_users, found.num_skipped) == (whole.num_users, whole.num_skipped)
+    with pytest.raises(ValueError, match="without a relevant item"):
+        trm.evaluate(NAMES, users, [items], **options(None, few, exclude, empty_target_action="error"))
+    nothing = trm.Interactions.from_columns([], [], num_users=USERS, num_items=ITEMS)
+    with pytest.raises(ValueError, match="target holds no interactions"):
+        trm.evaluate(NAMES, users, [items], **options(None, nothing, exclude))
+
+
+def test_edges_and_repeated_users():
+    """Ground truth as an edge_index; a user that is asked for twice has two lists; ids that start at 1 are noticed."""
+    users, items, _, target, _ = problem()
+    found = trm.evaluate("HR@5", users, [items[:9], items[9:]], target=target.to_edge_index())
+    assert numbers(found) == numbers(trm.evaluate("HR@5", users, items, target=target))
+    ids = trm.recommend(users, [items[:9], items[9:]], 3, user_ids=[4, 2, 4]).ids
+    assert torch.equal(ids, trm.recommend(users, items, 3, user_ids=[4, 2, 4]).ids)
+    with pytest.raises(ValueError, match="num_items=99 was given beside 23 embeddings"):
+        trm.recommend(users, [items], 3, num_items=99)
+    with pytest.warns(UserWarning, match="no interaction has item 0"):
+        trm.evaluate(
+            "HR@1", users, [items[:9], items[9:]], target=trm.Interactions.from_columns([0], [22], num_users=USERS)
+        )
+
+
+def test_recommend_refuses_nan():
+    """Of items in pieces; the row is named."""
+    users, items, *_ = problem()
+    with pytest.raises(ValueError, match=r"30 of 30 rows with a score that is NaN or \+inf"):
+        trm.recommend(users, [items[:9], items[9:].index_fill(0, torch.tensor([3]), torch.nan)], 3)
+
+
 def test_two_pieces_in_memory():
     """While one piece is used the next one is read; the one before is gone."""
     users, items, bias, target, exclude = problem()
@@ -325,9 +428,11 @@ def test_two_pieces_in_memory():
         ({"items": np.zeros((9, 4), "float32")}, ValueError, "target is 30 x 23; there are 30 users"),
         ({"items": np.zeros((23, 4), "int64")}, ValueError, "must be float"),
         ({"keep_rows": True}, ValueError, "evaluate does not take keep_rows together with items in pieces"),
-        ({"shard": "users"}, ValueError, 'shard beside items in pieces must be None, "items" or "both"'),
+        ({"shard": "users"}, ValueError, 'evaluate does not take shard="users" together with items in pieces'),
         ({"shard": "items"}, ValueError, 'shard="items" is for several processes'),
-        ({"shard": "item"}, ValueError, 'must be None, "items" or "both", got \'item\''),
+        ({"shard": "item"}, ValueError, "shard must be one of None, 'users', 'items', 'both', got 'item'"),
+        ({"user_ids": [1, 1]}, ValueError, "user_ids hold a user twice"),
+        ({"items": {"a": 1}}, TypeError, "items"),
         ({"users": len}, TypeError, "users beside items in pieces or shards must be embeddings"),
     ],
 )

@@ -882,7 +882,7 @@ BAD = [
     (
         lambda: trm.evaluate("HR", U, V, shard="rows", **BOTH),
         ValueError,
-        "shard must be None, 'users', 'items' or 'both'",
+        "shard must be one of None, 'users', 'items', 'both', got 'rows'",
     ),
     (lambda: trm.evaluate("HR", U, V, batch_size=0, **BOTH), ValueError, "batch_size must be at least 1"),
     (lambda: trm.evaluate(trm.RecMetricCollection("HR@5"), U, V, **BOTH), ValueError, "k given beside a collection"),

@@ -78,7 +78,9 @@ def test_equals_one_process(processes, world_size, dtype, overlap, everywhere):
     for found, sent, forward in processes.run(values, world_size, dtype, overlap, everywhere):
         assert found == expected
         assert forward == expected_forward
-        assert sent == [["all_gather_object", "all_reduce", "all_reduce"]] * 2  # the first of them compares arguments
+        assert (
+            sent == [["all_gather_object", "all_reduce", "all_reduce", "all_gather_object"]] * 2
+        )  # arguments, and weights
 
 
 def lists(rank, world_size, overlap):
@@ -167,6 +169,21 @@ def fault(rank, world_size, kind):
         given["exclude"] = torch.tensor([5, 6, 7, 8 - rank])
     elif kind == "gains":
         given["gains"] = torch.tensor([1, 2, 3, 4 + rank])
+    elif kind == "weights":
+        given["weights"] = torch.tensor([1.0, 1.0, 1.0, 1.0 + rank])
+    elif kind == "bad_weights":
+        given["weights"] = torch.ones(4 + rank)
+    elif kind == "no_target" and rank:
+        target = None
+    elif kind == "threshold" and rank:
+        metric = trm.HR(2, score_threshold=0.5)
+    elif kind == "padding":
+        metric = trm.HR(2, padding_idx=10)
+    elif kind == "other" and rank:
+        given["depth"] = 3
+    elif kind == "mixed" and rank:
+        metric.update(torch.tensor([1, 2]))
+        metric._update_count = 0
     elif kind == "ties" and rank:
         metric = trm.HR(2, ties="pessimistic")
     elif kind == "one" and rank:
@@ -194,6 +211,13 @@ def fault(rank, world_size, kind):
         ("targets", "processes that share items differ in targets"),
         ("history", "processes that share items differ in history"),
         ("gains", "processes that share items differ in gains"),
+        ("weights", "processes that share items differ in weights"),
+        ("bad_weights", "weights must be"),
+        ("no_target", "scores were given without target"),
+        ("threshold", "processes that share items differ in score_threshold: [None, 0.5]"),
+        ("padding", "padding_idx must be an item id in 0..9, got 10"),
+        ("other", "shard= says which items"),
+        ("mixed", "HR@2 has rows without shard=: reset it first"),
         ("ties", "processes that share items differ in options"),
         ("one", "target beside a shard is item ids"),
         ("scores", "scores must be a tensor"),
@@ -224,6 +248,32 @@ def mixed(rank, world_size):
 def test_shards_beside_whole_rows(processes):
     """A state holds one or the other: shards are not summed, rows of each process are."""
     assert processes.run(mixed, 2) == [8, 8]
+
+
+def saved(rank, world_size):
+    """Return the value and users of sharded rows that were saved, loaded, merged and gone on with."""
+    shard, scores, target = trm.ItemShard(5 * rank, 10), torch.arange(20.0).view(4, 5), torch.tensor([4, 4, 4, 9])
+    first, loaded, merged = trm.HR(2), trm.HR(2), trm.HR(2)
+    first.persistent(True), loaded.persistent(True)
+    first.update(scores, target, shard=shard)
+    loaded.load_state_dict(first.state_dict())
+    merged.merge_state(first)
+    rows = trm.HR(2)
+    rows.update(torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match="HR@2: rows with shard= and rows without are not merged"):
+        rows.merge_state(first)
+    for metric in (loaded, merged):
+        with pytest.raises(ValueError, match="HR@2 has rows with shard=: reset it first"):
+            metric.update(torch.tensor([1, 2]))
+        metric.update(scores, target, shard=shard)
+    return [(metric.compute().item(), metric.num_users) for metric in (first, loaded, merged)]
+
+
+def test_saved_and_merged(processes):
+    """Such a state stays known as that of all processes, which `compute` does not sum."""
+    for first, loaded, merged in processes.run(saved, 2):
+        assert first[1] == 4
+        assert loaded == merged == (first[0], 8)
 
 
 @pytest.mark.parametrize(

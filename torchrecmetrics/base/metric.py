@@ -57,7 +57,7 @@ from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.ranking import Exclude, Gains, Overlap, Ranking, Target, Ties
 from torchrecmetrics.ranking.candidates import MissingTarget
 from torchrecmetrics.ranking.rules import RULES, Needs, Rules
-from torchrecmetrics.ranking.shards import ItemShard
+from torchrecmetrics.ranking.shards import ItemShard, together
 from torchrecmetrics.ranking.update_args import UpdateArgs, to_ranking
 
 if TYPE_CHECKING:
@@ -473,16 +473,21 @@ class RankingMetric(SummedMetric):
             shard,
         )
         with torch.no_grad():
-            check_replicated([self], shard is not None)
             if args.is_flat:
+                check_replicated([self], False)
                 ranked = self.sessions.take(RowEvaluator([self]), args, weights, None, complete)
                 if ranked is not None:
                     self._add(self.batch_sums(ranked.ranking, ranked.weights))
                     self.sessions.remember(ranked.seen)
                 return
-            ranking = to_ranking(args, self.needs, self.rules)
-            self._add(self.batch_sums(ranking, weights))
+            self._add(self._sums_of(args, weights))
             note_replicated([self], shard is not None)
+
+    def _sums_of(self, args: UpdateArgs, weights: Tensor | None) -> SumState | SparseUpdate:
+        """Return the sums of a batch; where processes share items, an error is raised on all of them."""
+        with together(args.shard, weights, None):
+            check_replicated([self], args.shard is not None)
+            return self.batch_sums(to_ranking(args, self.needs, self.rules), weights)
 
     @outside_graphs
     @torch.no_grad()
@@ -524,13 +529,12 @@ class RankingMetric(SummedMetric):
             missing_target,
             shard,
         )
-        check_replicated([self], shard is not None)
         if args.is_flat:
             parts = rank_sessions(FlatRows.read(args, weights, None, self.rules), self.rules, 0)
             added = self.batch_sums(parts.ranking, parts.weights)
             self.update(scores, target, weights=weights, indexes=indexes, lengths=lengths, complete=complete)
         else:
-            added = self.batch_sums(to_ranking(args, self.needs, self.rules), weights)
+            added = self._sums_of(args, weights)
         (summary,) = summarize([self], batch_states([self], [added]), "dist_sync_on_step")
         if not args.is_flat:
             self._add(added)

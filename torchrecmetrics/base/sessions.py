@@ -48,7 +48,7 @@ class FlatRows(NamedTuple):
             TypeError: for dtypes that are not accepted.
             ValueError: for shapes and devices that do not fit and, on the CPU, for bad values.
         """
-        for name in ("gains", "exclude", "ranks", "ranking", "depth", "history"):
+        for name in ("gains", "exclude", "ranks", "ranking", "depth", "history", "candidates", "shard"):
             if getattr(args, name) is not None:
                 raise ValueError(f"{name} was given beside flat rows, which take scores, target, weights and groups")
         scores, target, indexes, lengths = args.scores, args.target, args.indexes, args.lengths

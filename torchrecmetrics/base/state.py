@@ -106,8 +106,9 @@ class SummedMetric(Metric):
 
     Updates replace the tensors and never write to them: torchmetrics shares them between members of a compute group,
     copies and state dicts. With `persistent(True)` a state dict has this process's sums: for a checkpoint of several
-    processes call `sync()` before saving, and `reset()` on all but one of them after loading. A subclass sets their
-    lengths (`_add_sum_states`) and turns them into results (`summaries`).
+    processes call `sync()` before saving, and `reset()` on all but one of them after loading; not so after updates with
+    `shard=`, whose state is the same on all. A subclass sets their lengths (`_add_sum_states`) and turns them into
+    results (`summaries`).
     """
 
     is_differentiable: bool = False
@@ -116,8 +117,8 @@ class SummedMetric(Metric):
     _computed: Tensor | None  # type: ignore[assignment]
     _forward_cache: Tensor | None  # type: ignore[assignment]
     _summary: Summary | None = None
-    replicated: bool = False
-    """True if the state is the same on every process, since its batches were shards of items."""
+    replicated: bool | None = None
+    """True if the state is the same on every process, since its batches were shards of items; None = it has no rows."""
     state_name: str
     """Prefix of the states' names; it says all that the value depends on.
 
@@ -195,7 +196,7 @@ class SummedMetric(Metric):
         """Forget all updates; the results of the last `compute` stay readable."""
         with ordinary_tensors():
             super().reset()
-        self.replicated = False
+        self.replicated = None
 
     def last_summary(self) -> Summary:
         """Return the result of the last `compute`."""
@@ -214,6 +215,8 @@ class SummedMetric(Metric):
         state = self.check_mergeable(incoming_state)
         with ordinary_tensors():
             self._reduce_states(state)
+        if isinstance(incoming_state, SummedMetric) and self.replicated is None:
+            self.replicated = incoming_state.replicated
         self._computed = self._summary = None
 
     def check_mergeable(self, incoming_state: dict[str, Any] | Metric) -> dict[str, Any]:
@@ -232,6 +235,8 @@ class SummedMetric(Metric):
             raise ValueError(
                 f"{self.label} merges states named like its own {list(self.metric_state)}, got {list(state)}"
             )
+        if isinstance(incoming_state, SummedMetric) and {self.replicated, incoming_state.replicated} == {True, False}:
+            raise ValueError(f"{self.label}: rows with shard= and rows without are not merged")
         here = self.state().sums.device
         for value in state.values():
             if value.device != here:
@@ -285,7 +290,13 @@ class SummedMetric(Metric):
                 self._computed = None if self._computed is None else self._summary.value
         return self
 
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.replicated and any(self._persistent.values()):
+            destination[f"{prefix}replicated"] = torch.tensor(True)
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        self.replicated = bool(state_dict.pop(f"{prefix}replicated", False)) or None
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         for name, empty in zip(self._state_names, self.empty_state(), strict=True):  # a checkpoint may have been cast
             setattr(self, name, getattr(self, name).to(empty.dtype))
@@ -298,7 +309,7 @@ class SummedMetric(Metric):
 def check_replicated(metrics: Sequence[SummedMetric], sharded: bool) -> None:
     """Refuse rows of shards beside rows of this process alone: a state holds one or the other."""
     for metric in metrics:
-        if metric.update_called and metric.replicated is not sharded:
+        if (metric.update_called or metric.replicated is not None) and bool(metric.replicated) is not sharded:
             raise ValueError(f"{metric.label} has rows {'without' if sharded else 'with'} shard=: reset it first")
 
 

@@ -34,7 +34,7 @@ class ItemPieces:
         kinds = {
             (getattr(part, "shape", None) and tuple(part.shape[1:]), getattr(part, "dtype", None)) for part in arrays
         }
-        if len(kinds) > 1 or len(getattr(arrays[0], "shape", ())) != 2:
+        if len(kinds) > 1 or None in next(iter(kinds)) or arrays[0].ndim != 2:
             told = ", ".join(map(describe, arrays))
             raise ValueError(f"items must be embeddings [n, d] of one width and dtype, got {told}")
         head = _as_tensor(arrays[0][:1])

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from torchrecmetrics.base.state import note_replicated
-from torchrecmetrics.checks import describe
+from torchrecmetrics.checks import check_k, describe
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.interactions import Interactions
-from torchrecmetrics.distributed import raise_on_all_ranks, same_on_all_ranks
+from torchrecmetrics.distributed import fingerprint, raise_on_all_ranks, same_on_all_ranks
 from torchrecmetrics.evaluation.item_pieces import ItemPieces
 from torchrecmetrics.evaluation.progress import ProgressBar
 from torchrecmetrics.evaluation.scoring import (
@@ -65,6 +64,16 @@ def on_all(
     return same_on_all_ranks({} if facts is None else facts, group, own)
 
 
+def group_of(items: Any, group: Any) -> Any:
+    """Return the processes that share items: `group`, or those of a DTensor; None = all."""
+    mesh = getattr(items, "device_mesh", None)
+    if group is not None or mesh is None:
+        return group
+    if mesh.ndim != 1:
+        raise ValueError("items as a DTensor must be on a mesh of one dimension: pass mesh[name], or items.to_local()")
+    return mesh.get_group()
+
+
 class SharedItems:
     """Users and items that are ranked a batch of users and a piece of items at a time, the same on all processes.
 
@@ -75,7 +84,7 @@ class SharedItems:
         budget: of memory, and of users at once.
         device: where scores are made; None = where users are.
         shard: "items", "both", or None = nothing is shared, items are in pieces.
-        group: the processes that share them; None = all, or those of the DTensor.
+        group: the processes that share them; None = all.
     """
 
     def __init__(
@@ -88,14 +97,14 @@ class SharedItems:
         shard: object,
         group: Any,
     ) -> None:
-        mesh = getattr(items, "device_mesh", None)
-        self.shard, self._group = shard, mesh.get_group() if mesh is not None and group is None else group
-        users, items = _local("users", users, shard == "both"), _local("items", items, shard is not None)
+        self.shard, self._group = shard, group
+        self.rank: int = 0 if shard is None else torch.distributed.get_rank(group)
         facts: dict[str, Any] = {}
-        with on_all(shard, self._group, facts, own="sizes"):
+        with on_all(shard, group, facts, own="sizes"):
+            users, items = _local("users", users, shard == "both"), _local("items", items, shard is not None)
             if not isinstance(users, Tensor) or users.dim() != 2:
                 raise TypeError(
-                    f"users beside items in pieces or shards must be embeddings [U, d], got {describe(users)}"
+                    f"users beside items in pieces or shards must be embeddings, a tensor [U, d], got {describe(users)}"
                 )
             self.place: TargetDevice = TargetDevice.of(device, users)
             self._users, memory = self.place.move("users", users), budget.bytes_on(self.place.device)
@@ -108,29 +117,25 @@ class SharedItems:
             self.dtype: torch.dtype = (
                 torch.float64 if torch.float64 in (users.dtype, self._pieces.dtype) else torch.float32
             )
-            facts |= {"width of embeddings": users.shape[1], "dtype of scores": self.dtype}
-            facts["sizes"] = len(users), self._pieces.num_items
-        sizes: list[tuple[int, int]] = [facts["sizes"]] if shard is None else facts["sizes"]
-        rank = 0 if shard is None else torch.distributed.get_rank(self._group)
-        self.num_items: int = sum(n for _, n in sizes)
-        self._first = sum(n for _, n in sizes[:rank])
+            number = 2**52 if budget.batch_size is None else check_k(budget.batch_size, "batch_size")
+            score_bytes, row_bytes = 2 * max(1, self._pieces.longest) * self.dtype.itemsize, 8 * users.shape[1] + 128
+            self._at_once = max(1, memory // (2 * score_bytes)) if not self._pieces.is_whole else 2**62
+            row_bytes += score_bytes if self._pieces.is_whole else 0
+            facts |= {"width of embeddings": users.shape[1], "similarity": options.similarity}
+            facts |= {"dtype of users": users.dtype, "dtype of items": self._pieces.dtype}
+            if shard == "items":
+                facts["users, which must be the same (no dropout; broadcast them)"] = fingerprint(self._users)
+            facts["sizes"] = len(users), self._pieces.num_items, number, memory, row_bytes
+        sizes: list[tuple[int, ...]] = [facts["sizes"]] if shard is None else facts["sizes"]
+        self.num_items: int = sum(size[1] for size in sizes)
+        self._first = sum(size[1] for size in sizes[: self.rank])
         self.num_users: int = len(users)
         self._first_user = 0
         if shard == "both":
-            self.num_users, self._first_user = sum(n for n, _ in sizes), sum(n for n, _ in sizes[:rank])
-        score_bytes, row_bytes = 2 * max(1, self._pieces.longest) * self.dtype.itemsize, 8 * users.shape[1] + 128
-        self._at_once = max(1, memory // (2 * score_bytes)) if not self._pieces.is_whole else 2**62
-        row_bytes += score_bytes if self._pieces.is_whole else 0
-        number = 2**52 if budget.batch_size is None else budget.batch_size
-        limits = [self._lowest(limit) for limit in (number, memory, -row_bytes)]
-        self._budget, self._rows = Budget(limits[0], limits[1]), _Rows(-limits[2], self.place.device)
-
-    def _lowest(self, number: int) -> int:
-        """Return the lowest number of any process."""
-        if self.shard is None:
-            return number
-        found = torch.tensor(number, device=self.place.device)
-        return int(over_processes(found, ReduceOp.MIN, self._group))
+            self.num_users = sum(size[0] for size in sizes)
+            self._first_user = sum(size[0] for size in sizes[: self.rank])
+        self._budget = Budget(min(size[2] for size in sizes), min(size[3] for size in sizes))
+        self._rows = _Rows(max(size[4] for size in sizes), self.place.device)
 
     def same(self, facts: dict[str, Any]) -> AbstractContextManager[None]:
         """Raise on all processes where one raises, or where `facts` differ."""
@@ -210,9 +215,10 @@ def _local(name: str, embeddings: Any, is_shared: bool) -> Any:
         return embeddings
     (placement, *others) = embeddings.placements
     if others or not (placement.is_shard(0) if is_shared else placement.is_replicate()):
-        wanted = 'sharded by row over one dimension of a mesh, with shard="items" or "both"'
-        wanted = 'replicated, or with shard="both" sharded by row' if name == "users" else wanted
-        raise ValueError(f"{name} as a DTensor must be {wanted}; got {embeddings.placements}")
+        cure = "sharded by row (Shard(0))" if is_shared else 'replicated, or given with shard="both"'
+        if name == "items" and not is_shared:
+            cure = 'given with shard="items", or, where users are sharded too, "both"'
+        raise ValueError(f"{name} as a DTensor must be {cure}; got {embeddings.placements}")
     return embeddings.to_local()
 
 
@@ -223,12 +229,14 @@ def evaluate_item_shards(
     history: History,
     past: Interactions | None,
     user_ids: Tensor,
+    sizes: Tensor,
     bar: ProgressBar,
 ) -> None:
-    """Rank all items for the same users on each process, batch by batch, and add them to the collection."""
-    member, needs, sizes = collection.leading, collection.needs, history.lengths(target.host_degree)
-    sizes = sizes if past is None else sizes + past.host_degree
-    collection.to(shared.place.device)
+    """Rank all items for the same users on each process, batch by batch, and add them to the collection.
+
+    `sizes` are the listed items of every user there is.
+    """
+    member, needs = collection.leading, collection.needs
 
     def use(batch: Tensor) -> None:
         chosen, before = target.select(batch), None if past is None else past.select(batch)
@@ -237,28 +245,23 @@ def evaluate_item_shards(
 
     for batch in shared.batches(user_ids, sizes, use):
         bar.advance(batch, member)
-    if shared.shard is not None:
-        note_replicated(collection.members, True)
 
 
 def recommend_item_shards(
-    shared: SharedItems, history: History, user_ids: Tensor, k: int, bar: ProgressBar
+    shared: SharedItems, history: History, user_ids: Tensor, sizes: Tensor, k: int, bar: ProgressBar
 ) -> tuple[Tensor, Tensor]:
     """Return ids and scores of the best of all items, [users, k], on each process."""
-    sizes = history.lengths(torch.zeros(shared.num_users, dtype=torch.int64, device="cpu"))
     device, needs = shared.place.device, Needs(k, target=False, list_depth=k)
     items = torch.full((len(user_ids), k), -1, device=device)
     scores = torch.full((len(user_ids), k), -torch.inf, dtype=shared.dtype, device=device)
-    row_of = torch.zeros(shared.num_users, dtype=torch.int64, device=device)
-    row_of[user_ids.to(device)] = torch.arange(len(user_ids), device=device)
+    places, users = torch.arange(len(user_ids), device="cpu"), user_ids.to(device)
 
-    def use(batch: Tensor) -> None:
-        nothing = torch.full((len(batch), 1), -1, device=device)
+    def use(rows: Tensor) -> None:
+        batch, nothing = users[rows], torch.full((len(rows), 1), -1, device=device)
         found = shared.count(batch, nothing, None, history.select(batch), needs, Rules())
         found.ranking()  # refuses NaN and infinity
-        rows = row_of[batch]
         items[rows], scores[rows] = found.top_ids, found.top
 
-    for batch in shared.batches(user_ids, sizes, use):
-        bar.advance(batch, None)
+    for rows in shared.batches(places, sizes.index_select(0, user_ids), use):
+        bar.advance(rows, None)
     return items, scores

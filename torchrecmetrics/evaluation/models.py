@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torchrecmetrics import kernels
 from torchrecmetrics.base.options import MetricOptions
-from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_k, describe, in_words
+from torchrecmetrics.checks import VIOLATIONS, as_interactions, check_choice, check_k, describe, in_words
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, check_groups
@@ -22,7 +22,13 @@ from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.distributed import fingerprint, raise_on_all_ranks
 from torchrecmetrics.evaluation.candidates import CandidateScores, evaluate_candidates
 from torchrecmetrics.evaluation.item_pieces import is_in_pieces
-from torchrecmetrics.evaluation.item_shards import SharedItems, evaluate_item_shards, on_all, recommend_item_shards
+from torchrecmetrics.evaluation.item_shards import (
+    SharedItems,
+    evaluate_item_shards,
+    group_of,
+    on_all,
+    recommend_item_shards,
+)
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.recommendations import Recommendations
 from torchrecmetrics.evaluation.result import Evaluation
@@ -193,16 +199,39 @@ def evaluate(
         2 users
         ± standard error; no interval for fewer than 10 users
     """
+    check_choice("shard", shard, (None, "users", "items", "both"))
+    score_options, budget = ScoreOptions(item_bias, similarity, items_allowed), Budget(batch_size, memory_budget)
+    if shard == "items" or shard == "both" or is_in_pieces(items) or hasattr(items, "device_mesh"):
+        group = group_of(items, options.get("process_group"))
+        with on_all(shard, group):
+            check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
+            collection = RecMetricCollection.fresh(metrics, k, options)
+            given: dict[str, Any] = {"groups": groups, "all_users": all_users, "candidates": candidates}
+            given |= {
+                "groups of the collection": collection.groups or None,
+                "a dict target": isinstance(target, Mapping),
+            }
+            given |= {"keep_rows": keep_rows or collection.keep_rows, 'shard="users"': shard == "users"}
+            how = f'shard="{shard}"' if shard in ("items", "both") else "items in pieces"
+            if not_taken := [name for name, value in given.items() if value is not None and value is not False]:
+                raise ValueError(f"evaluate does not take {not_taken[0]} together with {how}")
+            shared = SharedItems(users, items, score_options, budget, device, shard, group)
+            inputs = _read_shared(collection, shared, cast(Any, target), exclude, user_ids, score_options)
+            bar = ProgressBar(progress, len(inputs[3]), shared.rank == 0)
+        with bar:
+            evaluate_item_shards(collection, shared, *inputs, bar)
+        return Evaluation(collection, "eager", inputs[0].user_ids)
     check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
     check_groups(groups)
+    sizes = tuple(len(given) if isinstance(given, Tensor) else None for given in (users, items))
     if isinstance(target, Mapping):
-        target = {name: _from_edges(f"target[{name!r}]", part, users, items) for name, part in target.items()}
+        target = {name: _from_edges(f"target[{name!r}]", part, *sizes) for name, part in target.items()}
     else:
-        target = _from_edges("target", target, users, items)
-    exclude = tuple(_from_edges("exclude", part, users, items) for part in histories(exclude))
+        target = _from_edges("target", target, *sizes)
+    exclude = tuple(_from_edges("exclude", part, *sizes) for part in histories(exclude))
     names = None if groups is None else groups.names
     if candidates is not None:
-        given: dict[str, Any] = {"groups": groups, "shard": shard, "all_users": all_users}
+        given = {"groups": groups, "shard": shard, "all_users": all_users}
         given |= {
             "items_allowed": items_allowed,
             "keep_rows": keep_rows,
@@ -219,21 +248,6 @@ def evaluate(
         return evaluate_candidates(
             collection, scorer, cast(Any, target), cast(Any, exclude), candidates, user_ids, limits
         )
-    score_options, budget = ScoreOptions(item_bias, similarity, items_allowed), Budget(batch_size, memory_budget)
-    if shard == "items" or shard == "both" or is_in_pieces(items) or hasattr(items, "device_mesh"):
-        given = {"groups": groups, "all_users": all_users, "keep_rows": keep_rows}
-        given["a dict target"] = isinstance(target, Mapping)
-        group: Any = options.get("process_group")
-        with on_all(shard, group):
-            how = "items in pieces" if shard is None else f'shard="{shard}"'
-            if not_taken := [name for name, value in given.items() if value is not None and value is not False]:
-                raise ValueError(f"evaluate does not take {not_taken[0]} together with {how}")
-            if shard not in (None, "items", "both"):
-                raise ValueError(f'shard beside items in pieces must be None, "items" or "both", got {shard!r}')
-            collection = RecMetricCollection.fresh(metrics, k, options)
-        shared = SharedItems(users, items, score_options, budget, device, shard, group)
-        _evaluate_item_shards(collection, shared, cast(Any, target), exclude, user_ids, progress)
-        return Evaluation(collection, "eager", cast(Any, target).user_ids)
     collection = RecMetricCollection.fresh(metrics, k, options, "{name}@{k}", keep_rows, memory_budget, names)
     for metric in collection.members:
         metric.sync_on_compute = shard is not None
@@ -244,7 +258,7 @@ def evaluate(
     return found
 
 
-def _from_edges(name: str, given: Any, users: Any, items: Any) -> Any:
+def _from_edges(name: str, given: Any, num_users: int | None, num_items: int | None) -> Any:
     """Return the `Interactions` of an edge_index, int64 [2, E], between embedded users and items; else the argument.
 
     Raises:
@@ -255,18 +269,18 @@ def _from_edges(name: str, given: Any, users: Any, items: Any) -> Any:
         return given
     if given.dtype != torch.int64 or given.dim() != 2 or len(given) != 2:
         return given
-    if not isinstance(users, Tensor) or not isinstance(items, Tensor):
+    if num_users is None or num_items is None:
         raise TypeError(
             f"{name} is an edge_index, which needs embeddings of both to know how many there are: pass "
             "Interactions.from_edge_index(edge_index, num_users, num_items)"
         )
-    if given.shape[1] and int(given[1].min()) >= len(users):
+    if given.shape[1] and int(given[1].min()) >= num_users:
         raise ValueError(
-            f"{name}: all items (edge_index[1]) are {len(users)} or more, the number of users, as PyG numbers items. "
+            f"{name}: all items (edge_index[1]) are {num_users} or more, the number of users, as PyG numbers items. "
             "Pass Interactions.from_edge_index(edge_index, num_users, num_items), with item_offset=num_users if so"
         )
     try:
-        return Interactions.from_edge_index(given, len(users), len(items))
+        return Interactions.from_edge_index(given, num_users, num_items)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 
@@ -334,16 +348,12 @@ class _Inputs(NamedTuple):
     def read(cls, request: _Request, collection: RecMetricCollection, target: Interactions) -> _Inputs:
         """Check the arguments and bring them to one device."""
         check_target(target)
-        if not len(target):
-            raise ValueError(f"target holds no interactions, there is nothing to evaluate: {target}")
+        ids = _ids_to_evaluate(request.user_ids, target)
         place = TargetDevice.of(request.device, request.users, target)
         shape = (target.num_users, target.num_items)
         scorer = scorer_of(request.users, request.items, shape, request.score_options, place)
         target = place.move("target", target)
         history = History(_numbered_as(target, request.exclude), target.num_items, place)
-        ids = _ids(request.user_ids, target.num_users)
-        if request.user_ids is not None and int(torch.bincount(ids, minlength=1).max()) > 1:
-            raise ValueError("user_ids hold a user twice")
         codes = codes_of(collection, request.groups, target)
         _check_catalogue(collection.catalogue, target)
         past = past_of(collection, target)
@@ -367,9 +377,8 @@ class _Inputs(NamedTuple):
 
     def update_without_target(self, ids: Tensor) -> None:
         """Add users without ground truth to the metrics; they are not scored."""
-        collection, graded = self.collection, self.target.values is not None
-        ranking = Ranking.without_relevant(len(ids), self.device, collection.needs.score_threshold, graded)
-        collection.update(ranking, groups=self.codes(ids), row_ids=ids if collection.keep_rows else None)
+        ranking = _without_relevant(self.collection, self.target, len(ids), self.device)
+        self.collection.update(ranking, groups=self.codes(ids), row_ids=ids if self.collection.keep_rows else None)
 
     def with_kernel(self, ids: Tensor) -> tuple[_Inputs, Literal["eager", "triton"]]:
         """Return the inputs with the scorer of the chosen kernel, and the kernel's name.
@@ -405,33 +414,69 @@ class _Inputs(NamedTuple):
         collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
 
 
-def _evaluate_item_shards(
-    collection: RecMetricCollection, shared: SharedItems, target: Any, exclude: Any, user_ids: Any, progress: Any
-) -> None:
-    """Bring target and history to the device and the same numbers, and rank the items of all processes."""
+def _ids_to_evaluate(user_ids: Any, target: Interactions) -> Tensor:
+    """Return the row numbers of users, each once; refuse a ground truth without interactions."""
+    if not len(target):
+        raise ValueError(f"target holds no interactions, there is nothing to evaluate: {target}")
+    ids = _ids(user_ids, target.num_users)
+    if user_ids is not None and int(torch.bincount(ids, minlength=1).max()) > 1:
+        raise ValueError("user_ids hold a user twice")
+    return ids
+
+
+def _without_relevant(
+    collection: RecMetricCollection, target: Interactions, number: int, device: torch.device
+) -> Ranking:
+    """Return rows of users without ground truth."""
+    return Ranking.without_relevant(number, device, collection.needs.score_threshold, target.values is not None)
+
+
+def _read_shared(
+    collection: RecMetricCollection,
+    shared: SharedItems,
+    target: Any,
+    exclude: Any,
+    user_ids: Any,
+    options: ScoreOptions,
+) -> tuple[Interactions, History, Interactions | None, Tensor, Tensor]:
+    """Return target, history and earlier items on one device, the users to rank, and how many entries each user has.
+
+    Users without ground truth are added to the collection.
+    """
     facts: dict[str, Any] = {}
     with shared.same(facts):
+        sizes = shared.num_users, shared.num_items
+        target = _from_edges("target", target, *sizes)
         check_target(target)
-        if (target.num_users, target.num_items) != (shared.num_users, shared.num_items):
+        if (target.num_users, target.num_items) != sizes:
             raise ValueError(
-                f"target is {target.num_users} x {target.num_items}; there are {shared.num_users} users and, on all "
-                f"processes together, {shared.num_items} items"
+                f"target is {target.num_users} x {target.num_items}; there are {sizes[0]} users and, on all processes "
+                f"together, {sizes[1]} items: each process passes its own items, and its own users with "
+                'shard="both" alone'
             )
         _check_catalogue(collection.catalogue, target)
-        for metric in collection.members:
-            metric.sync_on_compute = False
-        past = past_of(collection, target)
-        past = None if past is None else shared.place.move("the catalogue's interactions", past)
-        history = History(_numbered_as(target, exclude), target.num_items, shared.place)
-        target = shared.place.move("target", target)
-        ids, rules = _ids(user_ids, target.num_users), collection.leading.rules
-        ids = ids if user_ids is not None else ids[target.host_degree > 0]
+        past, place, rules = past_of(collection, target), shared.place, collection.leading.rules
+        past = None if past is None else place.move("the catalogue's interactions", past)
+        exclude = tuple(_from_edges("exclude", part, *sizes) for part in histories(exclude))
+        history = History(_numbered_as(target, exclude), target.num_items, place)
+        ids, target = _ids_to_evaluate(user_ids, target), place.move("target", target)
+        if rules.padding_idx is None and shared.rank == 0:
+            allowed = options.items_allowed  # of the first items
+            _warn_of_item_0([target, *history.parts], history.masks, allowed, "padding_idx=0", stacklevel=5)
         if rules.take_overlap == "error":
             history.check_overlap(target, ids, rules.padding_idx)
-        facts |= {"metrics": list(collection), "options": rules, "target": fingerprint(target.keys)}
-        facts |= {"user_ids": fingerprint(ids), "history": history.fingerprint()}
-    with ProgressBar(progress, len(ids)) as bar:
-        evaluate_item_shards(collection, shared, target, history, past, ids, bar)
+        lengths = history.lengths(target.host_degree)
+        lengths = lengths if past is None else lengths + past.host_degree
+        facts |= {"metrics": list(collection), "options": rules, "history": history.fingerprint()}
+        facts |= {"target": fingerprint(target.keys), "values of target": fingerprint(target.values)}
+        facts["user_ids"] = fingerprint(ids)
+    collection.to(place.device)
+    for metric in collection.members:
+        metric.sync_on_compute = False
+    has_relevant = target.host_degree.index_select(0, ids) > 0
+    if not bool(has_relevant.all()):
+        collection.update(_without_relevant(collection, target, int((~has_relevant).sum()), place.device))
+    return target, history, past, ids[has_relevant], lengths
 
 
 def codes_of(
@@ -509,8 +554,6 @@ def _warn_of_item_0(
 
 def _my_share(shard: str | None) -> tuple[int, int]:
     """Return which share of the users this process evaluates, and the number of shares."""
-    if shard not in (None, "users"):
-        raise ValueError(f"shard must be None, 'users', 'items' or 'both', got {shard!r}")
     if shard is None or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return 0, 1
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -557,26 +600,33 @@ def recommend(
         (tensor([[1],
                 [0]]), ['y', 'x'])
     """
-    with on_all(shard, process_group):
-        k = check_k(k)
-        if users is None and item_bias is None:
-            raise no_users(users)
-        if histories(exclude):
-            exclude = _numbered_as_first(histories(exclude))
-    given = [part for part in histories(exclude) if isinstance(part, Interactions)]
-    named = (given[0].user_ids, given[0].item_ids) if given else (None, None)
-    if shard is not None or is_in_pieces(items):
-        options, budget = ScoreOptions(item_bias, similarity, items_allowed), Budget(batch_size, memory_budget)
-        shared = SharedItems(users, items, options, budget, device, shard, process_group)
+    check_choice("shard", shard, (None, "items", "both"))
+    options, budget = ScoreOptions(item_bias, similarity, items_allowed), Budget(batch_size, memory_budget)
+    if shard is not None or is_in_pieces(items) or hasattr(items, "device_mesh"):
+        group = group_of(items, process_group)
         facts: dict[str, Any] = {}
-        with shared.same(facts):
-            history, ids = History(exclude, shared.num_items, shared.place), _ids(user_ids, shared.num_users)
-            facts |= {"k": k, "user_ids": fingerprint(ids), "history": history.fingerprint()}
-        with ProgressBar(progress, len(ids)) as bar:
-            return Recommendations(*recommend_item_shards(shared, history, ids, k, bar), ids, *named)
+        with on_all(shard, group):
+            k, (given, exclude) = check_k(k), _one_numbering(exclude)
+            shared = SharedItems(users, items, options, budget, device, shard, group)
+            with shared.same(facts):
+                _check_sizes(num_users, num_items, (shared.num_users, shared.num_items))
+                history, ids = History(exclude, shared.num_items, shared.place), _ids(user_ids, shared.num_users)
+                sizes = history.lengths(torch.zeros(shared.num_users, dtype=torch.int64, device="cpu"))
+                facts |= {"k": k, "user_ids": fingerprint(ids), "history": history.fingerprint()}
+            bar = ProgressBar(progress, len(ids), shared.rank == 0)
+        if shared.rank == 0:
+            cure = f"items_allowed=torch.arange({shared.num_items}) > 0"
+            _warn_of_item_0(history.parts, history.masks, items_allowed, cure, stacklevel=4)
+        with bar:
+            best = recommend_item_shards(shared, history, ids, sizes, k, bar)
+        return Recommendations(*best, ids, *_vocabularies(given))
+    k = check_k(k)
+    if users is None and item_bias is None:
+        raise no_users(users)
+    given, exclude = _one_numbering(exclude)
     shape = _catalogue_shape(users, items, item_bias, given, user_ids, num_users, num_items)
     place = TargetDevice.of(device, item_bias if users is None else users)
-    scorer = scorer_of(users, items, shape, ScoreOptions(item_bias, similarity, items_allowed), place)
+    scorer = scorer_of(users, items, shape, options, place)
     history = History(exclude, scorer.num_items, place)
     cure = f"items_allowed=torch.arange({scorer.num_items}) > 0"
     _warn_of_item_0(history.parts, history.masks, items_allowed, cure, stacklevel=4)
@@ -585,9 +635,9 @@ def recommend(
     rows = sizes.argsort(stable=True)
     top = _TopItems(scorer, history, ids, k)
     with evaluating(users), ProgressBar(progress, len(ids)) as bar:
-        for batch in batches(scorer, rows, sizes, top.add, Budget(batch_size, memory_budget)):
+        for batch in batches(scorer, rows, sizes, top.add, budget):
             bar.advance(batch, None)
-    return Recommendations(top.items, top.scores, ids, *named)
+    return Recommendations(top.items, top.scores, ids, *_vocabularies(given))
 
 
 class _TopItems:
@@ -639,9 +689,7 @@ def _catalogue_shape(
         ValueError: if no argument says them, or two arguments disagree.
     """
     if isinstance(users, Tensor) and isinstance(items, Tensor):
-        for name, number, have in (("num_users", num_users, len(users)), ("num_items", num_items, len(items))):
-            if number is not None and number != have:
-                raise ValueError(f"{name}={number!r} was given beside {have} embeddings, which say so themselves")
+        _check_sizes(num_users, num_items, (len(users), len(items)))
         num_users, num_items = len(users), len(items)
     elif given:
         num_users = given[0].num_users if num_users is None else num_users
@@ -656,15 +704,29 @@ def _catalogue_shape(
     return check_k(num_users, "num_users", 0), check_k(num_items, "num_items")
 
 
-def _numbered_as_first(parts: Sequence[Any]) -> tuple[Any, ...]:
-    """Return several histories with the row numbers of the first one."""
+def _check_sizes(num_users: int | None, num_items: int | None, sizes: tuple[int, int]) -> None:
+    """Refuse other numbers of users and items than those of the embeddings."""
+    for name, number, have in (("num_users", num_users, sizes[0]), ("num_items", num_items, sizes[1])):
+        if number is not None and number != have:
+            raise ValueError(f"{name}={number!r} was given beside {have} embeddings, which say so themselves")
+
+
+def _one_numbering(exclude: Histories | None) -> tuple[list[Interactions], tuple[Any, ...]]:
+    """Return the `Interactions` of a history, and all of it with the row numbers of the first of them."""
+    parts = histories(exclude)
     given = [place for place, part in enumerate(parts) if isinstance(part, Interactions)]
-    return tuple(
+    numbered = tuple(
         parts[place].numbered_as(parts[given[0]], f"exclude[{place}]", f"exclude[{given[0]}]")
         if place in given[1:]
         else part
         for place, part in enumerate(parts)
     )
+    return [parts[place] for place in given], numbered
+
+
+def _vocabularies(given: Sequence[Interactions]) -> tuple[Any, Any]:
+    """Return the vocabularies of the first history."""
+    return (given[0].user_ids, given[0].item_ids) if given else (None, None)
 
 
 def _ids(user_ids: Any, num_users: int | None) -> Tensor:

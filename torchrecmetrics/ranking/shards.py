@@ -33,8 +33,8 @@ class ItemShard:
     Metrics that read which items are listed add 12 bytes per row and place. The state is the same on every process,
     and `compute` does not sum it.
 
-    On the CPU the processes compare their arguments before each batch, elsewhere before the first one alone, since
-    that waits for the device.
+    On the CPU the processes compare their arguments at each batch, elsewhere at the first one alone, since that waits
+    for the device.
 
     Args:
         offset: the first item of this process.
@@ -55,7 +55,7 @@ class ItemShard:
         self.offset: int = check_k(offset, "offset", 0)
         self.num_items: int = check_k(num_items, "num_items")
         self.process_group: Any = process_group
-        self._agreed = False
+        self._trusted = False
 
     def __repr__(self) -> str:
         return f"ItemShard(from item {self.offset} of {self.num_items:,})"
@@ -65,7 +65,7 @@ class ItemShard:
         """Raise on all processes where one raises inside, or where their `facts`, written inside, differ."""
         if not torch.distributed.is_available() or not torch.distributed.is_initialized():
             raise ValueError("shard= is for several processes: initialise torch.distributed first")
-        if self._agreed and device.type != "cpu":
+        if self._trusted:
             yield
             return
         with same_on_all_ranks(facts, self.process_group, own="items"):
@@ -74,7 +74,24 @@ class ItemShard:
         starts, stops = [start for start, _ in ends], [stop for _, stop in ends]
         if starts != [0, *stops[:-1]] or stops[-1:] != [self.num_items]:
             raise ValueError(f"shards must hold each of {self.num_items} items once, got the ranges {ends}")
-        self._agreed = True
+        self._trusted = device.type != "cpu"
+
+
+@contextmanager
+def together(shard: Any, weights: Any, groups: Any) -> Iterator[None]:
+    """Raise on all processes where an update of their shards raises inside, or where weights or groups differ."""
+    if shard is None:
+        yield
+        return
+    if not isinstance(shard, ItemShard):
+        raise TypeError(f"shard must be an ItemShard, got {describe(shard)}")
+    if shard._trusted or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        yield
+        return
+    facts: dict[str, Any] = {}
+    with same_on_all_ranks(facts, shard.process_group):
+        yield
+        facts |= {"weights": fingerprint(weights), "groups": fingerprint(groups)}
 
 
 class PiecewiseRows:
@@ -106,6 +123,8 @@ class PiecewiseRows:
     ) -> None:
         if needs.num_items not in (None, shape[1]):
             raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
+        if rules.padding_idx is not None and rules.padding_idx >= shape[1]:
+            raise ValueError(f"padding_idx must be an item id in 0..{shape[1] - 1}, got {rules.padding_idx}")
         self.checks: Checks = Checks(rules.validate_args, device, shape[0])
         ids, gains = selected(target, gains, self.checks, rules.max_relevant)
         if not isinstance(ids, Tensor) or ids.dtype == torch.bool or ids.is_floating_point():
@@ -215,6 +234,7 @@ class PiecewiseRows:
             "rows": self.shape[0],
             "depth of metrics": self.needs.depth,
             "listed places": self.needs.list_depth,
+            "score_threshold": self.needs.score_threshold,
             "options": self.rules,
             "targets": fingerprint(self.targets.ids.where(self.targets.listed, -1)),
             "gains": fingerprint(self.targets.gains),
@@ -226,8 +246,6 @@ def rank_shard(
     scores: Tensor, target: Any, gains: Any, exclude: Any, shard: ItemShard, needs: Needs, rules: Rules
 ) -> Ranking:
     """Rank the columns of all processes; every process returns the same ranking."""
-    if not isinstance(shard, ItemShard):
-        raise TypeError(f"shard must be an ItemShard, got {describe(shard)}")
     facts: dict[str, Any] = {}
     device = scores.device if isinstance(scores, Tensor) else torch.device("cpu")
     with shard.agreement(device, facts):
@@ -235,7 +253,7 @@ def rank_shard(
             check_scores(scores, dims=2)
         shape = scores.shape[0], shard.num_items
         rows = PiecewiseRows(target, gains, exclude, shape, scores.dtype, device, needs, rules)
-        if not shard._agreed or device.type == "cpu":
+        if not shard._trusted:
             facts |= rows.facts() | {"dtype of scores": scores.dtype}
             facts["items"] = [shard.offset, shard.offset + scores.shape[1]]
     own = over_processes(rows.own_scores(scores, shard.offset), torch.distributed.ReduceOp.MAX, shard.process_group)

@@ -121,7 +121,7 @@ def _ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
         check_tensor("scores", scores)
         raise ValueError("scores were given without target; ranks are integers, or Ranking.from_ranks(ranks)")
     if args.shard is not None:
-        if scores is None or target is None or args.candidates is not None:
+        if scores is None or target is None or args.candidates is not None or depth is not None:
             raise ValueError("shard= says which items the columns of scores are: give scores and target with it alone")
         return rank_shard(scores, target, gains, exclude, args.shard, needs, rules)
     if scores is not None and target is not None and args.candidates is not None:
