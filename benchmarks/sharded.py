@@ -19,8 +19,8 @@ from torch import multiprocessing
 import torchrecmetrics as trm
 
 WIDTH, USERS, BATCH, ITEMS = 64, 512, 128, 240_000
-COLLECTIVES = 8
-"""Per batch: own scores, counts, and errors and arguments that processes agree on."""
+COLLECTIVES = 5
+"""Per batch: own scores, counts, and three that tell errors."""
 BYTES = 20
 """Sent per user with one target."""
 

@@ -206,15 +206,11 @@ def evaluate(
         with on_all(shard, group):
             check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
             collection = RecMetricCollection.fresh(metrics, k, options)
-            given: dict[str, Any] = {"groups": groups, "all_users": all_users, "candidates": candidates}
-            given |= {
-                "groups of the collection": collection.groups or None,
-                "a dict target": isinstance(target, Mapping),
-            }
+            given: dict[str, Any] = {"groups": groups or collection.groups or None}
             given |= {"keep_rows": keep_rows or collection.keep_rows, 'shard="users"': shard == "users"}
+            given |= {"all_users": all_users, "candidates": candidates, "a dict target": isinstance(target, Mapping)}
             how = f'shard="{shard}"' if shard in ("items", "both") else "items in pieces"
-            if not_taken := [name for name, value in given.items() if value is not None and value is not False]:
-                raise ValueError(f"evaluate does not take {not_taken[0]} together with {how}")
+            _refuse(how, given)
             shared = SharedItems(users, items, score_options, budget, device, shard, group)
             inputs = _read_shared(collection, shared, cast(Any, target), exclude, user_ids, score_options)
             bar = ProgressBar(progress, len(inputs[3]), shared.rank == 0)
@@ -231,15 +227,9 @@ def evaluate(
     exclude = tuple(_from_edges("exclude", part, *sizes) for part in histories(exclude))
     names = None if groups is None else groups.names
     if candidates is not None:
-        given = {"groups": groups, "shard": shard, "all_users": all_users}
-        given |= {
-            "items_allowed": items_allowed,
-            "keep_rows": keep_rows,
-            "device": device,
-            "a dict target": isinstance(target, Mapping),
-        }
-        if not_taken := [name for name, value in given.items() if value is not None and value is not False]:
-            raise ValueError(f"evaluate does not take {not_taken[0]} together with candidates=")
+        given = {"groups": groups, "shard": shard, "all_users": all_users, "items_allowed": items_allowed}
+        given |= {"keep_rows": keep_rows, "device": device, "a dict target": isinstance(target, Mapping)}
+        _refuse("candidates=", given)
         scorer = CandidateScores.of(users, items, item_bias, similarity)
         collection = RecMetricCollection.fresh(metrics, k, options)
         for metric in collection.members:
@@ -256,6 +246,13 @@ def evaluate(
     )
     found: Evaluation | dict[str, Evaluation] = _evaluate(request, collection, target)
     return found
+
+
+def _refuse(how: str, given: Mapping[str, Any]) -> None:
+    """Refuse the first argument that was given."""
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise ValueError(f"evaluate does not take {name} together with {how}")
 
 
 def _from_edges(name: str, given: Any, num_users: int | None, num_items: int | None) -> Any:
