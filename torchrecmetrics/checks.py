@@ -242,7 +242,8 @@ def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
         )
     if type(tensor) is not Tensor and hasattr(tensor, "full_tensor"):
         raise TypeError(
-            f"{name} is a DTensor: pass {name}.to_local(), where each process holds rows of its own (Shard(0)), or "
+            f"{name} is a DTensor: pass {name}.to_local(), where each process holds rows of its own (Shard(0)); of "
+            "scores whose columns are sharded (Shard(1)) also with shard=ItemShard(first column, columns in all); or "
             f"{name}.full_tensor(), which is all rows on every process (make the metric with sync_on_compute=False)"
         )
     if tensor.is_nested:

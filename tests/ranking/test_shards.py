@@ -177,6 +177,8 @@ def fault(rank, world_size, kind):
         target = None
     elif kind == "threshold" and rank:
         metric = trm.HR(2, score_threshold=0.5)
+    elif kind == "mask":
+        given["exclude"] = torch.ones(4, 5 + 5 * rank, dtype=torch.bool)
     elif kind == "padding":
         metric = trm.HR(2, padding_idx=10)
     elif kind == "other" and rank:
@@ -215,6 +217,7 @@ def fault(rank, world_size, kind):
         ("bad_weights", "weights must be"),
         ("no_target", "scores were given without target"),
         ("threshold", "processes that share items differ in score_threshold: [None, 0.5]"),
+        ("mask", "exclude beside a shard is item ids [B, H], or bool [10], got"),
         ("padding", "padding_idx must be an item id in 0..9, got 10"),
         ("other", "shard= says which items"),
         ("mixed", "HR@2 has rows without shard=: reset it first"),

@@ -129,10 +129,12 @@ class PiecewiseRows:
         ids, gains = selected(target, gains, self.checks, rules.max_relevant)
         if not isinstance(ids, Tensor) or ids.dtype == torch.bool or ids.is_floating_point():
             raise TypeError(f"target beside a shard is item ids [B] or [B, T], got {describe(ids)}")
+        for part in exclude if isinstance(exclude, tuple) else (exclude,):
+            if isinstance(part, Tensor) and part.dtype == torch.bool and part.dim() == 2:
+                accepted = f"item ids [B, H], or bool [{shape[1]}]"
+                raise TypeError(f"exclude beside a shard is {accepted}, got {describe(part)}")
         self.asked, self.needs, self.rules, self.shape = needs, needs.within(ids, rules), rules, shape
         self.targets: Targets = Targets.read(ids, gains, exclude, shape, rules, self.checks)
-        if any(mask.dim() == 2 for mask in self.targets.excluded.masks):
-            raise TypeError("exclude beside a shard is item ids, or bool [items] of the whole catalogue")
         lowest, threshold = torch.finfo(dtype).min, self.needs.score_threshold
         self.min_scores: list[float] = [lowest] if threshold is None else [round_up(threshold, dtype), lowest]
 
