@@ -358,7 +358,7 @@ def test_table_of_few_users():
     lines = str(parts).splitlines()
     assert ["[" in line for line in lines[:3]] == [True, False, False]
     assert lines[-1] == (
-        "± standard error, [95 % interval] from 10 users on; two models are compared with trm.compare, not by these"
+        "± standard error, [95 % interval] from 10 users on; compare models with trm.compare, not by their intervals"
     )
 
 

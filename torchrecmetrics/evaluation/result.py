@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MIN_USERS = 10
 """Fewest users for which a table shows an interval; of fewer it is too wide, and too unsure, to read."""
-_COMPARE = "two models are compared with trm.compare, not by these"
+_COMPARE = "compare models with trm.compare, not by their intervals"
 
 
 class Evaluation(dict[str, Tensor], Exported):
