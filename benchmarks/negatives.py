@@ -7,26 +7,14 @@ One million positives with 1,000 negatives each, 10,000 rows at a time (TGB's ev
 from __future__ import annotations
 
 import resource
-import time
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 import torchrecmetrics as trm
+from benchmarks.timing import seconds
 
 ROWS, NEGATIVES, PART, EDGES = 1_000_000, 1_000, 10_000, 2_000
-
-
-def seconds(run: Callable[[], Any]) -> float:
-    """Return the shortest of three runs."""
-    times = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begin)
-    return min(times)
 
 
 def ours(positive: Tensor, negative: Tensor) -> None:

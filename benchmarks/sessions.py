@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import resource
 import sys
-import time
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 import torchrecmetrics as trm
+from benchmarks.timing import seconds
 
 FEW = 2_000
 
@@ -37,13 +36,6 @@ def ours(names: list[str], scores: Tensor, labels: Tensor, ids: Tensor) -> None:
     metrics.compute()
 
 
-def seconds(run: Callable[[], object]) -> float:
-    """Return the seconds of one run."""
-    begin = time.perf_counter()
-    run()
-    return time.perf_counter() - begin
-
-
 def main() -> None:
     """Print a row per contender."""
     num_sessions = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
@@ -51,14 +43,14 @@ def main() -> None:
     ours(["NDCG", "MRR"], *few)
     scores, labels, ids = flat(num_sessions)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    spent = {"ours: NDCG@10, MRR@10, gAUC": seconds(lambda: ours(["NDCG", "MRR"], scores, labels, ids))}
+    spent = {"ours: NDCG@10, MRR@10, gAUC": seconds(lambda: ours(["NDCG", "MRR"], scores, labels, ids), times=1)}
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / len(ids)
-    spent["ours: gAUC"] = seconds(lambda: ours([], scores, labels, ids))
+    spent["ours: gAUC"] = seconds(lambda: ours([], scores, labels, ids), times=1)
     scale = num_sessions / FEW
     from torchmetrics.retrieval import RetrievalNormalizedDCG
 
     theirs = RetrievalNormalizedDCG(top_k=10)
-    spent["torchmetrics: NDCG@10"] = scale * seconds(lambda: theirs(few[0], few[1], indexes=few[2]))
+    spent["torchmetrics: NDCG@10"] = scale * seconds(lambda: theirs(few[0], few[1], indexes=few[2]), times=1)
     arrays = [column.numpy() for column in few]
     try:
         from fuxictr.metrics import gAUC
@@ -70,7 +62,7 @@ def main() -> None:
             for part in frame.partition_by("group"):
                 gAUC(part["y"].to_numpy(), part["p"].to_numpy())
 
-        spent["FuxiCTR: gAUC, one process"] = scale * seconds(fuxictr)
+        spent["FuxiCTR: gAUC, one process"] = scale * seconds(fuxictr, times=1)
     except ImportError:
         print("FuxiCTR is not installed")
     try:
@@ -83,7 +75,7 @@ def main() -> None:
                 if 0 < part["y"].sum() < len(part):
                     roc_auc_score(part["y"], part["p"])
 
-        spent["pandas and scikit-learn: gAUC"] = scale * seconds(groupby)
+        spent["pandas and scikit-learn: gAUC"] = scale * seconds(groupby, times=1)
     except ImportError:
         print("pandas or scikit-learn is not installed")
     print(f"{num_sessions:,} sessions, {len(ids):,} rows, {torch.get_num_threads()} threads; {peak:.0f} bytes a row")

@@ -9,30 +9,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import multiprocessing
 
 import torchrecmetrics as trm
+from benchmarks.timing import seconds
 
 WIDTH, USERS, BATCH, ITEMS = 64, 512, 128, 240_000
 COLLECTIVES = 5
 """Per batch: own scores, counts, and three that tell errors."""
 BYTES = 20
 """Sent per user with one target."""
-
-
-def seconds(run: Callable[[], object], times: int = 3) -> float:
-    """Return the fewest seconds of some runs."""
-    found = []
-    for _ in range(times):
-        begin = time.perf_counter()
-        run()
-        found.append(time.perf_counter() - begin)
-    return min(found)
 
 
 def evaluate(num_items: int, rank: int, world_size: int) -> None:
@@ -100,11 +89,13 @@ def main() -> None:
             f"{world_size} processes: {each * 1e6:.0f} us per collective, {byte * 1e9:.2f} ns per byte, "
             f"{cores} cores: {spent:.2f} s, the model says {model:.2f} s"
         )
-    print("| items | devices | embeddings per device | s per 1,000 users |\n|---|---|---|---|")
+    print("\n| items | 1 device | 8 devices, each | 64 devices, each |\n|---|---|---|---|")
     for num_items in (10**6, 10**7, 10**8, 10**9):
+        cells = []
         for devices in (1, 8, 64):
             spent = predicted(1000, num_items / devices, per_score, latency * (devices - 1), per_byte, 1000)
-            print(f"| {num_items:,} | {devices} | {4 * WIDTH * num_items / devices / 1e9:,.2f} GB | {spent:,.2f} |")
+            cells.append(f"{spent:,.1f} s, {4 * WIDTH * num_items / devices / 1e6:,.0f} MB")
+        print(f"| {num_items:,} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,16 @@ PACKAGES = (
 )  # fmt: skip
 
 
+def seconds(run: Callable[[], object], times: int = 3) -> float:
+    """Return the fewest seconds of some runs."""
+    found = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - begin)
+    return min(found)
+
+
 def interleave(
     runs: Mapping[str, Callable[[], object]],
     *,

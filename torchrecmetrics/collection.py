@@ -388,11 +388,8 @@ class RecMetricCollection(MetricCollection):
             if args.is_flat:
                 self._update_flat(args, weights, groups, complete, row_ids, clusters)
                 return
-            with together(shard, weights, groups):
-                self._check_shard(shard)
-                ranking = self.rank(args)
-                rows = self.row_values(ranking, weights, groups)
-            self.add(rows, RowKeys.read(row_ids, clusters, weights, len(ranking)))
+            rows = self._rows_of(args, weights, groups)
+            self.add(rows, RowKeys.read(row_ids, clusters, weights, rows.values.shape[1]))
             note_replicated(self.members, shard is not None)
 
     @outside_graphs
@@ -445,10 +442,7 @@ class RecMetricCollection(MetricCollection):
             rows = self.row_values(parts.ranking, parts.weights, parts.groups)
             self._update_flat(args, weights, groups, complete, row_ids, clusters)
         else:
-            with together(shard, weights, groups):
-                self._check_shard(shard)
-                ranking = self.rank(args)
-                rows = self.row_values(ranking, weights, groups)
+            rows = self._rows_of(args, weights, groups)
         batch = batch_states(members, self.evaluator.batch_sums(rows))
         summaries = summarize(members, batch, "dist_sync_on_step")
         if not args.is_flat:
@@ -461,13 +455,15 @@ class RecMetricCollection(MetricCollection):
             part.__dict__["_forward_cache"] = found[id(part.whole)].groups[part.group].value
         return {key: metric.__dict__["_forward_cache"] for key, metric in self.items(copy_state=False)}
 
-    def _check_shard(self, shard: ItemShard | None) -> None:
-        """Refuse `shard=` mixed with unsharded rows, kept rows or windows."""
-        check_replicated(self.members, shard is not None)
-        if shard is not None and (self.keep_rows or self._window is not None):
-            raise ValueError(
-                "shard= does not go with keep_rows, window and half_life: all processes hold the same rows"
-            )
+    def _rows_of(self, args: UpdateArgs, weights: Tensor | None, groups: Tensor | None) -> RowValues:
+        """Return the row values of a batch; where processes share items, an error is raised on all of them."""
+        with together(args.shard, weights, groups):
+            check_replicated(self.members, args.shard is not None)
+            if args.shard is not None and (self.keep_rows or self._window is not None):
+                raise ValueError(
+                    "shard= does not go with keep_rows, window and half_life: all processes hold the same rows"
+                )
+            return self.row_values(self.rank(args), weights, groups)
 
     def _update_flat(
         self,

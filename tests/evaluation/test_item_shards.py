@@ -131,11 +131,8 @@ def test_dtensor(processes):
 def on_some_processes(rank, world_size):
     """Processes 0 and 1 share items as a DTensor of their mesh; 2 has other work."""
     from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Shard
 
-    if TORCH >= (2, 5):
-        from torch.distributed.tensor import DTensor, Shard
-    else:
-        from torch.distributed._tensor import DTensor, Shard
     group = torch.distributed.new_group([0, 1])
     if rank == 2:
         return None

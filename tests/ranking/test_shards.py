@@ -78,9 +78,8 @@ def test_equals_one_process(processes, world_size, dtype, overlap, everywhere):
     for found, sent, forward in processes.run(values, world_size, dtype, overlap, everywhere):
         assert found == expected
         assert forward == expected_forward
-        assert (
-            sent == [["all_gather_object", "all_reduce", "all_reduce", "all_gather_object"]] * 2
-        )  # arguments, and weights
+        # arguments are compared first, weights last
+        assert sent == [["all_gather_object", "all_reduce", "all_reduce", "all_gather_object"]] * 2
 
 
 def lists(rank, world_size, overlap):

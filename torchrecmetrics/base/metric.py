@@ -74,9 +74,9 @@ class RankingMetric(SummedMetric):
       them (1 = best, negative = padding, in [B, T] 0, too);
     - `update(ranking, *, weights=None)` with a `Ranking`.
 
-    A call that raises leaves the metric as it was. Values are checked at once on the CPU; elsewhere
-    `update` does not wait for the device, and `compute` raises. `forward` returns the value of its batch, so it waits
-    for the device, and raises at once, on this process alone.
+    A call that raises leaves the metric as it was. Values are checked at once on the CPU; elsewhere `update` does not
+    wait for the device, and `compute` raises. `forward` returns the value of its batch, so it waits for the device, and
+    raises at once, on this process alone.
 
     Args:
         k: cut-off, >= 1: places of the ranking that count.
@@ -439,8 +439,8 @@ class RankingMetric(SummedMetric):
             ranking: a `Ranking`.
             depth: places that were looked at to make `ranks`.
             history: items that the row's user had before, ids [B] or [B, H], negative = padding; read by metrics that
-                compare lists with it (`PopularityLift`, `Calibration`, `Seen`), and stay candidates unless they are
-                in `exclude`, too.
+                compare lists with it (`PopularityLift`, `Calibration`, `Seen`). These items stay candidates unless
+                they are in `exclude`, too.
             candidates: integers [C] or [B, C], the item ids of the scores' columns, negative = padding: target, exclude
                 and history are then item ids, and lists hold them. An item that a row lists twice competes once.
             missing_target: a target that is no candidate is "unreachable" (counted) or an "error".

@@ -22,7 +22,7 @@ from torchrecmetrics.data.interactions import Interactions, Reduce
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.evaluation.labelled import evaluate_labelled
 from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists
-from torchrecmetrics.evaluation.models import check_target, codes_of, past_of
+from torchrecmetrics.evaluation.models import add_without_target, check_target, codes_of, past_of
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.result import Evaluation
 from torchrecmetrics.evaluation.scoring import History, TargetDevice, histories
@@ -164,7 +164,7 @@ def evaluate_lists(
     given = _Lists(listed, listed.lengths, int(listed.lengths.max()), complete, duplicates)
     given.check(collection, truth, ids)
     if len(without_target):
-        truth.update_without_target(collection, without_target)
+        add_without_target(collection, truth.target, without_target, truth.codes)
     num_repeated = _update_all(collection, truth, given, ids, progress)
     return Evaluation(
         collection,
@@ -277,12 +277,6 @@ class _Truth(NamedTuple):
         before = None if self.past is None else self.past.select(ids)
         row_ids = ids if collection.keep_rows else None
         collection.update(ranking, history=before, groups=self.codes(ids), row_ids=row_ids)
-
-    def update_without_target(self, collection: RecMetricCollection, ids: Tensor) -> None:
-        """Add users without ground truth to the metrics; their lists are not read."""
-        graded = self.target.values is not None
-        ranking = Ranking.without_relevant(len(ids), self.target.device, collection.needs.score_threshold, graded)
-        collection.update(ranking, groups=self.codes(ids), row_ids=ids if collection.keep_rows else None)
 
 
 class _Lists(NamedTuple):

@@ -49,6 +49,7 @@ from torchrecmetrics.evaluation.scoring import (
     scorer_of,
 )
 from torchrecmetrics.ranking import Ranking
+from torchrecmetrics.ranking.rules import Rules
 from torchrecmetrics.registry import Metrics, check_options
 
 if TYPE_CHECKING:
@@ -212,19 +213,19 @@ def evaluate(
             how = f'shard="{shard}"' if shard in ("items", "both") else "items in pieces"
             _refuse(how, given)
             shared = SharedItems(users, items, score_options, budget, device, shard, group)
-            inputs = _read_shared(collection, shared, cast(Any, target), exclude, user_ids, score_options)
-            bar = ProgressBar(progress, len(inputs[3]), shared.rank == 0)
+            data, sizes = _read_shared(collection, shared, cast(Any, target), exclude, user_ids, score_options)
+            bar = ProgressBar(progress, len(data.ids), shared.rank == 0)
         with bar:
-            evaluate_item_shards(collection, shared, *inputs, bar)
-        return Evaluation(collection, "eager", inputs[0].user_ids)
+            evaluate_item_shards(collection, shared, data.target, data.history, data.past, data.ids, sizes, bar)
+        return Evaluation(collection, "eager", data.target.user_ids)
     check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
     check_groups(groups)
-    sizes = tuple(len(given) if isinstance(given, Tensor) else None for given in (users, items))
+    shape = tuple(len(given) if isinstance(given, Tensor) else None for given in (users, items))
     if isinstance(target, Mapping):
-        target = {name: _from_edges(f"target[{name!r}]", part, *sizes) for name, part in target.items()}
+        target = {name: _from_edges(f"target[{name!r}]", part, *shape) for name, part in target.items()}
     else:
-        target = _from_edges("target", target, *sizes)
-    exclude = tuple(_from_edges("exclude", part, *sizes) for part in histories(exclude))
+        target = _from_edges("target", target, *shape)
+    exclude = tuple(_from_edges("exclude", part, *shape) for part in histories(exclude))
     names = None if groups is None else groups.names
     if candidates is not None:
         given = {"groups": groups, "shard": shard, "all_users": all_users, "items_allowed": items_allowed}
@@ -305,62 +306,58 @@ def _evaluate(request: _Request, collection: RecMetricCollection, target: Any) -
             raise ValueError("target is an empty dict")
         return {name: _evaluate(request, deepcopy(collection), part) for name, part in target.items()}
     inputs, member = _Inputs.read(request, collection, target), collection.leading
-    history = inputs.history
+    data = inputs.data
     rank, world = _my_share(request.shard)
     with nullcontext() if request.shard is None else raise_on_all_ranks(inputs.device):
-        if member.padding_idx is None and rank == 0:
-            parts = [inputs.target, *history.parts]
-            _warn_of_item_0(parts, history.masks, request.score_options.items_allowed, "padding_idx=0", stacklevel=5)
-        if member.rules.take_overlap == "error":
-            history.check_overlap(inputs.target, inputs.ids, member.padding_idx)
-        sizes = inputs.num_entries()
-        ids, without_target = (inputs.ids, inputs.ids[:0]) if request.all_users else inputs.split_ids()
+        data.check(member.rules, request.score_options.items_allowed, rank == 0)
+        sizes = data.num_entries()
+        ids, without_target = (data.ids, data.ids[:0]) if request.all_users else data.split_ids()
         if member.device != inputs.device:
             collection.to(inputs.device)
         if len(without_target) and (rank == 0 or member.empty_target_action == "error"):
-            inputs.update_without_target(without_target)
+            add_without_target(collection, data.target, without_target, inputs.codes)
         inputs, kernel = inputs.with_kernel(ids)
         ids = ids[sizes.index_select(0, ids).argsort(stable=True)][rank::world]
         with evaluating(request.users), ProgressBar(request.progress, len(ids), rank == 0) as bar:
             for batch in batches(inputs.scorer, ids, sizes, inputs.update, request.budget):
                 bar.advance(batch, member)
-    return Evaluation(collection, kernel, inputs.target.user_ids)
+    return Evaluation(collection, kernel, data.target.user_ids)
 
 
-class _Inputs(NamedTuple):
-    """The inputs of an evaluation, on one device and in the row numbers of the ground truth."""
+class _Data(NamedTuple):
+    """Ground truth and histories, on one device and in the row numbers of the ground truth."""
 
-    collection: RecMetricCollection
-    scorer: Scorer
     target: Interactions
     history: History
     past: Interactions | None
     """Earlier items of the users; None where no metric reads them."""
     ids: Tensor
     """Users to evaluate, int64 [n] on the host."""
-    codes: Callable[[Tensor], Tensor | None]
-    """Function of user ids [b] that returns the groups of these users."""
 
     @classmethod
-    def read(cls, request: _Request, collection: RecMetricCollection, target: Interactions) -> _Inputs:
+    def read(
+        cls, collection: RecMetricCollection, target: Interactions, exclude: Any, user_ids: Any, place: TargetDevice
+    ) -> _Data:
         """Check the arguments and bring them to one device."""
-        check_target(target)
-        ids = _ids_to_evaluate(request.user_ids, target)
-        place = TargetDevice.of(request.device, request.users, target)
-        shape = (target.num_users, target.num_items)
-        scorer = scorer_of(request.users, request.items, shape, request.score_options, place)
+        if not len(target):
+            raise ValueError(f"target holds no interactions, there is nothing to evaluate: {target}")
+        ids = _ids(user_ids, target.num_users)
+        if user_ids is not None and int(torch.bincount(ids, minlength=1).max()) > 1:
+            raise ValueError("user_ids hold a user twice")
         target = place.move("target", target)
-        history = History(_numbered_as(target, request.exclude), target.num_items, place)
-        codes = codes_of(collection, request.groups, target)
+        history = History(_numbered_as(target, exclude), target.num_items, place)
         _check_catalogue(collection.catalogue, target)
         past = past_of(collection, target)
         past = None if past is None else place.move("the catalogue's interactions", past)
-        return cls(collection, scorer, target, history, past, ids, codes)
+        return cls(target, history, past, ids)
 
-    @property
-    def device(self) -> torch.device:
-        """The device on which scores are made."""
-        return self.scorer.device
+    def check(self, rules: Rules, items_allowed: Tensor | None, is_first: bool) -> None:
+        """Refuse items to be found that are excluded; the first process warns of ids that seem to start at 1."""
+        if rules.padding_idx is None and is_first:
+            parts = [self.target, *self.history.parts]
+            _warn_of_item_0(parts, self.history.masks, items_allowed, "padding_idx=0", stacklevel=6)
+        if rules.take_overlap == "error":
+            self.history.check_overlap(self.target, self.ids, rules.padding_idx)
 
     def num_entries(self) -> Tensor:
         """Return how many relevant, excluded and earlier items every user has, int64 [U] on the host."""
@@ -372,10 +369,30 @@ class _Inputs(NamedTuple):
         has_relevant = self.target.host_degree.index_select(0, self.ids) > 0
         return self.ids[has_relevant], self.ids[~has_relevant]
 
-    def update_without_target(self, ids: Tensor) -> None:
-        """Add users without ground truth to the metrics; they are not scored."""
-        ranking = _without_relevant(self.collection, self.target, len(ids), self.device)
-        self.collection.update(ranking, groups=self.codes(ids), row_ids=ids if self.collection.keep_rows else None)
+
+class _Inputs(NamedTuple):
+    """The inputs of an evaluation, on one device."""
+
+    collection: RecMetricCollection
+    scorer: Scorer
+    data: _Data
+    codes: Callable[[Tensor], Tensor | None]
+    """Function of user ids [b] that returns the groups of these users."""
+
+    @classmethod
+    def read(cls, request: _Request, collection: RecMetricCollection, target: Interactions) -> _Inputs:
+        """Check the arguments and bring them to one device."""
+        check_target(target)
+        place = TargetDevice.of(request.device, request.users, target)
+        shape = (target.num_users, target.num_items)
+        scorer = scorer_of(request.users, request.items, shape, request.score_options, place)
+        data = _Data.read(collection, target, request.exclude, request.user_ids, place)
+        return cls(collection, scorer, data, codes_of(collection, request.groups, data.target))
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which scores are made."""
+        return self.scorer.device
 
     def with_kernel(self, ids: Tensor) -> tuple[_Inputs, Literal["eager", "triton"]]:
         """Return the inputs with the scorer of the chosen kernel, and the kernel's name.
@@ -401,31 +418,23 @@ class _Inputs(NamedTuple):
 
     def update(self, batch: Tensor, at_once: int) -> None:
         """Score a batch of users, `at_once` at a time, and add them to the metrics."""
-        collection, codes = self.collection, self.codes
+        collection, codes, data = self.collection, self.codes, self.data
         needs, member = collection.needs, collection.leading
-        relevant = self.target.select(batch)
-        scores, exclude = self.scorer.scores(batch, at_once), self.history.select(batch)
-        before = None if self.past is None else self.past.select(batch)
+        relevant = data.target.select(batch)
+        scores, exclude = self.scorer.scores(batch, at_once), data.history.select(batch)
+        before = None if data.past is None else data.past.select(batch)
         row_ids = batch if collection.keep_rows else None
         ranking = Ranking.rank(scores, relevant.items, relevant.values, exclude, needs, member.rules)
         collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
 
 
-def _ids_to_evaluate(user_ids: Any, target: Interactions) -> Tensor:
-    """Return the row numbers of users, each once; refuse a ground truth without interactions."""
-    if not len(target):
-        raise ValueError(f"target holds no interactions, there is nothing to evaluate: {target}")
-    ids = _ids(user_ids, target.num_users)
-    if user_ids is not None and int(torch.bincount(ids, minlength=1).max()) > 1:
-        raise ValueError("user_ids hold a user twice")
-    return ids
-
-
-def _without_relevant(
-    collection: RecMetricCollection, target: Interactions, number: int, device: torch.device
-) -> Ranking:
-    """Return rows of users without ground truth."""
-    return Ranking.without_relevant(number, device, collection.needs.score_threshold, target.values is not None)
+def add_without_target(
+    collection: RecMetricCollection, target: Interactions, ids: Tensor, codes: Callable[[Tensor], Tensor | None]
+) -> None:
+    """Add users without ground truth to the metrics; they are not scored, and have no lists."""
+    graded = target.values is not None
+    ranking = Ranking.without_relevant(len(ids), target.device, collection.needs.score_threshold, graded)
+    collection.update(ranking, groups=codes(ids), row_ids=ids if collection.keep_rows else None)
 
 
 def _read_shared(
@@ -435,45 +444,34 @@ def _read_shared(
     exclude: Any,
     user_ids: Any,
     options: ScoreOptions,
-) -> tuple[Interactions, History, Interactions | None, Tensor, Tensor]:
-    """Return target, history and earlier items on one device, the users to rank, and how many entries each user has.
-
-    Users without ground truth are added to the collection.
-    """
+) -> tuple[_Data, Tensor]:
+    """Return the data of users that have ground truth, and `num_entries`; the others are added to the collection."""
     facts: dict[str, Any] = {}
     with shared.same(facts):
-        sizes = shared.num_users, shared.num_items
-        target = _from_edges("target", target, *sizes)
+        shape = shared.num_users, shared.num_items
+        target = _from_edges("target", target, *shape)
         check_target(target)
-        if (target.num_users, target.num_items) != sizes:
+        if (target.num_users, target.num_items) != shape:
             raise ValueError(
-                f"target is {target.num_users} x {target.num_items}; there are {sizes[0]} users and, on all processes "
-                f"together, {sizes[1]} items: each process passes its own items, and its own users with "
+                f"target is {target.num_users} x {target.num_items}; there are {shape[0]} users and, on all processes "
+                f"together, {shape[1]} items: each process passes its own items, and its own users with "
                 'shard="both" alone'
             )
-        _check_catalogue(collection.catalogue, target)
-        past, place, rules = past_of(collection, target), shared.place, collection.leading.rules
-        past = None if past is None else place.move("the catalogue's interactions", past)
-        exclude = tuple(_from_edges("exclude", part, *sizes) for part in histories(exclude))
-        history = History(_numbered_as(target, exclude), target.num_items, place)
-        ids, target = _ids_to_evaluate(user_ids, target), place.move("target", target)
-        if rules.padding_idx is None and shared.rank == 0:
-            allowed = options.items_allowed  # of the first items
-            _warn_of_item_0([target, *history.parts], history.masks, allowed, "padding_idx=0", stacklevel=5)
-        if rules.take_overlap == "error":
-            history.check_overlap(target, ids, rules.padding_idx)
-        lengths = history.lengths(target.host_degree)
-        lengths = lengths if past is None else lengths + past.host_degree
-        facts |= {"metrics": list(collection), "options": rules, "history": history.fingerprint()}
-        facts |= {"target": fingerprint(target.keys), "values of target": fingerprint(target.values)}
-        facts["user_ids"] = fingerprint(ids)
-    collection.to(place.device)
+        exclude = tuple(_from_edges("exclude", part, *shape) for part in histories(exclude))
+        rules, data = collection.leading.rules, _Data.read(collection, target, exclude, user_ids, shared.place)
+        data.check(rules, options.items_allowed, shared.rank == 0)
+        sizes = data.num_entries()
+        if shared.shard is not None:
+            facts |= {"metrics": list(collection), "options": rules, "history": data.history.fingerprint()}
+            facts |= {"target": fingerprint(data.target.keys), "values of target": fingerprint(data.target.values)}
+            facts["user_ids"] = fingerprint(data.ids)
+    collection.to(shared.place.device)
     for metric in collection.members:
         metric.sync_on_compute = False
-    has_relevant = target.host_degree.index_select(0, ids) > 0
-    if not bool(has_relevant.all()):
-        collection.update(_without_relevant(collection, target, int((~has_relevant).sum()), place.device))
-    return target, history, past, ids[has_relevant], lengths
+    ids, without_target = data.split_ids()
+    if len(without_target):
+        add_without_target(collection, data.target, without_target, codes_of(collection, None, data.target))
+    return data._replace(ids=ids), sizes
 
 
 def codes_of(
@@ -609,7 +607,8 @@ def recommend(
                 _check_sizes(num_users, num_items, (shared.num_users, shared.num_items))
                 history, ids = History(exclude, shared.num_items, shared.place), _ids(user_ids, shared.num_users)
                 sizes = history.lengths(torch.zeros(shared.num_users, dtype=torch.int64, device="cpu"))
-                facts |= {"k": k, "user_ids": fingerprint(ids), "history": history.fingerprint()}
+                if shard is not None:
+                    facts |= {"k": k, "user_ids": fingerprint(ids), "history": history.fingerprint()}
             bar = ProgressBar(progress, len(ids), shared.rank == 0)
         if shared.rank == 0:
             cure = f"items_allowed=torch.arange({shared.num_items}) > 0"

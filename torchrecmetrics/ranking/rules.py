@@ -54,6 +54,11 @@ class Rules:
         """Meaning of a relevant item that is also excluded."""
         return "error" if self.overlap is None else self.overlap
 
+    def check_items(self, num_items: int) -> None:
+        """Refuse a padding_idx beyond the items."""
+        if self.padding_idx is not None and self.padding_idx >= num_items:
+            raise ValueError(f"padding_idx must be an item id in 0..{num_items - 1}, got {self.padding_idx}")
+
     def shaping(self, *names: str) -> dict[str, object]:
         """Return those of the rules that decide about places, by name: all of them, or some."""
         options = {"ties": self.place_ties, "padding_idx": self.padding_idx, "overlap": self.take_overlap}

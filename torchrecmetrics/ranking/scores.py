@@ -200,8 +200,7 @@ def check_shape(scores: Tensor | ScoreRows | Products, rules: Rules) -> tuple[tu
     if not isinstance(scores, (ScoreRows, Products)):
         check_scores(scores, dims=2)
     rows, items = scores.shape
-    if rules.padding_idx is not None and rules.padding_idx >= items:
-        raise ValueError(f"padding_idx must be an item id in 0..{items - 1}, got {rules.padding_idx}")
+    rules.check_items(items)
     return (rows, items), scores.device
 
 

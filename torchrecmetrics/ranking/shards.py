@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -76,22 +76,25 @@ class ItemShard:
             raise ValueError(f"shards must hold each of {self.num_items} items once, got the ranges {ends}")
         self._trusted = device.type != "cpu"
 
+    @contextmanager
+    def update_together(self, weights: Any, groups: Any) -> Iterator[None]:
+        """Raise on all processes where an update raises inside, or where weights or groups differ."""
+        if self._trusted or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+            yield
+            return
+        facts: dict[str, Any] = {}
+        with same_on_all_ranks(facts, self.process_group):
+            yield
+            facts |= {"weights": fingerprint(weights), "groups": fingerprint(groups)}
 
-@contextmanager
-def together(shard: Any, weights: Any, groups: Any) -> Iterator[None]:
+
+def together(shard: Any, weights: Any, groups: Any) -> AbstractContextManager[None]:
     """Raise on all processes where an update of their shards raises inside, or where weights or groups differ."""
     if shard is None:
-        yield
-        return
+        return nullcontext()
     if not isinstance(shard, ItemShard):
         raise TypeError(f"shard must be an ItemShard, got {describe(shard)}")
-    if shard._trusted or not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        yield
-        return
-    facts: dict[str, Any] = {}
-    with same_on_all_ranks(facts, shard.process_group):
-        yield
-        facts |= {"weights": fingerprint(weights), "groups": fingerprint(groups)}
+    return shard.update_together(weights, groups)
 
 
 class PiecewiseRows:
@@ -123,8 +126,7 @@ class PiecewiseRows:
     ) -> None:
         if needs.num_items not in (None, shape[1]):
             raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
-        if rules.padding_idx is not None and rules.padding_idx >= shape[1]:
-            raise ValueError(f"padding_idx must be an item id in 0..{shape[1] - 1}, got {rules.padding_idx}")
+        rules.check_items(shape[1])
         self.checks: Checks = Checks(rules.validate_args, device, shape[0])
         ids, gains = selected(target, gains, self.checks, rules.max_relevant)
         if not isinstance(ids, Tensor) or ids.dtype == torch.bool or ids.is_floating_point():
