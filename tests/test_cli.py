@@ -527,6 +527,7 @@ def test_ctrl_c_ends_quietly(folder, monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_quietly(folder):
     command = f"{sys.executable} -m torchrecmetrics {' '.join(EVALUATE)} | true; echo ${{PIPESTATUS[0]}}"
     found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)

@@ -79,6 +79,7 @@ def test_pipes_are_read_once(kind):
         os.close(reading)
 
 
+@pytest.mark.slow
 def test_the_command_reads_its_input(tmp_path):
     """evaluate /dev/stdin TRUTH."""
     (tmp_path / "truth.qrels").write_bytes(CONTENT["qrels"])

@@ -17,6 +17,7 @@ from torchrecmetrics.kernels import Question  # noqa: E402
 from torchrecmetrics.kernels import triton as kernels  # noqa: E402
 
 # compute capability: bytes of shared memory that one program can have
+NIGHTLY = pytest.mark.nightly
 CARDS = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
 KINDS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
 
@@ -32,9 +33,9 @@ INTERPRETER = {"TRITON_INTERPRET": "1", "OPENBLAS_CORETYPE": "Nehalem"}
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", INTERPRETED, ids=lambda path: path.stem)
 def test_in_the_interpreter(path):
-    """What is only for it, and of what is for a card all that can run there: a card should not find mistakes first.
+    """The kernels compute the right numbers in Triton's interpreter: a mistake is found before a card is needed.
 
-    A process of its own, for the variable must not reach the other tests.
+    This runs in a process of its own, because the environment variable must not reach the other tests.
     """
     options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *options, str(path)]
@@ -49,7 +50,7 @@ SMALL = "(several_tiles and 31) or early_exit or (products and strides)"
 
 @pytest.mark.slow
 def test_a_few_small_cases_in_the_interpreter():
-    """One case of each kernel, to notice at once what `test_in_the_interpreter` notices at night."""
+    """One case of each kernel runs with every change; `test_in_the_interpreter` runs all of them at night."""
     command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
     command += [str(HERE / "interpreted.py"), "-k", SMALL]
     env = os.environ | INTERPRETER
@@ -62,7 +63,7 @@ def test_a_few_small_cases_in_the_interpreter():
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["rates", "sweep", "profile", *(f"launch {name}" for name in card.LAUNCHES)])
 def test_first_minutes_on_a_card(command):
-    """What is measured there is tried here, at a tiny size; nothing of it fails."""
+    """Each command that measures a card runs here at a tiny size without an error."""
     line = [sys.executable, "-m", "benchmarks.card", *command.split(), "--tiny"]
     env = os.environ | INTERPRETER | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, timeout=200)
@@ -103,21 +104,21 @@ def multiplies(made):
 
 
 @pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize("card", CARDS)
+@pytest.mark.parametrize("card", [80, pytest.param(86, marks=NIGHTLY), pytest.param(89, marks=NIGHTLY), 90, 120])
 def test_compiled_for_a_card(card):
-    """Tensor cores wherever float32 need not be exact; all that can go wrong before a card is there does not."""
+    """Kernels fit the card's shared memory, spill nothing and use tensor cores wherever float32 need not be exact."""
     for kind, edges in SCORES:
         for to_a_depth in (False, True)[: 1 + (edges > 1)]:
             made = machine_code.over_scores(card, kind, edges, to_a_depth, masked=edges % 2 == 0)
             check_build(made, card)
-            # the instruction that carries NaN along, which the interpreter does of itself; there is none for float64
+            # the maximum that returns NaN for NaN, as the interpreter's does; there is none for float64
             assert bool(re.search(r"max\.NaN\.b?f(32|16)", made.made.asm["ptx"])) is (kind != "fp64"), (kind, edges)
     for what in PRODUCTS:
-        some = [machine_code.over_products(card, *what, columns, biased=True) for columns in (0, 1, kernels._COLUMNS)]
-        for made in some:
+        builds = [machine_code.over_products(card, *what, columns, biased=True) for columns in (0, 1, kernels._COLUMNS)]
+        for made in builds:
             check_build(made, card)
             assert len(multiplies(made)) == (what[:2] != ("fp32", "highest")), what
-            assert multiplies(made) == multiplies(some[0]), "pairs and tiles are made by the same instructions"
+            assert multiplies(made) == multiplies(builds[0]), "pairs and tiles are made by the same instructions"
 
 
 # Instructions a score that kernels may have on compute capability 9.0, by the first words of their names.
