@@ -1,1 +1,1 @@
-"""Speed and memory beside bare PyTorch and beside other packages: `python -m benchmarks --help`."""
+"""Benchmarks of speed and memory against plain PyTorch and other packages: see `python -m benchmarks --help`."""

@@ -1,11 +1,11 @@
-"""The command line.
+"""The command line of the benchmarks.
 
-python -m benchmarks                       all rows, C on the CPU, G on a card with CUDA where there is one:
+python -m benchmarks                       run all rows, C on the CPU and, if there is a GPU with CUDA, G on the GPU:
                                            printed, and written to benchmarks/results (cpu.json, nvidia-h200.json)
-python -m benchmarks --device cuda         the rows of one device, likewise
-python -m benchmarks --only C1 G4          some rows: printed, and written where --out says
+python -m benchmarks --device cuda         run the rows of one device; printed and written in the same way
+python -m benchmarks --only C1 G4          run some rows: printed, and written to the file that --out names
 python -m benchmarks table [FILE ...]      write the tables of docs/benchmarks.md (default: all in benchmarks/results)
-python -m benchmarks scaling               cost against size: benchmarks/results/scaling.json and scaling.png
+python -m benchmarks scaling               measure cost against size: benchmarks/results/scaling.json and scaling.png
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks import gpu, report, scaling, timing, workloads
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run one command."""
+    """Parse the command line and run the chosen command."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
         arguments = ["run", *arguments]
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def write(out: Path, machine: dict[str, Any], cases: list[dict[str, Any]]) -> None:
-    """Keep results."""
+    """Write the results of the cases, with the date and the machine, to a JSON file."""
     out.parent.mkdir(parents=True, exist_ok=True)
     kept = {"date": datetime.date.today().isoformat(), "machine": machine, "cases": cases}
     out.write_text(json.dumps(kept, indent=1) + "\n")

@@ -1,11 +1,11 @@
-"""The first minutes of the kernels on a card, beside `python -m benchmarks --device cuda` and `pytest tests/gpu`.
+"""Measure the kernels on a card for the first time, beside `python -m benchmarks --device cuda` and `pytest tests/gpu`.
 
-python -m benchmarks.card rates                 what the card does at best: copies, reads, products
+python -m benchmarks.card rates                 the card's best rates: copies, reads, products
 python -m benchmarks.card sweep                 the kernels under other constants: which are best on this card
 python -m benchmarks.card profile               launches and time of whole updates and evaluations
-python -m benchmarks.card launch scores-1       one of LAUNCHES a few times, for a profiler to look at
+python -m benchmarks.card launch scores-1       one of LAUNCHES, run three times, for a profiler to look at
 
-Every measurement is a line of JSON. `--tiny` tries the programme, in Triton's interpreter as well.
+Every measurement is a line of JSON. `--tiny` tries the programme on small inputs, in Triton's interpreter as well.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ LAUNCHES = {
 
 
 def device() -> torch.device:
-    """Where this runs."""
+    """Return the device of the measurements: CUDA where there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def milliseconds(run: Callable[[], object], seconds: float = 0.4) -> float:
-    """Median time of a call that is waited for."""
+    """Return the median time of a call in milliseconds, the device synchronised before and after each run."""
     run()
     begin = time.perf_counter()
     times: list[float] = []
@@ -62,16 +62,16 @@ def _wait() -> None:
 
 
 def note(name: str, run: Callable[[], object], **about: Any) -> None:
-    """Print how long a call takes, or why it cannot be made."""
+    """Print how long a call takes, or the error that it raises."""
     try:
         about["ms"] = round(milliseconds(run), 4)
-    except Exception as error:  # a cut that does not fit on this card is a result, too
+    except Exception as error:  # a tile that does not fit on this card is a result, too
         about["error"] = f"{type(error).__name__}: {str(error)[:200]}"
     print(json.dumps({"name": name, **about}), flush=True)
 
 
 def rates(tiny: bool) -> None:
-    """Time copies, reads and products: what the rows G1 to G5 are held against."""
+    """Time copies, reads and products, to compare the rows G1 to G5 with the card's best rates."""
     here, numbers = device(), 2**12 if tiny else 2**31
     x = torch.empty(numbers, device=here).normal_()
     y = torch.empty_like(x)
@@ -86,7 +86,7 @@ def rates(tiny: bool) -> None:
 
 
 def _scores(rows: int, items: int, width: int, dtype: torch.dtype) -> tuple[Tensor, Question]:
-    """Scores of which every other row has a threshold among its 20 best, and others anywhere."""
+    """Return scores and thresholds; every other row has one threshold among its best 20 scores, the rest are random."""
     scores = torch.randn(rows, items, device=device(), dtype=dtype)
     thresholds = scores[:, torch.randint(items, (width,), device=device())]
     thresholds[::2, 0] = scores[::2].topk(12).values[:, -1]
@@ -103,7 +103,7 @@ def _products(rows: int, items: int, width: int, d: int, dtype: torch.dtype) -> 
 
 @contextmanager
 def changed(module: Any, **values: Any) -> Iterator[None]:
-    """Give a module other constants for a while."""
+    """Set constants of a module, and restore them at the end of the `with` block."""
     before = {name: getattr(module, name) for name in values}
     for name, value in values.items():
         setattr(module, name, value)
@@ -115,7 +115,7 @@ def changed(module: Any, **values: Any) -> Iterator[None]:
 
 
 def sweep(tiny: bool) -> None:
-    """Time the kernels as they are, and with one constant changed."""
+    """Time the kernels as they are, and with some constants changed."""
     from torchrecmetrics.kernels import triton as kernels
 
     rows, items = (3, 2_000) if tiny else (4096, 1_000_000)
@@ -159,7 +159,7 @@ def sweep(tiny: bool) -> None:
 
 
 def launch(name: str, tiny: bool) -> None:
-    """Run one kernel a few times."""
+    """Run one kernel three times."""
     from torchrecmetrics.kernels import triton as kernels
 
     rows, items, width = (5, 300, LAUNCHES[name][2]) if tiny else LAUNCHES[name]
@@ -175,7 +175,7 @@ def launch(name: str, tiny: bool) -> None:
 
 
 def profile(tiny: bool) -> None:
-    """Show launches, time of the host and of the card of whole updates."""
+    """Print the kernel launches of whole updates, and their time on the host and on the card."""
     from torch._C._autograd import DeviceType
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiler
@@ -205,7 +205,7 @@ def profile(tiny: bool) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run one command."""
+    """Run the command that the arguments name."""
     parser = argparse.ArgumentParser(
         "benchmarks.card", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -1,12 +1,12 @@
-"""Time and memory of tallies over parquet files: one process with a streamed reader, and Ray with two workers, to whom
-files are handed out, or who are handed blocks by Ray Data.
+"""Time and memory of tallies over Parquet files, in one process that streams the files and in Ray with two workers,
+which get either whole files or blocks from Ray Data.
 
 python -m benchmarks.engines                        1,000,000 lists of 20 in 8 files, 18 metrics at 3 cut-offs
-python -m benchmarks.engines --rows 10000000        as many as the disk holds: some 170 MB a million, removed afterwards
-python -m benchmarks.engines --row-group 1000000    how many rows a row group holds
+python -m benchmarks.engines --rows 10000000        more lists: some 170 MB of disk per million, removed afterwards
+python -m benchmarks.engines --row-group 1000000    the number of rows in a row group
 python -m benchmarks.engines --only stream          without Ray
 
-Every run is a process of its own. Seconds of CPU are what a run is compared by where others use the machine, too.
+Each run is a separate process. Compare runs by CPU seconds if other programs use the machine at the same time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WIDE, FILES, CATALOGUE = 20, 8, 100_000
 
 
 def written(folder: Path, rows: int, row_group: int) -> int:
-    """Write lists of twenty items, and of one to five relevant ones; return the bytes."""
+    """Write lists of twenty recommended items with one to five relevant items each; return the size in bytes."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -65,13 +65,13 @@ def _schema(pa: Any) -> Any:
 
 
 def _peak() -> int:
-    """Most memory that this process has held, in MB; `getrusage` would count what the one held that started it."""
+    """Return the peak memory of this process in MB; `getrusage` would include memory of the process that started it."""
     text = Path("/proc/self/status").read_text(encoding="ascii")
     return int(re.search(r"VmHWM:\s*(\d+)", text)[1]) // 1024  # type: ignore[index]
 
 
 def stream(folder: Path) -> dict[str, Any]:
-    """Read file after file in this process, on one thread."""
+    """Read one file after another in this process, on one thread."""
     import pyarrow.parquet as pq
     import torch
 
@@ -90,7 +90,7 @@ def stream(folder: Path) -> dict[str, Any]:
 
 
 def ray_files(folder: Path) -> dict[str, Any]:
-    """Two workers of Ray that each stream a file at a time."""
+    """Run two Ray workers that each stream one file at a time."""
     import ray as engine
 
     def tally_file(path: Path) -> list[Any]:
@@ -110,7 +110,7 @@ def ray_files(folder: Path) -> dict[str, Any]:
 
 
 def ray_data(folder: Path) -> dict[str, Any]:
-    """Two workers of Ray Data that are handed a block at a time."""
+    """Run two Ray Data workers that each get one block at a time."""
     import ray as engine
 
     from torchrecmetrics import arrow
@@ -126,7 +126,7 @@ def ray_data(folder: Path) -> dict[str, Any]:
 
 
 def _with_ray(run: Callable[[list[Path]], Any], paths: list[Path]) -> dict[str, Any]:
-    """Start Ray, have its workers import all that they need, and time a run."""
+    """Start Ray, warm it up on two files so that the workers have imported everything, and time a run."""
     import ray as engine
 
     from torchrecmetrics import arrow
@@ -147,7 +147,7 @@ RUNS = {"stream": stream, "ray_files": ray_files, "ray_data": ray_data}
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the files, run, print, and remove the files."""
+    """Write the files, run the engines, print the results, and remove the files."""
     parser = argparse.ArgumentParser(
         "benchmarks.engines", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -1,7 +1,7 @@
-"""The rows that need a card with CUDA; made tiny, they run on the CPU as well, to try the programme.
+"""The rows of the GPU table, G1 to G5; in tiny sizes they also run on the CPU, to try the programme.
 
-"ours" counts with the Triton kernels wherever they run, and "ours, eager" stands beside it. All times are those of a
-host that waits for the card in the end. Values are compared on some rows, drawn at random, with float64.
+"ours" counts with the Triton kernels where they run; there, "ours, eager" is timed as well. Times end when the host has
+waited for the GPU. Values are compared with those of float64 on randomly drawn rows.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ RATE, COPY = "product, card's rate", "copy, as many bytes"
 
 
 def missing(tiny: bool) -> str | None:
-    """Say why these rows cannot be run here; None if they can."""
+    """Return why these rows cannot run here, or None if they can."""
     return None if tiny or torch.cuda.is_available() else "no CUDA device"
 
 
 def device(tiny: bool) -> torch.device:
-    """Where these rows run."""
+    """Return the device that these rows run on, or raise `Skip`."""
     if (reason := missing(tiny)) is not None:
         raise Skip(reason)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def best(where: torch.device) -> kernels.Kernels:
-    """Triton's kernels if they run there."""
+    """Return "triton" if the Triton kernels run on this device, else "eager"."""
     try:
         return kernels.choose("triton", where)
     except ValueError:
@@ -48,50 +48,50 @@ def best(where: torch.device) -> kernels.Kernels:
 
 
 def by(where: torch.device) -> str:
-    """Say what "ours" counts with."""
+    """Describe the kernels and the precision of products that "ours" uses."""
     return f"ours by {best(where)} kernels, float32 products {torch.get_float32_matmul_precision()!r}"
 
 
 def sixteen(where: torch.device) -> torch.dtype:
-    """Type of 16 bits that products are made of; Triton's interpreter knows no bfloat16."""
+    """Return the 16-bit dtype of the products; Triton's interpreter does not support bfloat16."""
     return torch.bfloat16 if where.type == "cuda" else torch.float16
 
 
 def lacks(where: torch.device, wanted: float) -> str | None:
-    """Say that so many bytes are not free; None if they are."""
+    """Return a message if fewer than `wanted` bytes of the device's memory are free, else None."""
     if where.type == "cpu" or (free := free_cuda_memory()) >= wanted:
         return None
     return f"needs {wanted / 1e9:.0f} GB of the card's memory, {free / 1e9:.0f} GB are free"
 
 
 def rows_at_once(size: int, where: torch.device) -> int:
-    """Users whose scores others make together: an eighth of the free memory, at most 16,384."""
+    """Return how many users other contenders score at once: an eighth of the free memory, at most 16,384 users."""
     return BATCH if where.type == "cpu" else max(1, min(16_384, free_cuda_memory() // 8 // (4 * size)))
 
 
 def apart(rows: int, count: int, size: int, where: torch.device) -> Tensor:
-    """Return `count` different numbers below `size` in every row, int64 [rows, count]; no row takes long."""
-    step = 31_013 if size % 31_013 else 31_019  # primes
+    """Return `count` different numbers below `size` in every row, int64 [rows, count], without a random permutation."""
+    step = 31_013 if size % 31_013 else 31_019  # a prime that does not divide size
     start = torch.randint(size, (rows, 1), device=where)
     return (start + torch.arange(count, device=where) * step) % size
 
 
 def ragged(ids: Tensor, least: int) -> Tensor:
-    """Keep the first `least` or more of each row, -1 behind."""
+    """Keep a random number of ids per row, at least `least`, and replace the ids behind them by -1."""
     length = torch.randint(least, ids.shape[1] + 1, (len(ids), 1), device=ids.device)
     return ids.where(torch.arange(ids.shape[1], device=ids.device) < length, -1)
 
 
 def some_rows(rows: int, count: int) -> Tensor:
-    """Rows whose values are compared, ascending, on the host."""
+    """Return the numbers of at most `count` random rows whose values are compared, ascending, on the CPU."""
     return torch.randperm(rows)[: min(count, rows - 2)].sort().values
 
 
-# ------------------------------------------------------------------------------------------------- who else takes part
+# ------------------------------------------------------------------------------------------------ the other contenders
 
 
 def copy(numbers: Tensor) -> Run:
-    """Copy half of them, which reads and writes as many bytes together as one read of all: the card's bandwidth."""
+    """Copy half of `numbers`, which reads and writes as many bytes as one read of all numbers: the card's bandwidth."""
     half = numbers.flatten()[: numbers.numel() // 2]
     buffer = torch.empty_like(half)
 
@@ -102,7 +102,7 @@ def copy(numbers: Tensor) -> Run:
 
 
 def rate(problem: Problem) -> Run:
-    """Multiply large square matrices, as much as the problem's product takes: the card's rate for this dtype."""
+    """Multiply large square matrices, as many as the problem's product takes: the card's rate for this dtype."""
     assert problem.users is not None
     assert problem.items is not None
     where = problem.users.device
@@ -119,7 +119,7 @@ def rate(problem: Problem) -> Run:
 
 
 def counts_alone(problem: Problem, target: Tensor, with_kernels: kernels.Kernels) -> Run:
-    """Our counts and nothing around them."""
+    """Run our counting kernels alone, without the rest of an update."""
 
     def run() -> None:
         assert problem.scores is not None
@@ -130,7 +130,7 @@ def counts_alone(problem: Problem, target: Tensor, with_kernels: kernels.Kernels
 
 
 def matmul_topk(problem: Problem, at_once: int = 2**18) -> Run:
-    """Products of some items at a time in a buffer that is kept, history masked, `torch.topk`, the best merged."""
+    """Multiply blocks of items into a reused buffer, mask the history, take `torch.topk` and merge the blocks' best."""
     assert problem.users is not None
     assert problem.items is not None
     users, items, k = problem.users, problem.items, problem.depth
@@ -160,13 +160,13 @@ def matmul_topk(problem: Problem, at_once: int = 2**18) -> Run:
 
 
 def recorded(step: Callable[[], SumState], where: torch.device) -> tuple[Callable[[], object], SumState]:
-    """Record a CUDA graph; return what replays it and what it writes to. On the CPU the step itself stands for it."""
+    """Record `step` as a CUDA graph; return its replay and its output. On the CPU, return `step` and its output."""
     if where.type == "cpu":
         return step, step()
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(3):  # compiles, and allocates what is allocated once
+        for _ in range(3):  # the first runs compile, and allocate buffers that later runs reuse
             step()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
@@ -176,9 +176,9 @@ def recorded(step: Callable[[], SumState], where: torch.device) -> tuple[Callabl
 
 
 def graph_replay(problem: Problem, target: Tensor, history: Tensor, with_kernels: kernels.Kernels) -> Run:
-    """All of our update but the last line, as a CUDA graph; that its tallies are the update's is checked here.
+    """Replay our update as a CUDA graph, except its last line, and check that the tallies are those of a plain update.
 
-    The last line adds them to states that it replaces, which a graph cannot.
+    The last line adds the tallies to states and replaces the state tensors, which a graph cannot do.
     """
     metrics = trm.RecMetricCollection(problem.names, k=problem.cutoffs, kernels=with_kernels).to(problem.device)
 
@@ -202,7 +202,7 @@ def graph_replay(problem: Problem, target: Tensor, history: Tensor, with_kernels
 
 
 def from_scores(problem: Problem, target: Tensor, history: Tensor | None, sample: Tensor) -> list[Contender]:
-    """Return who takes part wherever scores are given; ours are checked on rows of the whole launch."""
+    """Return the contenders for given scores; our values are checked on the sampled rows of a run over all rows."""
     assert problem.scores is not None
     few = problem.some(sample)
     weights = torch.zeros(problem.num_users, device=problem.device)
@@ -226,7 +226,7 @@ def from_scores(problem: Problem, target: Tensor, history: Tensor | None, sample
 def checked(
     name: str, make: Callable[[Problem], Run], problem: Problem, sample: Problem, rows: int | None = None
 ) -> Contender:
-    """Return a contender that is checked on `sample`, and timed on the first `rows` if it would take too long."""
+    """Return a contender that is checked on `sample`, and timed on the first `rows` rows only if `rows` is given."""
     part = problem if rows is None else problem.head(min(rows, problem.num_users))
     return replace(
         contender(name, partial(make, part), None if rows is None else part.num_users), check=_if_there(make, sample)
@@ -279,7 +279,7 @@ def _g1(tiny: bool, where: torch.device, dtype: torch.dtype, relevant: int) -> C
 
 
 def g2(tiny: bool, data: Path) -> Iterator[Case]:
-    """Dense scores of a usual catalogue: 1 to 50 relevant items a row, history, every metric."""
+    """Dense scores of a catalogue of usual size: 1 to 50 relevant items per row, a history, every metric."""
     where = device(tiny)
     rows, size, listed, seen = (8, 300, 10, 20) if tiny else (16_384, 20_108, 50, 100)
     text = f"scores float32 [{rows}, {size}], 1 to {listed} relevant, history {seen}; {', '.join(ALL)}; {by(where)}"
@@ -308,7 +308,7 @@ def g2(tiny: bool, data: Path) -> Iterator[Case]:
 
 
 def from_products(problem: Problem, sample: Problem, rows: int | None) -> list[Contender]:
-    """Return who takes part wherever scores are products; `rows`: as many are enough for those who keep scores."""
+    """Return the contenders for scores of embeddings; our eager kernels, which keep scores, are timed on `rows`."""
     where = problem.device
     chosen = best(where)
     ours = {name: partial(peers.ours_from_embeddings, kernels=name) for name in ("eager", "triton")}
@@ -319,7 +319,7 @@ def from_products(problem: Problem, sample: Problem, rows: int | None) -> list[C
 
 
 def g3(tiny: bool, data: Path) -> Iterator[Case]:
-    """Embeddings of ML-20M's shapes, made up, end to end."""
+    """Random embeddings in the shapes of ML-20M, from embeddings to metric values."""
     where = device(tiny)
     for dtype in (sixteen(where), torch.float32):
         yield _g3(tiny, where, dtype)
@@ -378,10 +378,11 @@ def leave_one_out(
     stretch: float | None = None,
     memory: int | None = None,
 ) -> Case:
-    """Whole-list metrics, or those of the first 100 places, which leave out what is settled.
+    """Whole-list metrics, or metrics of the first 100 ranks, where rows that are known to rank lower are skipped.
 
-    A user is some of the relevant item and noise, so that about a quarter of the items are among the user's best 100 of
-    a million. A mean may be off by a row and a half of those checked: places follow sums in float32.
+    A user's embedding is a part of the relevant item's plus noise, so that about a quarter of the relevant items are
+    among the user's best 100 of a million. A mean may differ by one and a half of the checked rows: ranks depend on
+    float32 sums.
     """
     rows, size, d = shape
     dtype = sixteen(where)

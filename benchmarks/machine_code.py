@@ -1,10 +1,10 @@
 """Count the instructions of the Triton kernels, compiled without a GPU.
 
-    python -m benchmarks.machine_code          counts with the Triton that is installed, kept beside those of others
-    python -m benchmarks.machine_code print    what is kept, as the page shows it
+    python -m benchmarks.machine_code          count with the installed Triton; counts of other versions are kept
+    python -m benchmarks.machine_code print    print the stored counts as the page shows them
 
-The tools that read machine code come with Triton. An instruction is one that a thread issues for each score of its own
-in the kernel's main loop, loads and the loop itself included.
+The tools that read machine code come with Triton. The count is of instructions in the kernel's main loop that a thread
+issues per score that it handles, loads and the loop itself included.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HOPPER = 90
 
 
 class Build(NamedTuple):
-    """One kernel as a card would run it."""
+    """One compiled kernel, as a card would run it."""
 
     made: Any
     """Output of Triton's compiler."""
@@ -40,7 +40,7 @@ class Build(NamedTuple):
     """True if an iteration may skip most of the loop."""
 
     def tool(self, *options: str) -> str:
-        """Ask Triton's cuobjdump about it."""
+        """Return the output of Triton's cuobjdump for this kernel."""
         import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
         binary = Path(inspect.getfile(triton)).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -52,12 +52,12 @@ class Build(NamedTuple):
 
     @property
     def registers(self) -> int:
-        """Of each thread."""
+        """Registers of each thread."""
         return self._used("REG")
 
     @property
     def stack(self) -> int:
-        """Bytes of what did not fit into registers, and of arrays."""
+        """Bytes of stack per thread: values that did not fit into registers, and arrays."""
         return self._used("STACK")
 
     @property
@@ -71,12 +71,12 @@ class Build(NamedTuple):
         return int(found[1])
 
     def lines(self) -> dict[int, str]:
-        """Instructions by their address."""
+        """Return the instructions by address."""
         found = re.findall(r"/\*([0-9a-f]{4,6})\*/\s+(.*?)\s*;", self.tool("-sass"))
         return {int(at, 16): text for at, text in found}
 
     def instructions(self) -> float:
-        """For each score, in the main loop: all of it, or the least of it where a turn may skip the rest."""
+        """Return the instructions per score in the main loop, or the fewest possible if iterations may skip code."""
         lines = self.lines()
         first, last = min((target, at) for at, text in lines.items() if (target := _back(at, text)) is not None)
         count = fewest(lines, first, last) if self.skips else sum(first <= at <= last for at in lines)
@@ -89,13 +89,13 @@ def _target(text: str) -> int | None:
 
 
 def _back(at: int, text: str) -> int | None:
-    """Return where a loop begins that ends here; a branch to itself is how code ends."""
+    """Return the start of the loop that ends here, or None; a branch to itself only marks the end of the code."""
     target = _target(text)
     return target if target is not None and target < at else None
 
 
 def fewest(lines: dict[int, str], first: int, last: int) -> int:
-    """Return how many instructions lie on the shortest way from one to another."""
+    """Return the number of instructions on the shortest path from the address `first` to `last`."""
     order = sorted(lines)
     following = dict(pairwise(order))
     waiting, known = [(1, first)], {first: 1}
@@ -105,7 +105,7 @@ def fewest(lines: dict[int, str], first: int, last: int) -> int:
             return count
         text, ways = lines[at], [following.get(at)]
         if (target := _target(text)) is not None:
-            # taken by some threads only, if a predicate stands before it or behind its name
+            # the branch is conditional if a predicate stands before BRA or after it
             sometimes = text.startswith("@") or re.search(r"\bBRA\S*\s+\S+,", text)
             ways = [target, *(ways if sometimes else [])]
         elif re.match(r"(EXIT|RET)", text):
@@ -125,7 +125,7 @@ def compiled(card: int, kernel: Any, types: dict[str, str], constants: dict[str,
 
     whole = dict.fromkeys(kernel.arg_names, "i32") | types
     signature = {name: "constexpr" if name in constants else whole[name] for name in kernel.arg_names}
-    # torch allocates on 512 bytes; rows of scores and embeddings that are multiples of 16 get the widest loads
+    # torch aligns memory to 512 bytes; rows whose step is a multiple of 16 get the widest loads
     aligned = [
         name
         for name, kind in signature.items()
@@ -141,7 +141,7 @@ def compiled(card: int, kernel: Any, types: dict[str, str], constants: dict[str,
 
 
 def over_scores(card: int, kind: str, edges: int, to_a_depth: bool = False, masked: bool = False) -> Build:
-    """Build the kernel that counts scores in memory against so many thresholds a row."""
+    """Build the kernel that compares scores in memory with `edges` thresholds per row."""
     from torchrecmetrics.kernels import triton as kernels
 
     working = "fp64" if kind == "fp64" else "fp32"
@@ -157,7 +157,7 @@ def over_scores(card: int, kind: str, edges: int, to_a_depth: bool = False, mask
 
 
 def over_products(card: int, kind: str, precision: str, width: int, columns: int, biased: bool = False) -> Build:
-    """Build a kernel of products; columns 0 is the one of pairs."""
+    """Build a kernel of products: the one that counts, or the one that scores pairs if `columns` is 0."""
     from torchrecmetrics.kernels import triton as kernels
 
     types = dict.fromkeys(("users", "items"), f"*{kind}") | dict.fromkeys(("bias", "edges", "out"), "*fp32")
@@ -173,7 +173,7 @@ def over_products(card: int, kind: str, precision: str, width: int, columns: int
 
 
 def rows() -> Iterator[tuple[str, Any]]:
-    """Yield what the table shows and tests hold to a bound: names, and how each is built."""
+    """Yield the name of each row of the table, which tests hold to a bound, and the function that builds its kernel."""
     for kind in ("fp32", "bf16"):
         yield f"scores {kind}, 1 threshold", partial(over_scores, HOPPER, kind, 1)
         yield f"scores {kind}, 8 thresholds", partial(over_scores, HOPPER, kind, 8)
@@ -188,7 +188,7 @@ def rows() -> Iterator[tuple[str, Any]]:
 
 
 def count() -> dict[str, dict[str, float]]:
-    """Compile and count all of them with the Triton that is installed."""
+    """Compile and count all kernels of `rows` with the installed Triton."""
     found = {}
     for name, build in rows():
         made = build()
@@ -202,7 +202,7 @@ def count() -> dict[str, dict[str, float]]:
 
 
 def markdown(counts: dict[str, Any]) -> str:
-    """Write a table, a column for each version of Triton."""
+    """Write a table with a column for each version of Triton."""
     versions = sorted(counts)
     titles = [f"Triton {version}" for version in versions]
     lines = [f"| instructions a score | {' | '.join(titles)} |", f"| --- |{' ---: |' * len(titles)}"]
@@ -213,13 +213,13 @@ def markdown(counts: dict[str, Any]) -> str:
 
 
 def kept() -> dict[str, Any]:
-    """Read what was counted before, by version of Triton."""
+    """Read the stored counts, by version of Triton."""
     found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     return found
 
 
 def main(arguments: list[str]) -> None:
-    """Count and keep, or print what is kept."""
+    """Count and store, or only print the stored counts."""
     counts = kept()
     if arguments != ["print"]:
         import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]

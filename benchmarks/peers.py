@@ -1,8 +1,8 @@
 """Contenders: this package, bare PyTorch, and other packages, each in its fastest use.
 
-Every function returns a `Run` that does the whole work once and returns the metrics' means by our labels, or nothing
-where the work is bare. Imports, and inputs in the form a package wants, are made beforehand. A label the reference does
-not know (`MAP-found`) stands for another definition and is not compared.
+Every function returns a `Run` that does the whole work once and returns the metrics' means by our labels, or None if it
+computes no metrics. Imports, and inputs in the form that a package wants, are made beforehand. A label that the
+reference does not know (`MAP-found`) stands for another definition and is not compared.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def ours_from_scores(
     kernels: KernelChoice = "auto",
     weights: Tensor | None = None,
 ) -> Run:
-    """One collection, validation on: reset, update for each batch, compute."""
+    """Run one collection with validation on: reset, update for each batch, compute."""
     metrics = trm.RecMetricCollection(problem.names, k=problem.cutoffs, kernels=kernels).to(problem.device)
 
     def run() -> Values:
@@ -47,7 +47,7 @@ def ours_from_scores(
 
 
 def ours_from_embeddings(problem: Problem, kernels: KernelChoice = "auto") -> Run:
-    """`evaluate`, scores included."""
+    """Run `evaluate`, which includes the computation of the scores."""
 
     def run() -> Values:
         assert problem.users is not None
@@ -67,7 +67,7 @@ def ours_from_embeddings(problem: Problem, kernels: KernelChoice = "auto") -> Ru
 
 
 def ours_from_ranks(ranks: Tensor, names: Sequence[str], cutoffs: Sequence[int]) -> Run:
-    """One collection fed with ranks."""
+    """Update one collection with ranks."""
     metrics = trm.RecMetricCollection(names, k=cutoffs)
 
     def run() -> Values:
@@ -79,7 +79,7 @@ def ours_from_ranks(ranks: Tensor, names: Sequence[str], cutoffs: Sequence[int])
 
 
 def ours_from_lists(lists: Tensor, target: Tensor, names: Sequence[str], cutoffs: Sequence[int]) -> Run:
-    """One collection fed with recommended lists, in which it finds the relevant items itself."""
+    """Update one collection with recommended lists, in which it finds the relevant items itself."""
     metrics = trm.RecMetricCollection(names, k=cutoffs)
 
     def run() -> Values:
@@ -91,7 +91,7 @@ def ours_from_lists(lists: Tensor, target: Tensor, names: Sequence[str], cutoffs
 
 
 def ours_streaming(problem: Problem, target: Tensor, k: int, how: str) -> Run:
-    """One hit rate at B = 1: `metric(...)`, one `update`, or one update per row and a compute."""
+    """Run one hit rate on batches of one row: `metric(...)`, one `update`, or one update per row and a compute."""
     assert problem.scores is not None
     metric = trm.HitRate(k)
     rows = list(zip(torch.split(problem.scores, 1), torch.split(target, 1), strict=True))
@@ -115,9 +115,10 @@ def ours_streaming(problem: Problem, target: Tensor, k: int, how: str) -> Run:
 
 
 def hand_written(problem: Problem, target: Tensor, exclude: Tensor | None = None) -> Run:
-    """Write what a project writes for itself: `torch.topk`, a match, the formulas in float32; nothing is checked.
+    """Run the code that a project writes for itself: `torch.topk`, a match, the formulas in float32, and no checks.
 
-    Every row has the same number of relevant items, none is padding, and all batches are of one size, which favours it.
+    Every row has the same number of relevant items, none is padding, and all batches have the same size, which favours
+    the hand-written code.
     """
     assert problem.scores is not None
     scores, relevant = problem.scores, target.shape[1]
@@ -149,7 +150,7 @@ def hand_written(problem: Problem, target: Tensor, exclude: Tensor | None = None
 
 
 def one_read(problem: Problem) -> Run:
-    """Sum the scores."""
+    """Sum the scores, which reads each of them once."""
 
     def run() -> None:
         assert problem.scores is not None
@@ -159,7 +160,7 @@ def one_read(problem: Problem) -> Run:
 
 
 def topk(problem: Problem) -> Run:
-    """`torch.topk` and nothing else."""
+    """Run `torch.topk` and nothing else."""
 
     def run() -> None:
         assert problem.scores is not None
@@ -199,7 +200,7 @@ def _pyg_collection(names: Sequence[str], cutoffs: Sequence[int]) -> Any:
 
 
 def pyg(problem: Problem) -> Run:
-    """PyG's collection behind one `torch.topk` a batch."""
+    """Update PyG's collection with the result of one `torch.topk` per batch."""
     metrics, loop = _pyg_collection(problem.names, problem.cutoffs).to(problem.device), problem.scorer()
 
     def run() -> Values:
@@ -212,7 +213,7 @@ def pyg(problem: Problem) -> Run:
 
 
 def pyg_from_lists(lists: Tensor, relevant: Tensor, names: Sequence[str], cutoffs: Sequence[int]) -> Run:
-    """PyG's collection fed with lists [B, K] and edges [2, E]."""
+    """Update PyG's collection with lists [B, K] and edges [2, E]."""
     metrics = _pyg_collection(names, cutoffs)
 
     def run() -> Values:
@@ -224,9 +225,9 @@ def pyg_from_lists(lists: Tensor, relevant: Tensor, names: Sequence[str], cutoff
 
 
 def recbole_style(problem: Problem) -> Run:
-    """RecBole's way: history to -inf, `torch.topk`, a dense matrix of positives, gather, cumulative metrics in numpy.
+    """Evaluate as RecBole does: history to -inf, `torch.topk`, matrix of positives, gather, cumulative numpy metrics.
 
-    Its own loops over users (MRR, NDCG, MAP) are left out, which does it a favour.
+    RecBole's own loops over users (MRR, NDCG, MAP) are left out, which favours it.
     """
     loop = problem.scorer()
 
@@ -245,7 +246,7 @@ def recbole_style(problem: Problem) -> Run:
 
 
 def _cumulative(found: Array, relevant: Array, names: Sequence[str]) -> dict[str, Array]:
-    """Means at every cut-off up to K, from which items of the lists are hits [B, K]."""
+    """Return means at every cut-off up to K, given which items of the lists are hits [B, K]."""
     place = np.arange(1, found.shape[1] + 1)
     hits = found.cumsum(1)
     capped = np.minimum(place, relevant[:, None])
@@ -311,7 +312,7 @@ def recometrics(problem: Problem) -> Run:
 
 
 def torcheval(problem: Problem) -> Run:
-    """Call torcheval's hit rate and reciprocal rank, the two it has, at each cut-off; one relevant item a row."""
+    """Run hit rate and reciprocal rank, the only two in torcheval, at each cut-off; one relevant item per row."""
     from torcheval.metrics.functional import hit_rate, reciprocal_rank
 
     assert problem.scores is not None
@@ -329,7 +330,7 @@ def torcheval(problem: Problem) -> Run:
 
 
 def torchmetrics(problem: Problem) -> Run:
-    """Give torchmetrics' retrieval metrics the flat triple of every candidate."""
+    """Update torchmetrics' retrieval metrics with scores, labels and query ids of all candidates as flat tensors."""
     triples: list[tuple[Tensor, Tensor, Tensor]] = []
     for batch, scores in problem.scorer()():
         relevant = torch.zeros(scores.shape, dtype=torch.int64)
@@ -342,7 +343,7 @@ def torchmetrics(problem: Problem) -> Run:
 
 
 def torchmetrics_streaming(problem: Problem, target: Tensor, k: int, how: str) -> Run:
-    """Do what `ours_streaming` does, with the flat triples made beforehand."""
+    """Run the work of `ours_streaming` with torchmetrics, on flat triples made beforehand."""
     from torchmetrics.retrieval import RetrievalHitRate
 
     assert problem.scores is not None
@@ -353,7 +354,7 @@ def torchmetrics_streaming(problem: Problem, target: Tensor, k: int, how: str) -
     ]
 
     def forward() -> Values:
-        metric.reset()  # what it keeps grows with every batch
+        metric.reset()  # the kept state would grow with every batch
         return {f"HR@{k}": float(metric(*rows[0][:2], indexes=rows[0][2]))}
 
     def update() -> None:
@@ -397,7 +398,7 @@ _RANX = {"HR": "hit_rate", "NDCG": "ndcg", "MRR": "mrr", "Precision": "precision
 
 
 def ranx(lists: Tensor, relevant: Tensor, names: Sequence[str], cutoffs: Sequence[int]) -> Run:
-    """ranx, compiled by numba in the warm-up, on its own Qrels and Run."""
+    """Run ranx on its own Qrels and Run objects, compiled by numba in the warm-up."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import ranx as package

@@ -1,4 +1,4 @@
-"""Run cases, print them, and write the tables of docs/benchmarks.md from what was kept."""
+"""Run cases, print their results, and write the tables of docs/benchmarks.md from the saved results."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ROWS = workloads.ROWS | gpu.ROWS
 ROOT = Path(benchmarks.__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
-OTHERS = ("machine_code", "scaling")  # results that are no run of the table
-#: Cases on the page; all others are in the results file.
+OTHERS = ("machine_code", "scaling")  # results files that do not hold rows of the table
+#: Cases that are shown on the page; the other cases are only in the results file.
 MAIN = {
     "C1 far, T = 1",
     "C1 near, T = 20",
@@ -47,10 +47,10 @@ MARKS = "<!-- benchmarks: written by `python -m benchmarks table` -->", "<!-- en
 
 
 def run_case(case: Case, rounds: int | None = None, seconds: float = 8.0) -> dict[str, Any]:
-    """Check every contender's values, then time them all.
+    """Check the values of every contender, then time all contenders.
 
     Raises:
-        ValueError: for a contender whose values are not the reference's.
+        ValueError: if the values of a contender differ from the reference.
     """
     on_card = case.device == "cuda"
     rows = {one.name: one.rows or case.rows for one in case.contenders}
@@ -58,7 +58,7 @@ def run_case(case: Case, rounds: int | None = None, seconds: float = 8.0) -> dic
     absent = {one.name: one.absent for one in case.contenders if one.absent is not None}
     peaks: dict[str, float] = {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the peers' own
+        warnings.simplefilter("ignore")  # warnings of the other packages
         checked = check(case, absent)
         runs = {one.name: one.run for one in case.contenders if one.run is not None and one.name not in absent}
         for name, run in list(runs.items()):
@@ -74,7 +74,7 @@ def run_case(case: Case, rounds: int | None = None, seconds: float = 8.0) -> dic
                 del runs[name]
         wait = torch.cuda.synchronize if on_card else lambda: None
         times = interleave(runs, rounds=rounds, seconds=seconds, limits=limits, wait=wait)
-    # a contender that was given a part of the rows is scaled up
+    # the time of a contender that ran on only a part of the rows is scaled up to all rows
     times = {name: [t * case.rows / rows[name] for t in taken] for name, taken in times.items()}
     contenders: list[dict[str, Any]] = [
         {
@@ -108,7 +108,10 @@ def run_case(case: Case, rounds: int | None = None, seconds: float = 8.0) -> dic
 
 
 def check(case: Case, absent: dict[str, str]) -> dict[str, int]:
-    """Compare every contender's means with the reference; return how many were compared, and tell who is `absent`."""
+    """Compare every contender's means with the reference; return how many were compared.
+
+    Contenders that run out of memory are added to `absent`.
+    """
     reference = case.expected()
     checked = {}
     for one in case.contenders:
@@ -133,7 +136,7 @@ def check(case: Case, absent: dict[str, str]) -> dict[str, int]:
 
 
 def judge(goal: Goal, times: dict[str, list[float]]) -> dict[str, Any]:
-    """Hold the times against a goal."""
+    """Compare the measured times with a goal."""
     top = times[goal.top]
     if goal.bottom is None:
         return verdict(goal, f"{goal.top}, ms", 1e3 * statistics.median(top), 1e3 * min(top))
@@ -142,7 +145,7 @@ def judge(goal: Goal, times: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def verdict(goal: Goal, name: str, value: float, of_minima: float | None = None) -> dict[str, Any]:
-    """Return a value beside its limit."""
+    """Return a value together with its limit and whether it meets the limit."""
 
     def met(limit: float) -> bool:
         return value >= limit if goal.at_least else value <= limit
@@ -160,23 +163,23 @@ def verdict(goal: Goal, name: str, value: float, of_minima: float | None = None)
 
 
 def memory_of(id: str, index: int, tiny: bool, data: Path) -> dict[str, float | None]:
-    """Return the MB each contender of one case adds; for a fresh process, which holds the inputs and nothing else."""
+    """Return the MB that each contender of one case adds, measured in a fresh process that holds only the inputs."""
 
     def nth(small: bool) -> Case:
         return next(case for at, case in enumerate(ROWS[id](small, data)) if at == index)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for one in nth(True).contenders:  # load code, start threads
+        for one in nth(True).contenders:  # load the code and start the threads first
             if one.run is not None:
                 one.run()
         return {one.name: peak_memory(one.run) for one in nth(tiny).contenders if one.run is not None}
 
 
 def add_memory(result: dict[str, Any], case: Case, index: int, tiny: bool, data: Path) -> None:
-    """Measure a case's memory in a process of its own."""
+    """Measure the memory of a case in a separate process and add it to the result."""
     command = [sys.executable, "-m", "benchmarks", "memory", case.id, str(index), "--data", str(data)]
-    # what is freed goes back to the system at once, so that no contender lives on the one before it
+    # freed memory returns to the system at once, so that no contender reuses memory of the contender before it
     settings = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     done = subprocess.run(
         command + ["--tiny"] * tiny, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=300
@@ -200,7 +203,7 @@ def _judge_memory(result: dict[str, Any], case: Case, added: Mapping[str, float 
 def run_rows(
     ids: Iterable[str], rounds: int | None, tiny: bool, data: Path, memory: bool = True
 ) -> list[dict[str, Any]]:
-    """Run rows of the table and print each case as it is done."""
+    """Run rows of the table and print each case when it is finished."""
     ids, results = list(ids), []
     without = [id for id in ids if id in gpu.ROWS] if (missing := gpu.missing(tiny)) is not None else []
     if without:
@@ -237,7 +240,7 @@ def run_rows(
 
 
 def header(machine: dict[str, Any]) -> str:
-    """Return where this ran, in two lines."""
+    """Return the machine and the package versions as two lines of text."""
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     return (
         f"{card_of(machine) or machine['device']}: {machine['cpu']}, {machine['cores']} cores, "
@@ -247,7 +250,7 @@ def header(machine: dict[str, Any]) -> str:
 
 
 def card_of(machine: dict[str, Any]) -> str | None:
-    """Return the card in words, if there is one."""
+    """Return a description of the GPU, or None if the machine's device is the CPU."""
     if machine["device"] == "cpu":
         return None
     return (
@@ -257,12 +260,12 @@ def card_of(machine: dict[str, Any]) -> str | None:
 
 
 def file_for(machine: dict[str, Any]) -> Path:
-    """Return where a machine's results are kept: `cpu.json`, `nvidia-h200.json`."""
+    """Return the path of a machine's results file, for example `cpu.json` or `nvidia-h200.json`."""
     return RESULTS / (re.sub(r"[^a-z0-9]+", "-", machine["device"].lower()).strip("-") + ".json")
 
 
 def text_of(result: dict[str, Any]) -> str:
-    """Return a case as text."""
+    """Return the result of a case as text."""
     lines = [
         "",
         f"{result['id']} {result['case']}: {result['workload']}",
@@ -283,7 +286,7 @@ def text_of(result: dict[str, Any]) -> str:
 
 
 def goal_text(goal: dict[str, Any]) -> str:
-    """Return a goal, its value and whether it is met."""
+    """Return a goal as text, with its value and whether the value meets it."""
     stretch = ""
     if goal["stretch"] is not None:
         stretch = f", stretch {goal['stretch']:g}{' met' if goal['stretch_met'] else ''}"
@@ -295,7 +298,7 @@ def goal_text(goal: dict[str, Any]) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits that matter, thousands in groups."""
+    """Format a number with about three significant digits and with commas between thousands."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
@@ -303,7 +306,7 @@ def _number(value: float) -> str:
 
 
 def markdown(kept: dict[str, Any]) -> str:
-    """Return the main cases of one machine as a table: ours in milliseconds, others as multiples of it."""
+    """Return the main cases of one machine as a table: our time in milliseconds, the others as multiples of it."""
     cases = [case for case in kept["cases"] if "skipped" not in case]
     if not cases:
         return f"No row was run on {card_of(kept['machine']) or kept['machine']['cpu']}."
@@ -337,14 +340,14 @@ ON_PAPER = """No run is on record yet: the Triton kernels have not run on a GPU,
 
 
 def write_page(files: list[Path] | None = None, page: Path = PAGE) -> None:
-    """Replace what stands between the page's marks by the tables of these files (all that are kept, by default)."""
+    """Replace the text between the page's marks by the tables of these files (by default, of all results files)."""
     text = page.read_text()
     begin, end = (text.index(mark) for mark in MARKS)
     page.write_text(text[: begin + len(MARKS[0])] + section(files) + text[end:])
 
 
 def section(files: list[Path] | None = None) -> str:
-    """Return what stands between the page's marks: a table a machine, CPUs first."""
+    """Return the text between the page's marks: one table for each machine, CPUs first."""
     if files is None:
         files = [path for path in RESULTS.glob("*.json") if path.stem not in OTHERS]
     runs = [json.loads(path.read_text()) for path in sorted(files)]

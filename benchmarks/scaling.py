@@ -1,4 +1,4 @@
-"""How the cost grows with the items, the rows, the relevant items and the metrics; drawn as four small panels."""
+"""Cost against the number of items, rows, relevant items and metrics, drawn as four small panels."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from benchmarks.workloads import Case, contender, distinct
 from torchrecmetrics import Interactions
 
 ITEMS, ROWS, RELEVANT = 20_000, 256, 20
-MOST_SCORES = 2**25  # 128 MB of float32: there are fewer rows where the items are many
-LOOP = 256  # rows of a loop, in at least so many batches
+MOST_SCORES = 2**25  # 128 MB of float32: with very many items, a batch has fewer rows
+LOOP = 256  # rows of a loop, in at least BATCHES batches
 BATCHES = 8
 METRICS = {  # number of metrics: names and cut-offs; the largest cut-off is 20 throughout
     1: (NAMES[:1], (20,)),
@@ -53,7 +53,7 @@ COLOURS = {
 
 
 def case(items: int = ITEMS, rows: int = ROWS, relevant: int = RELEVANT, metrics: int = 18) -> Case:
-    """Loop over batches of random scores with random targets, of one size."""
+    """Return a case that loops over batches of random scores with random targets, with the given sizes."""
     times = max(BATCHES, LOOP // rows)
     rows = min(rows, max(MOST_SCORES // items, 1))
     torch.manual_seed(0)
@@ -72,10 +72,10 @@ def case(items: int = ITEMS, rows: int = ROWS, relevant: int = RELEVANT, metrics
 
 
 def measure(panels: dict[str, list[int]], rounds: int | None = None, **fixed: int) -> Iterator[dict[str, Any]]:
-    """Vary one size at a time, the others `fixed`; return what each contender takes at least, in microseconds a row.
+    """Vary one size at a time, with the others `fixed`; yield each contender's minimum time in microseconds per row.
 
-    The least of the rounds, not the median: the points of a curve are measured one after the other, and only the
-    least is nearly free of what else the machine did meanwhile.
+    The minimum over the rounds is used and not the median, because the points of a curve are measured one after another
+    and only the minimum is nearly free of disturbance by other work on the machine.
     """
     for name, sizes in panels.items():
         cost: dict[str, list[float]] = {}
@@ -90,7 +90,7 @@ def measure(panels: dict[str, list[int]], rounds: int | None = None, **fixed: in
 
 
 def draw(kept: dict[str, Any], path: Path) -> None:
-    """Draw the panels with one scale of cost; the lines are labelled at their right ends."""
+    """Draw the panels with the same cost axis and label each line at its right end."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -126,7 +126,7 @@ def draw(kept: dict[str, Any], path: Path) -> None:
 
 
 def _label_ends(axis: Any, ends: dict[str, float]) -> None:
-    """Write each line's name beside its end, moved apart where they would touch."""
+    """Write each line's name beside its end, and move names apart where they would touch."""
     low, high = (float(axis.transData.transform((1, value))[1]) for value in axis.get_ylim())
     points = axis.figure.dpi / 72
     last = low - 20 * points
@@ -140,7 +140,7 @@ def _label_ends(axis: Any, ends: dict[str, float]) -> None:
 
 
 def main(folder: Path, plot_only: bool = False) -> None:
-    """Measure, unless only the plot is wanted, and write scaling.json and scaling.png."""
+    """Measure (unless `plot_only` is set) and write scaling.json and scaling.png."""
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "scaling.json"
     if not plot_only:

@@ -1,7 +1,7 @@
-"""Sessions from flat rows beside torchmetrics, FuxiCTR and pandas: `python -m benchmarks.sessions [SESSIONS]`.
+"""Compare sessions from flat rows with torchmetrics, FuxiCTR and pandas: `python -m benchmarks.sessions [SESSIONS]`.
 
-One million sessions of 1 to 39 rows in random order, 20 million rows: seconds of all updates and `compute`, bytes per
-row beyond the input, and the seconds of the others for 2,000 sessions, scaled.
+The input is one million sessions of 1 to 39 rows in random order, 20 million rows. The output is the seconds of all
+updates and `compute`, the bytes per row beyond the input, and the seconds of the others for 2,000 sessions, scaled up.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def ours(names: list[str], scores: Tensor, labels: Tensor, ids: Tensor) -> None:
 
 
 def main() -> None:
-    """Print a row per contender."""
+    """Print a line per contender."""
     num_sessions = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     few = flat(FEW)
     ours(["NDCG", "MRR"], *few)

@@ -1,4 +1,4 @@
-"""Time contenders side by side, and measure what memory they add."""
+"""Time contenders side by side, and measure the memory that they add."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import Any
 import torch
 
 MIN_ROUNDS, MAX_ROUNDS = 5, 30
-QUICK_SECONDS, QUICK_ROUNDS = 1.0, 1_000  # what takes microseconds goes on for so long, and so many rounds at most
+QUICK_SECONDS, QUICK_ROUNDS = 1.0, 1_000  # a run of microseconds is repeated for this long, in at most this many rounds
 PACKAGES = (
     "torchrecmetrics", "torch", "numpy", "torchmetrics", "torch-geometric", "torcheval", "recometrics", "ranx", "numba",
 )  # fmt: skip
 
 
 def seconds(run: Callable[[], object], times: int = 3) -> float:
-    """Return the fewest seconds of some runs."""
+    """Return the seconds of the fastest of some runs."""
     found = []
     for _ in range(times):
         begin = time.perf_counter()
@@ -41,13 +41,13 @@ def interleave(
     limits: Mapping[str, int] | None = None,
     wait: Callable[[], object] = lambda: None,
 ) -> dict[str, list[float]]:
-    """Run all in turn, round by round, and return the seconds each took, by round.
+    """Run all contenders in turn, round by round, and return the seconds of each, by round.
 
-    Every second round has an order of its own, the others go backwards: what one leaves in caches and memory, each of
-    the others meets now and then.
-    Without `rounds`: at least 5, then until `seconds` are spent, at most 30, or as many as fit into a second. `limits`
-    says who takes part in the first so many rounds only. The garbage collector is off meanwhile. A run ends when `wait`
-    returns, which is called before it too.
+    Every second round draws a new order, and the round after it reverses that order, so that every contender sometimes
+    meets the caches and memory that each of the others has left.
+    Without `rounds`, there are at least 5 rounds, then more until `seconds` are spent, but at most 30, or as many as
+    fit into a second. `limits` gives the number of first rounds in which a contender takes part. The garbage collector
+    is off meanwhile. `wait` is called before and after each run, and the time includes the call after it.
     """
     names = list(runs)
     times: dict[str, list[float]] = {name: [] for name in names}
@@ -77,15 +77,15 @@ def interleave(
 
 
 def ratio(top: list[float], bottom: list[float]) -> float:
-    """Return the median over rounds of top / bottom: a round's two runs met the same load, so drifts cancel."""
+    """Return the median over rounds of top / bottom: two runs of a round met the same load, so drifts cancel."""
     return statistics.median(a / b for a, b in zip(top, bottom, strict=False))
 
 
 def peak_memory(run: Callable[[], object]) -> float | None:
-    """Return by how many MB a run lifts the resident memory at most; None where Linux's counter cannot be reset."""
+    """Return by how many MB a run raises the resident memory at most; None where Linux's counter cannot be reset."""
     gc.collect()
     try:
-        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew
+        Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
         before = _status("VmRSS")
         run()
         return (_status("VmHWM") - before) / 1024
@@ -99,7 +99,7 @@ def _status(field: str) -> int:
 
 
 def peak_cuda_memory(run: Callable[[], object]) -> float:
-    """Return how many MB of tensors a run adds on the card at most, what it keeps for the next one included."""
+    """Return how many MB of tensors a run adds on the card at most, including those that it keeps for the next run."""
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -110,14 +110,14 @@ def peak_cuda_memory(run: Callable[[], object]) -> float:
 
 
 def free_cuda_memory() -> int:
-    """Return the bytes that tensors can have yet."""
+    """Return the bytes of the card's memory that are still free for tensors."""
     gc.collect()
     torch.cuda.empty_cache()
     return torch.cuda.mem_get_info()[0]
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:
-    """Return where this runs and with which versions."""
+    """Return the hardware, the system and the versions of packages."""
     if device == "cuda":
         card = torch.cuda.get_device_properties(torch.cuda.current_device())
         here = machine()

@@ -1,4 +1,4 @@
-"""The rows of the CPU table, C1 to C9: each function makes the inputs and yields cases with contenders and bounds."""
+"""The rows of the CPU table, C1 to C9: each function makes the inputs and yields cases with contenders and goals."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ METRICS = f"{len(NAMES)} metrics x k = {', '.join(map(str, CUTOFFS))}"
 
 
 class Skip(Exception):
-    """A row cannot be run here, and why."""
+    """Raised with the reason if a row of the table cannot be run on this machine."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Someone who does the work; `run` is None where its package is not installed."""
+    """An implementation that is timed; `run` is None if its package is not installed."""
 
     name: str
     run: Run | None
-    rows: int | None = None  # given the first rows only; its time is scaled up to all of them
+    rows: int | None = None  # if set, it runs on the first rows only and its time is scaled up to all rows
     max_rounds: int | None = None
-    check: Run | None = None  # gives the values that are compared, where those of `run` are not
-    absent: str | None = None  # why there is no `run`, if not for its package
+    check: Run | None = None  # returns the values to compare, if those of `run` are not comparable
+    absent: str | None = None  # why `run` is None, if the reason is not a missing package
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A limit to time(top) / time(bottom); without a bottom to milliseconds, or to MB of memory added."""
+    """A limit for time(top) / time(bottom), or, without a bottom, for milliseconds or for MB of added memory."""
 
     top: str
     limit: float
@@ -50,7 +50,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Case:
-    """One workload, its contenders (ours first), what is expected of them and how fast they should be."""
+    """One workload with its contenders (ours first), the expected values and the goals."""
 
     id: str
     name: str
@@ -59,16 +59,16 @@ class Case:
     contenders: list[Contender]
     expected: Callable[[], dict[str, Array]]
     goals: list[Goal] = field(default_factory=list)
-    tolerance: float = 1e-6  # of a mean: several peers add in float32
+    tolerance: float = 1e-6  # for a mean: several other packages add in float32
     device: str = "cpu"
-    skipped: str | None = None  # why it cannot be run here
+    skipped: str | None = None  # why the case cannot be run on this machine
 
 
 Row: TypeAlias = Callable[[bool, Path], Iterator[Case]]
 
 
 def contender(name: str, make: Callable[[], Run], rows: int | None = None, max_rounds: int | None = None) -> Contender:
-    """Set a contender up, unless its package is missing."""
+    """Return a contender, with `run` None if its package is missing."""
     try:
         return Contender(name, make(), rows, max_rounds)
     except ImportError:
@@ -76,7 +76,7 @@ def contender(name: str, make: Callable[[], Run], rows: int | None = None, max_r
 
 
 def slow(problem: Problem, rows: int) -> Contender:
-    """Torchmetrics, on a few rows and for two rounds: it takes minutes otherwise."""
+    """Return torchmetrics as a contender on a few rows and for two rounds, because it takes minutes otherwise."""
     rows = min(rows, problem.num_users)
     return contender("torchmetrics", lambda: peers.torchmetrics(problem.head(rows)), rows, 2)
 
@@ -90,7 +90,7 @@ def distinct(rows: int, count: int, size: int) -> Tensor:
 
 
 def c1(tiny: bool, data: Path) -> Iterator[Case]:
-    """Dense scores: random targets (far), or one of them among the row's 20 best (near)."""
+    """Dense scores: the targets are random (far), or one of them is among the row's 20 best items (near)."""
     rows, size = (8, 400) if tiny else (512, 50_000)
     torch.manual_seed(0)
     scores = torch.randn(rows, size)
@@ -118,7 +118,7 @@ def c1(tiny: bool, data: Path) -> Iterator[Case]:
 
 
 def c2(tiny: bool, data: Path) -> Iterator[Case]:
-    """Embeddings: each user's is the sum of those of the user's relevant and excluded items."""
+    """Embeddings: each user's embedding is the sum of the embeddings of the user's relevant and excluded items."""
     rows, size, d = (16, 300, 8) if tiny else (2_000, 20_000, 64)
     torch.manual_seed(0)
     items = torch.randn(size, d)
@@ -136,7 +136,7 @@ def c2(tiny: bool, data: Path) -> Iterator[Case]:
 
 
 def c3(tiny: bool, data: Path) -> Iterator[Case]:
-    """Gowalla, train masked; embeddings from a truncated SVD of its normalised train matrix."""
+    """Gowalla with train items masked; the embeddings are from a truncated SVD of the normalised train matrix."""
     torch.manual_seed(0)
     if tiny:
         liked = distinct(60, 12, 60)
@@ -150,7 +150,7 @@ def c3(tiny: bool, data: Path) -> Iterator[Case]:
     rows, size, d = len(users), len(items), users.shape[1]
     text = f"embeddings float32 [{rows}, {d}] x [{size}, {d}], {len(test)} relevant, history {len(train)}; {METRICS}"
     entrants = [*from_embeddings(problem), slow(problem, 8)]
-    # the memory that is measured comes on top of the inputs, which are the embeddings and the edges
+    # the measured memory does not include the inputs, which are the embeddings and the edges
     goals = [Goal("ours", 1.5, "product, kept buffer"), Goal("ours", 256, memory=True)]
     yield Case("C3", "Gowalla", text, rows, entrants, partial(expected, problem), goals, tolerance=1e-4)
 
@@ -178,12 +178,12 @@ def spectral(train: Interactions, d: int) -> tuple[Tensor, Tensor]:
 
 
 def c4(tiny: bool, data: Path) -> Iterator[Case]:
-    """Metrics from ranks: 1 to 50 relevant items per row, anywhere among its 200 best; ranks beyond 20 are unknown."""
+    """Metrics from ranks: 1 to 50 relevant items per row among its 200 best items; ranks beyond 20 are unknown."""
     rows, pool, depth = (16 if tiny else 4096), 200, max(CUTOFFS)
     torch.manual_seed(0)
-    ids = distinct(rows, pool, 20_000)  # by place
+    ids = distinct(rows, pool, 20_000)  # in order of rank
     place = distinct(rows, 50, pool).sort(1).values
-    place[torch.arange(50) >= torch.randint(1, 51, (rows, 1))] = pool  # no item there
+    place[torch.arange(50) >= torch.randint(1, 51, (rows, 1))] = pool  # padding
     place = place.sort(1).values
     listed = place < pool
     ranks = (place + 1).clamp(max=depth + 1).where(listed, 0)
@@ -211,7 +211,7 @@ def c4(tiny: bool, data: Path) -> Iterator[Case]:
 
 
 def c5(tiny: bool, data: Path) -> Iterator[Case]:
-    """Loop over batches of scores of a small catalogue, against the loop that a project writes itself."""
+    """Loop over batches of scores of a small catalogue, compared with a typical hand-written evaluation loop."""
     times, rows = (2, 8) if tiny else (16, 256)
     for size, num_excluded in ((1_000, 50), (3_706, 100), (10_000, 100)):
         torch.manual_seed(0)
@@ -253,13 +253,13 @@ def with_excluded(
 
 
 def c6(tiny: bool, data: Path) -> Iterator[Case]:
-    """Metrics from lists of 20 items: one relevant item per row, or 1 to 50, anywhere among its 200 best."""
+    """Metrics from lists of 20 items: one relevant item per row, or 1 to 50, anywhere among its 200 best items."""
     rows, pool, depth = (16 if tiny else 4096), 200, max(CUTOFFS)
     for relevant in (1, 50):
         torch.manual_seed(0)
-        ids = distinct(rows, pool, 20_000)  # by place
+        ids = distinct(rows, pool, 20_000)  # in order of rank
         place = distinct(rows, relevant, pool)
-        place[torch.arange(relevant) >= torch.randint(1, relevant + 1, (rows, 1))] = pool  # no item there
+        place[torch.arange(relevant) >= torch.randint(1, relevant + 1, (rows, 1))] = pool  # padding
         listed = place < pool
         lists, target = ids[:, :depth].contiguous(), ids.gather(1, place.clamp(max=pool - 1)).where(listed, -1)
         row, column = listed.nonzero(as_tuple=True)
@@ -276,7 +276,7 @@ def c6(tiny: bool, data: Path) -> Iterator[Case]:
 
 
 def c8(tiny: bool, data: Path) -> Iterator[Case]:
-    """One metric and one row per update, as streams and notebooks have them."""
+    """One metric and one row per update, as in streaming evaluation and in notebooks."""
     size, k = 1_000, 10
     cases: dict[str, tuple[str, list[Goal]]] = {
         "forward": ("metric(...)", []),
@@ -297,14 +297,14 @@ def c8(tiny: bool, data: Path) -> Iterator[Case]:
 
 
 def c9(tiny: bool, data: Path) -> Iterator[Case]:
-    """Relevant and excluded items that all stand among the row's best, against the same number at random."""
+    """Relevant and excluded items that are all among the row's best, compared with the same number of random items."""
     rows, size, relevant, excluded = (8, 1_000, 20, 100) if tiny else (256, 10_000, 20, 100)
     torch.manual_seed(0)
     scores = torch.randn(rows, size)
     best, random = (with_excluded(scores, relevant, excluded, pool) for pool in (3 * excluded, size))
     entrants = [
         contender("ours", partial(peers.ours_from_scores, *best)),
-        # `check=dict` compares no values: the reference is that of the other items
+        # `check=dict` compares no values: the reference holds for the items of the first contender
         Contender("ours, items at random", peers.ours_from_scores(*random), check=dict),
     ]
     text = f"scores float32 [{rows}, {size}], {relevant} relevant, {excluded} excluded, "
@@ -313,5 +313,5 @@ def c9(tiny: bool, data: Path) -> Iterator[Case]:
     yield Case("C9", "items among the best", text, rows, entrants, partial(expected, best[0]), goals)
 
 
-# C7 is the number of calls that reach the device: tests/base/test_calls.py
+# C7, the number of calls that reach the device, is a test: tests/base/test_calls.py
 ROWS: dict[str, Row] = {"C1": c1, "C2": c2, "C3": c3, "C4": c4, "C5": c5, "C6": c6, "C8": c8, "C9": c9}

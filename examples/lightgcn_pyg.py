@@ -3,13 +3,13 @@
     python examples/lightgcn_pyg.py    # generated data: no download, half a minute
     python examples/lightgcn_pyg.py --data gowalla --epochs 32 --batch-size 32768 --lr 0.02 --eval-every 8
 
-The second takes about three minutes on two cores and ends at a Recall@20 of 0.15; the paper's 0.18 takes far more
-epochs. Where cores are shared with other work, `OMP_WAIT_POLICY=passive` in the environment keeps torch's threads from
-waiting for each other busily: minutes become seconds.
+The second command takes about three minutes on two cores and ends at a Recall@20 of 0.15; the paper's 0.18 takes far
+more epochs. Where other work shares the cores, `OMP_WAIT_POLICY=passive` in the environment keeps torch's threads from
+busy waiting: minutes become seconds.
 
 `--data` is a folder of train.txt and test.txt with lines "user item item ...", such as LightGCN-PyTorch's gowalla,
-yelp2018 and amazon-book. Every item competes but those the user has in train. The table is the last epoch's: choosing
-the best one of the curve would take a validation set.
+yelp2018 and amazon-book. Every item is a candidate except those that the user has in train.txt. The table shows the
+last epoch, because choosing the best epoch of the curve would need a validation set.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def normalised_adjacency(train: trm.Interactions) -> Tensor:
 
 
 def bpr_loss(model: LightGCN, adjacency: Tensor, edges: Tensor, num_users: int) -> Tensor:
-    """Rank the item of every edge [2, B] above a random item, which now and then is relevant too."""
+    """Return the BPR loss of each edge's item [2, B] against a random item, which is sometimes relevant, too."""
     negatives = torch.randint(num_users, model.num_nodes, edges.shape[1:])
     embedding = model.get_embedding(adjacency)
     user, positive, negative = embedding[edges[0]], embedding[edges[1]], embedding[negatives]
-    nodes = torch.cat([edges.flatten(), negatives])  # the L2 penalty is on their own, unpropagated embeddings
+    nodes = torch.cat([edges.flatten(), negatives])  # the L2 penalty is on the embeddings before propagation
     return model.recommendation_loss((user * positive).sum(1), (user * negative).sum(1), nodes, lambda_reg=1e-3)
 
 
@@ -85,7 +85,7 @@ def bpr_loss(model: LightGCN, adjacency: Tensor, edges: Tensor, num_users: int) 
 def generate(
     num_users: int = 3000, num_items: int = 2000, length: int = 30, num_communities: int = 25
 ) -> tuple[trm.Interactions, trm.Interactions]:
-    """Let users take items of their community more often than others, popular items before all; hold out a fifth."""
+    """Generate interactions: users prefer items of their community and popular items; a fifth is held out."""
     popularity = torch.arange(1, num_items + 1).pow(-0.6)[torch.randperm(num_items)]
     communities = [torch.randint(num_communities, (count,)) for count in (num_users, num_items)]
     weights = popularity * torch.where(communities[0][:, None] == communities[1], 40.0, 1.0)
@@ -118,7 +118,7 @@ def draw(curve: dict[int, trm.Evaluation], baseline: trm.Evaluation, path: Path)
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
-    """Train, evaluate beside a baseline, print a table, draw the curve; return the model's values."""
+    """Train, evaluate the model and a baseline, print a table and draw the curve; return the model's values."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of train.txt and test.txt; without it data are generated")
     parser.add_argument("--out", type=Path, help="the learning curve; default: lightgcn.png in the temporary folder")

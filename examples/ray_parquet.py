@@ -1,10 +1,10 @@
-"""Lists in parquet files, evaluated in one process and by Ray Data: the same numbers, from the same function.
+"""Evaluate recommended lists in parquet files in one process and with Ray Data: the same function, the same numbers.
 
     python examples/ray_parquet.py                  # generated data: 80,000 lists in 8 files, removed afterwards
     python examples/ray_parquet.py --data lists/    # parquet with columns item_ids (best first) and target
 
-Needs pyarrow, and Ray for the second half: pip install 'torchrecmetrics[arrow]' 'ray[data]'. Without Ray the first half
-is printed, and what is missing.
+Needs pyarrow, and Ray for the second half: pip install 'torchrecmetrics[arrow]' 'ray[data]'. Without Ray, the program
+runs the first half and prints how to install Ray.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROWS, FILES, WIDE = 80_000, 8, 20
 
 
 def generate(folder: Path) -> None:
-    """Write twenty items a row, some of which the user took, and some items that nobody recommended."""
+    """Write lists of twenty items and two relevant items each: one that is often in the list, one that never is."""
     rng, rows = np.random.default_rng(0), ROWS // FILES
     for number in range(FILES):
         lists = rng.integers(1, 500, (rows, WIDE)).cumsum(1)
@@ -42,7 +42,7 @@ def generate(folder: Path) -> None:
 
 
 def in_one_process(folder: Path) -> trm.Evaluation:
-    """Read file after file, batch after batch: memory does not grow with them."""
+    """Read file after file and batch after batch, so that memory does not grow with the files."""
     tallies = []
     for path in sorted(folder.glob("*.parquet")):
         batches = pq.ParquetFile(path, pre_buffer=False).iter_batches(use_threads=False)
@@ -51,7 +51,7 @@ def in_one_process(folder: Path) -> trm.Evaluation:
 
 
 def with_ray(folder: Path) -> trm.Evaluation:
-    """Have two workers tally blocks; a block that is run again replaces its tally."""
+    """Tally blocks on two Ray workers; if Ray runs a block again, the new tally replaces the old one."""
     os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
     import ray
 

@@ -2,12 +2,13 @@
 
     python examples/sasrec_lightning.py                         # generated data: no download, about a minute
     python examples/sasrec_lightning.py --data ml-100k/u.data   # MovieLens: user, item, rating, timestamp
-    python examples/sasrec_lightning.py --data Beauty.txt       # a user a line, "user item item ...", oldest item first
+    python examples/sasrec_lightning.py --data Beauty.txt       # lines of "user item item ...", oldest item first
     python examples/sasrec_lightning.py --out best              # keeps the best checkpoint in that folder
     python examples/sasrec_lightning.py --checkpoint best/*.ckpt --devices 2    # tests it on two processes: same table
 
-Leave-one-out: a user's last item is the test target, the one before it the validation target. All items compete except
-the user's whole history (for the test with the validation item), however little of it the model reads.
+Leave-one-out: a user's last item is the test target, the item before it the validation target. Every item is a
+candidate except those of the user's whole history, even if the model reads only the end of it. In the test, the history
+includes the validation item.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from torchrecmetrics.lightning import RecMetricsCallback
 
 PAD = 0  # items are numbered from 1
 pad = partial(pad_sequence, batch_first=True, padding_value=PAD)
-say = rank_zero_only(print)  # by one process
+say = rank_zero_only(print)  # prints from one process only
 
 
 # ---------------------------------------------------------------------------------------------------------- the models
 
 
 class NextItemModule(pl.LightningModule):
-    """Hands scores of the catalogue to `RecMetricsCallback`; a subclass says how to score."""
+    """A module that returns scores of the catalogue for `RecMetricsCallback`; a subclass defines `score`."""
 
     def score(self, window: Tensor) -> Tensor:
         """Score all items after `window`, int64 [B, L]: float [B, 1 + num_items]."""
@@ -59,7 +60,7 @@ class SASRec(NextItemModule):
     """Causal self-attention over the user's last items (Kang and McAuley, 2018).
 
     The item embeddings are both input and output layer, and the loss is the cross entropy over the whole catalogue; for
-    millions of items sample the negatives instead.
+    millions of items, sample the negatives instead.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class SASRec(NextItemModule):
         self.encoder = nn.TransformerEncoder(layer, layers, nn.LayerNorm(dim), enable_nested_tensor=False)
 
     def forward(self, window: Tensor) -> Tensor:
-        """Encode [B, L] items as [B, L, dim]. They are padded on the right, where a causal model does not look."""
+        """Encode items [B, L] as [B, L, dim]. Padding is on the right, where causal attention does not look."""
         length = window.shape[1]
         causal = nn.Transformer.generate_square_subsequent_mask(length, device=window.device)
         return self.encoder(self.dropout(self.items(window) + self.positions.weight[:length]), causal, is_causal=True)
@@ -97,7 +98,7 @@ class SASRec(NextItemModule):
 
 
 class Popularity(NextItemModule):
-    """The same items for everybody: those with the most training events."""
+    """A baseline that scores items by their number of training events, the same for every user."""
 
     def __init__(self, data: LeaveOneOut) -> None:
         super().__init__()
@@ -108,7 +109,7 @@ class Popularity(NextItemModule):
 
 
 class Random(NextItemModule):
-    """Random scores: an arbitrary order for each window, the same on every process."""
+    """A baseline that scores items at random: an arbitrary order for each window, the same on every process."""
 
     def __init__(self, data: LeaveOneOut) -> None:
         super().__init__()
@@ -128,7 +129,7 @@ class LeaveOneOut(NamedTuple):
     """Item sequences split by time; users with fewer than 3 events are in the training data only."""
 
     train: list[Tensor]
-    validation: list[tuple[Tensor, Tensor]]  # a user's whole history and the item that follows
+    validation: list[tuple[Tensor, Tensor]]  # a user's whole history and the next item
     test: list[tuple[Tensor, Tensor]]
     num_items: int
 
@@ -146,10 +147,10 @@ class LeaveOneOut(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Users to recommend to."""
+    """A batch of users to recommend to."""
 
-    window: Tensor  # [B, L] their last items, at most max_len: what the model reads
-    history: Tensor  # [B, H] all of their items: what is not recommended again
+    window: Tensor  # [B, L] each user's last items, at most max_len, which the model reads
+    history: Tensor  # [B, H] each user's whole history, which is not recommended again
     target: Tensor  # [B]
 
 
@@ -185,9 +186,9 @@ def read(path: Path) -> list[list[int]]:
 
 
 def generate(num_users: int = 2000, num_items: int = 1000, length: int = 20, num_genres: int = 20) -> list[list[int]]:
-    """Let users walk through a catalogue: often to an item's sequel, else within its genre, popular items first.
+    """Generate item sequences: a user often takes the last item's sequel, else mostly a popular item of its genre.
 
-    Nobody takes an item twice.
+    No user takes an item twice.
     """
     popularity = torch.arange(1, num_items + 1).pow(-0.8)[torch.randperm(num_items)]
     genre, sequel = torch.randint(num_genres, (num_items,)), torch.randperm(num_items)
@@ -207,7 +208,7 @@ def generate(num_users: int = 2000, num_items: int = 1000, length: int = 20, num
 
 
 def tell(trainer: pl.Trainer, module: pl.LightningModule) -> None:
-    """Print a line an epoch, for a log."""
+    """Print one line for the epoch that has ended, for a log without a progress bar."""
     now = trainer.callback_metrics
     say(
         f"epoch {trainer.current_epoch + 1:3}  loss {now['train/loss']:.4f}  NDCG@10 {now['val/NDCG@10']:.4f}",
@@ -216,7 +217,7 @@ def tell(trainer: pl.Trainer, module: pl.LightningModule) -> None:
 
 
 def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
-    """Train, test beside two baselines, print a table; return the test values by model and metric."""
+    """Train the model, test it and two baselines, and print a table; return the test values by model and metric."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="u.data or a sequence file; without it data are generated")
     parser.add_argument("--out", type=Path, help="folder for the best checkpoint; without it none is kept")
@@ -235,7 +236,7 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*does not have many workers")  # batches are cheap to make
     warnings.filterwarnings("ignore", message=".*LeafSpec", module="pytorch_lightning")  # Lightning 2.6 on torch 2.13
-    # Lightning warns that its sampler repeats users to make the shares of the processes equal: the callback knows
+    # Lightning warns that its sampler repeats users so that all processes have equally many: the callback drops them
     warnings.filterwarnings("ignore", message="Using `DistributedSampler` with the dataloaders")
     torch.set_num_threads(args.threads)
     pl.seed_everything(args.seed)
@@ -259,7 +260,7 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
     # in SASRec and RecBole). It matters where users repeat items, so not on MovieLens or the generated data.
     metrics = RecMetricsCallback(["HR", "NDCG", "MRR"], k=[5, 10, 20], padding_idx=PAD, overlap="keep")
     lines = LambdaCallback(on_train_epoch_end=tell)
-    bars = sys.stdout.isatty() and sys.stderr.isatty()  # in a file they would be drawn over and over
+    bars = sys.stdout.isatty() and sys.stderr.isatty()  # in a file, every update of a bar would be a new line
     results, errors = {}, {}
     with tempfile.TemporaryDirectory() as temporary:
         best = ModelCheckpoint(

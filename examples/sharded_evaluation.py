@@ -1,4 +1,4 @@
-"""PureSVD with the items shared between processes: each one learns, scores and keeps its own items alone.
+"""PureSVD with the items split over processes: each process learns, scores and keeps only its own items.
 
     export OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo
     torchrun --standalone --nproc-per-node 2 examples/sharded_evaluation.py    # generated data: a few seconds
@@ -20,7 +20,7 @@ import torchrecmetrics as trm
 
 
 def generate(num_users: int = 2000, num_items: int = 5000, length: int = 30) -> list[trm.Interactions]:
-    """Let users take items of their community more often than others, popular items before all; hold out a fifth."""
+    """Generate users who prefer items of their community, and popular items; hold out a fifth for the test."""
     generator = torch.Generator().manual_seed(0)  # the same data on every process
     popularity = torch.arange(1, num_items + 1).pow(-0.6)[torch.randperm(num_items, generator=generator)]
     community = [torch.randint(25, (size,), generator=generator) for size in (num_users, num_items)]

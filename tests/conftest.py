@@ -1,7 +1,7 @@
 import importlib
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported: its threads then wait without a core
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported: idle threads then use no core
 
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # ranx as plain Python: compiling it takes longer than all the tests
 
@@ -12,7 +12,7 @@ import torch
 
 @pytest.fixture(params=["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
 def device(request):
-    """Every numeric test runs on the CPU and, where there is one, on a GPU."""
+    """Run every numeric test on the CPU and, where there is one, on a GPU."""
     return torch.device(request.param)
 
 
@@ -23,13 +23,13 @@ def generator():
 
 @pytest.fixture
 def pl(request):
-    """Lightning under its first name, or under each of those that a test is parametrised with."""
+    """Lightning as `pytorch_lightning`, or as each of the packages that a test is parametrised with."""
     return importlib.import_module(getattr(request, "param", "pytorch_lightning"))
 
 
 @pytest.fixture(scope="session", params=[distributed.Processes], ids=["processes"])
 def processes(request):
-    """Processes for all tests that need some, whose ids tell it."""
+    """Processes that are shared by all tests that need several; the ids of these tests contain "processes"."""
     shared = request.param()
     yield shared
     shared.close()
@@ -46,7 +46,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out nightly tests unless asked for; run slow tests first, and those that start processes are slow."""
+    """Leave out nightly tests unless asked for, and run slow tests first, among them those that start processes."""
     if not config.getoption("--nightly"):
         nightly = [item for item in items if item.get_closest_marker("nightly")]
         config.hook.pytest_deselected(items=nightly)
@@ -57,20 +57,20 @@ def pytest_collection_modifyitems(config, items):
 
     def begins(item):
         slow = item.get_closest_marker("slow")
-        return 2 if slow is None else 1 - sum(slow.args)  # the argument: how many minutes
+        return 2 if slow is None else 1 - sum(slow.args)  # the argument of the mark is the number of minutes
 
     items.sort(key=begins)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give one worker all that share processes, which are started once, what is measured, or a page.
+    """Give one worker all tests that share started processes, all benchmarks, and all tests of one page.
 
-    `--dist loadgroup` would do, but since pytest 9.2 it sends marked tests anywhere (pytest-xdist issue 1386).
+    `--dist loadgroup` would do this, but since pytest 9.2 it sends marked tests anywhere (pytest-xdist issue 1386).
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    config.option.loadscopereorder = False  # in the order above
+    config.option.loadscopereorder = False  # keeps the order of `pytest_collection_modifyitems`
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):

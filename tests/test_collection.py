@@ -1,4 +1,4 @@
-"""RecMetricCollection: one kernel call, one synchronisation, keys in order, right after any first batch."""
+"""RecMetricCollection: one kernel call, one synchronisation, ordered keys, right values after any first batch."""
 
 import copy
 import pickle
@@ -25,7 +25,7 @@ def batch(seed, rows=8, items=30, device="cpu"):
 
 
 def alone(collection, *batches):
-    """Every member by itself, fed with scores."""
+    """Return the value of every member when it is updated by itself."""
     out = {}
     for key, metric in collection.items():
         metric = metric.clone()
@@ -42,7 +42,7 @@ def collection(device):
 
 
 def test_equals_its_members_alone(collection, device):
-    """update, forward and compute give what every member gives by itself."""
+    """update, forward and compute give the values that every member gives by itself."""
     first, second = batch(1, device=device), batch(2, device=device)
     collection.update(*first)
     assert numbers(collection(*second)) == alone(collection, second)
@@ -55,7 +55,7 @@ def test_equals_its_members_alone(collection, device):
 
 @pytest.mark.parametrize("form", ["scores", "ranks", "ranking"])
 def test_three_forms_by_position_and_by_keyword(form, device):
-    """Scores, ranks or a Ranking, positional or named, updated or forwarded."""
+    """update and forward take scores, ranks or a Ranking, by position or by keyword."""
     collection = trm.RecMetricCollection(["HR", "NDCG"], k=[1, 5]).to(device)
     scores, target = batch(1, device=device)
     ranks = trm.get_topk_ranks(scores, target, 5)
@@ -74,7 +74,7 @@ def test_three_forms_by_position_and_by_keyword(form, device):
 
 @pytest.mark.parametrize("first", ["hitless", "all hits"])
 def test_first_batch_decides_nothing(first, device):
-    """After a first batch in which all metrics are 0, or all 1, they still go their own ways."""
+    """Metrics with equal states after the first batch, all 0 or all 1, are not merged."""
     scores = torch.arange(30.0, device=device).repeat(8, 1)
     target = torch.full((8, 1), 0 if first == "hitless" else 29, device=device)
     names = ["HR", "NDCG", "MRR", "MAP", "Recall"]
@@ -92,7 +92,7 @@ def test_first_batch_decides_nothing(first, device):
 
 
 def test_the_classic_snippet():
-    """The twenty lines people copy, with our names in them, are right after a hitless first batch."""
+    """The twenty lines that people copy, with our names in them, are right after a first batch without hits."""
     max_k, metrics = 10, {"HR": trm.HitRate, "NDCG": trm.NDCG, "MRR": trm.MRR}
     metric = MetricCollection({f"{name}@{k}": cls(k) for name, cls in metrics.items() for k in (1, 5, max_k)})
     pred_scores = torch.stack([torch.arange(50.0)] * 4)
@@ -114,7 +114,7 @@ def test_the_classic_snippet():
     ],
 )
 def test_one_kernel_call_at_the_depth_needed(metrics, k, depth, monkeypatch, device):
-    """However many members: scores are counted once per update or forward, as deep as the deepest member asks."""
+    """Scores are counted once per update or forward, only as deep as the deepest of all members needs."""
     calls, depths = [], []
     count, assign = kernels.count, trm.Ranking.from_counts.__func__
 
@@ -136,7 +136,7 @@ def test_one_kernel_call_at_the_depth_needed(metrics, k, depth, monkeypatch, dev
 
 
 def test_a_member_gets_what_it_alone_needs(device):
-    """Whether all candidates are counted does not hang on the first member."""
+    """All candidates are counted if any member needs it, and not only if the first one does."""
     members = [trm.HR(2), trm.Precision(5, denominator="recommended"), trm.NDCG(3)]
     scores, target = batch(1, items=4, device=device)
     collection = trm.RecMetricCollection([metric.clone() for metric in members])
@@ -145,7 +145,7 @@ def test_a_member_gets_what_it_alone_needs(device):
 
 
 def test_ranks_are_kept_as_far_as_any_member_reads(device):
-    """R-precision looks behind every cut-off beside it."""
+    """R-precision reads ranks beyond every cut-off of the other members."""
     ranks = torch.tensor([[4, 1, 9, 3], [2, 7, 0, 0]], device=device)
     collection = trm.RecMetricCollection(["HR", "RPrecision"], k=2)
     collection.to(device).update(ranks, depth=20)
@@ -153,7 +153,7 @@ def test_ranks_are_kept_as_far_as_any_member_reads(device):
 
 
 def test_reset_starts_from_zero(device):
-    """The results of the last compute stay readable."""
+    """After a reset, updates start from zero, and the results of the last compute stay readable."""
     collection = trm.RecMetricCollection(["HR", "NDCG"], k=[1, 5]).to(device)
     collection.update(*batch(1, device=device))
     first = collection.compute()
@@ -164,7 +164,7 @@ def test_reset_starts_from_zero(device):
 
 
 def test_keys_in_numeric_order():
-    """Ascending k, then the order of the names; members without a cut-off last."""
+    """Keys are in order of k, then in the order of the names; members without a cut-off come last."""
     collection = trm.RecMetricCollection(["NDCG", "hitrate", "AUROC", "map@7", trm.MRR(), trm.HR(3)], k=[100, 5, 20])
     expected = "HR@3 NDCG@5 HR@5 MAP@7 NDCG@20 HR@20 NDCG@100 HR@100 AUROC MRR"
     assert list(collection.keys()) == expected.split()
@@ -173,7 +173,7 @@ def test_keys_in_numeric_order():
 
 
 def test_key_formats():
-    """prefix, postfix and key_format, a string or a function."""
+    """Keys are made with prefix, postfix and key_format, which is a string or a function."""
     names = ["HR", "AUROC"]
     assert list(trm.RecMetricCollection(names, k=5, prefix="val/", postfix="_x").keys()) == [
         "val/HR@5_x",
@@ -190,7 +190,7 @@ def test_key_formats():
 
 
 def test_names_are_told():
-    """Those of the docstring are all that are accepted."""
+    """The names in the class's docstring are all the names that are accepted."""
     told = re.search(r"Names are (.*?) = MRR\.\n", trm.RecMetricCollection.__doc__, re.S).group(1)
     told = re.sub("of one rank|beyond accuracy|case is ignored", "", told)
     assert sorted({name.lower() for name in re.findall(r"\w+", told)}) == sorted(registry._BY_NAME)
@@ -218,7 +218,7 @@ def test_other_names(name, key):
 
 @pytest.mark.parametrize("word", ["top_k", "topk", "K", "cutoff"])
 def test_what_others_call_k(word):
-    """The message names k."""
+    """Another word for k is refused with an error that names k."""
     users, items = torch.eye(2), torch.eye(2)
     target = trm.Interactions.from_edge_index(torch.tensor([[0], [0]]), 2, 2)
     for make in (
@@ -253,7 +253,7 @@ def test_a_metric_of_ones_own_may_know_its_k():
     "duplicate", [copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c)), lambda c: c.clone(prefix="x/")]
 )
 def test_copies(collection, duplicate, device):
-    """A copy has its own members and its own synchronisation; a member copied alone has none."""
+    """A copy has its own members and its own synchronisation; a member copied alone belongs to no collection."""
     collection.update(*batch(1, device=device))
     other = duplicate(collection)
     other.update(*batch(2, device=device))
@@ -278,7 +278,7 @@ def test_metric_tracker(device):
 
 
 def test_added_members(device):
-    """Members can be added under a key of their own, before or after the first update."""
+    """Members can be added under their own keys."""
     collection = trm.RecMetricCollection(["HR"], k=1).to(device)
     collection["mine"] = trm.MRR(2).to(device)
     collection.add_metrics([trm.NDCG(3).to(device)], trm.NDCG(4).to(device))
@@ -290,7 +290,7 @@ def test_added_members(device):
 
 
 def test_removed_members_go_their_own_way(device):
-    """A metric taken out of its collection computes for itself; an emptied collection says so."""
+    """A metric removed from its collection computes by itself, and an emptied collection raises an error."""
     first = trm.HR(5).to(device)
     collection = trm.RecMetricCollection([first]).to(device)
     collection.update(*batch(1, device=device))
@@ -306,7 +306,7 @@ def test_removed_members_go_their_own_way(device):
 
 
 def test_equal_metrics_share_a_group_in_torchmetrics(device):
-    """Two of the same metric in a plain MetricCollection share their state; update and forward still count once."""
+    """Equal metrics in a plain MetricCollection share their state, and update and forward still count a batch once."""
     plain = MetricCollection({"a": trm.HR(2), "b": trm.HR(2)}).to(device)
     first, second = batch(1, device=device), batch(2, device=device)
     plain.update(*first)
@@ -317,7 +317,7 @@ def test_equal_metrics_share_a_group_in_torchmetrics(device):
 
 
 def test_weights_gains_exclude(device):
-    """Everything update takes reaches every member."""
+    """All arguments of update reach every member."""
     scores, target = batch(1, device=device)
     arguments = {
         "gains": torch.arange(1, 25, device=device).view(8, 3),
@@ -334,7 +334,7 @@ def test_weights_gains_exclude(device):
 
 
 def test_lists_of_ids_in_place_of_ranks(device):
-    """With the target forgotten, item ids would be read as ranks."""
+    """Item ids without a target, which would be read as ranks, cause a warning or an error."""
     lists = torch.rand(8, 1000, generator=torch.Generator().manual_seed(0)).topk(10).indices.to(device)
     collection = trm.RecMetricCollection(["HR", "MRR"], k=[5, 10]).to(device)
     if device.type == "cpu":
@@ -344,16 +344,16 @@ def test_lists_of_ids_in_place_of_ranks(device):
             collection.update(lists)
         with pytest.raises(ValueError, match=r"ranks that are no places .*item ids are no ranks: Ranking.from_topk\)"):
             collection.update(lists.clamp(max=3), depth=10)
-    collection.update(trm.Ranking.from_ranks(lists))  # whole-list ranks say so
+    collection.update(trm.Ranking.from_ranks(lists))  # ranks in a Ranking are taken as they are
     collection.update(lists, depth=10)
-    collection.update(torch.where(torch.arange(10, device=device) < 6, lists, 0))  # padded as ranks are
+    collection.update(torch.where(torch.arange(10, device=device) < 6, lists, 0))  # padded with 0, as ranks are
     collection.update(trm.get_topk_ranks(torch.rand(8, 1000, device=device), lists, 10))
     with pytest.raises(ValueError, match=r"depth unknown: .* a Ranking \(of item ids: Ranking.from_topk\)"):
         trm.RecMetricCollection(["MRR"]).to(device).update(lists)
 
 
 def test_merge_state(collection, device):
-    """Two halves merge to the whole, prefix or not; all members do, or none."""
+    """Two halves merge to the whole, with a prefix or without; a merge that is refused changes no member."""
     other, wrong = collection.clone(prefix="b/"), collection.clone()
     first, second = batch(1, device=device), batch(2, device=device)
     collection.update(*first)
@@ -381,7 +381,7 @@ def test_merge_state(collection, device):
 
 
 def test_standard_errors(collection, device):
-    """Those of the members, under the keys of compute."""
+    """standard_errors gives those of the members under the keys of compute."""
     collection.update(*batch(1, device=device))
     with pytest.raises(RuntimeError, match="call it first"):
         collection.standard_errors()
@@ -393,7 +393,7 @@ def test_standard_errors(collection, device):
 
 @pytest.mark.parametrize("call", ["update", "forward"])
 def test_a_rejected_call_changes_no_member(call, device):
-    """All members are asked before the first one changes: here the last one cannot use the input."""
+    """All members check the input before any of them changes: a call that the last one refuses changes none."""
     collection = trm.RecMetricCollection(["HR@2", "MRR@3", "HR@9"]).to(device)
     collection.update(*batch(1, device=device))
     state = copy.deepcopy({key: metric.metric_state for key, metric in collection.items()})
@@ -489,7 +489,7 @@ BAD = [
 
 @pytest.mark.parametrize(("make", "error", "message"), BAD)
 def test_bad_arguments(make, error, message):
-    """What a collection refuses when it is made."""
+    """A bad argument of a collection raises an error that says what is wrong."""
     with pytest.raises(error, match=message.replace("?", r"\?")):
         make()
 
@@ -502,7 +502,7 @@ def collection_of(how_many):
 
 
 def collectives(rank, world_size, how_many, order):
-    """Compute on two processes, one of which has no update; count what goes over the wire."""
+    """Compute on two processes, one of which has no update, and count the collectives."""
     collection = collection_of(how_many)
     if rank == order:
         collection.update(*batch(1))
@@ -510,7 +510,7 @@ def collectives(rank, world_size, how_many, order):
         values = numbers(collection.compute())
         once = len(calls)
         collection.compute()
-        # as log_dict does it: members asked one by one
+        # log_dict computes members one by one
         collection.update(*batch(2)) if rank == 0 else collection.update(*batch(3))
         one_by_one = {key: metric.compute().item() for key, metric in collection.items()}
     return values, once, one_by_one, len(calls)
@@ -519,7 +519,7 @@ def collectives(rank, world_size, how_many, order):
 @pytest.mark.parametrize("how_many", [0, 1, 5])
 @pytest.mark.parametrize("order", [0, 1])
 def test_two_collectives_for_all_members(how_many, order, processes):
-    """One float and one integer vector per compute, for 1 metric, 9 or 37, also when members are asked singly."""
+    """A compute reduces one float and one integer vector, for 1, 9 or 37 metrics, also if members compute singly."""
     for values, once, one_by_one, twice in processes.run(collectives, 2, how_many, order):
         collection = collection_of(how_many)
         assert values == alone(collection, batch(1))
@@ -528,7 +528,7 @@ def test_two_collectives_for_all_members(how_many, order, processes):
 
 
 def test_more_ranks_than_the_largest_cutoff(device):
-    """Columns that no cut-off can reach are left unread, which shows in no value."""
+    """Values do not change when columns of ranks that no cut-off can reach are left unread."""
     ranks = torch.tensor([[9, 2, 0, 4, 1], [3, 0, 7, 8, 2], [6, 5, 4, 3, 9]], device=device)
     collection = trm.RecMetricCollection(["HR", "NDCG", "MAP", "Recall", "F1", "MRR"], k=[1, 3]).to(device)
     whole = trm.RecMetricCollection(["HR", "NDCG", "MAP", "Recall", "F1", "MRR"], k=[1, 3]).to(device)
@@ -539,7 +539,7 @@ def test_more_ranks_than_the_largest_cutoff(device):
 
 
 def test_short_rows_are_counted_member_by_member(device):
-    """Deferred, a row known to 2 places is left out, and reported, by the members that look further alone."""
+    """With deferred checks, a row known to 2 ranks is left out and reported only by members that look further."""
     lists, target = torch.tensor([[1, 2, 3], [4, 5, 6]], device=device), torch.tensor([[1], [4]], device=device)
     ranking = trm.Ranking.from_topk(
         lists, target, exclude=torch.tensor([[-1], [6]], device=device), validate_args="deferred"
@@ -553,7 +553,7 @@ def test_short_rows_are_counted_member_by_member(device):
 
 
 def test_members_that_change():
-    """A batch is read by those who are there, also if one took another's place."""
+    """A batch is read by the current members, also if one of them has replaced another."""
     collection = trm.RecMetricCollection(["HR", "MRR"], k=2)
     batch = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([2])
     collection.update(*batch)
@@ -569,7 +569,7 @@ def test_members_that_change():
 
 
 class RowNumber(trm.RankingMetric):
-    """What is no matter of places."""
+    """The number of the row, which does not depend on ranks."""
 
     formula = staticmethod(
         lambda ranking, k: torch.arange(len(ranking), dtype=torch.float64, device=ranking.ranks.device)
@@ -582,7 +582,7 @@ class RowNumber(trm.RankingMetric):
 @pytest.mark.parametrize("action", ["skip", "neg", "pos"])
 @pytest.mark.parametrize("ties", ["realistic", "optimistic", "pessimistic"])
 def test_one_relevant_item_a_row(ties, action, device):
-    """Several formulas of one place are looked up by it: the very numbers that each metric finds by itself."""
+    """Formulas of one rank, which are looked up by that rank, give the same numbers as each metric by itself."""
     generator = torch.Generator().manual_seed(0)
     scores = (3 * torch.randn(200, 40, generator=generator)).round().to(device)  # full of ties
     target = torch.randint(-1, 40, (200,), generator=generator).to(device)
@@ -608,14 +608,14 @@ def test_one_relevant_item_a_row(ties, action, device):
 
 
 def test_places_of_others_are_not_looked_up():
-    """Ranks that somebody made may be any numbers from 1 on."""
+    """Ranks made by the caller are not looked up, as they may be any numbers from 1 on."""
     collection = trm.RecMetricCollection(["MRR", "NDCG", "HR"], k=5)
     collection.update(trm.Ranking.from_ranks(torch.tensor([[2.2], [4.4]]), depth=5))
     assert collection.compute()["MRR@5"].item() == pytest.approx((1 / 2.2 + 1 / 4.4) / 2)
 
 
 def test_a_member_that_was_changed_alone(device):
-    """States are added as the rows of one matrix, but each is its own."""
+    """A member that is updated, reset or changed alone keeps its own state, though states are rows of one matrix."""
     args = batch(1, device=device)
     collection = trm.RecMetricCollection(["HR", "NDCG"], k=[2, 5]).to(device)
     collection.update(*args)
@@ -629,14 +629,14 @@ def test_a_member_that_was_changed_alone(device):
         "NDCG@5": 16,
     }
     before = {key: metric.state().sums.clone() for key, metric in collection.items()}
-    collection["HR@2"].state().sums.zero_()  # as one who loads a state by hand may do
+    collection["HR@2"].state().sums.zero_()  # as loading a state by hand may do
     assert all(metric.state().sums.equal(before[key]) for key, metric in collection.items() if key != "HR@2")
     collection.reset()
     assert all(not metric.state().sums.any() for metric in collection.values())
 
 
 def test_sums_of_a_batch_may_be_overwritten(device):
-    """What was added may be overwritten, as recorded graphs do, whether or not it was the first."""
+    """Sums that were added may be overwritten, as recorded graphs do, after the first batch and after later ones."""
     collection, args = trm.RecMetricCollection(["HR", "NDCG"], k=[2, 5]).to(device), batch(1, device=device)
     wanted = numbers(collection(*args))
     collection.reset()

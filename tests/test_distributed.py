@@ -1,4 +1,4 @@
-"""The processes that other tests share: nothing stays from one call to the next, and none waits for ever."""
+"""The processes that tests share: no state stays from one call to the next, and no call waits for ever."""
 
 import os
 import random
@@ -13,7 +13,7 @@ import torchrecmetrics as trm
 
 
 def found(rank, world_size):
-    """Return what a call finds, and change it."""
+    """Return the seeds and settings that a call finds, and change them."""
     group = torch.distributed.get_rank(), torch.distributed.get_world_size()
     seeds = torch.rand(()).item(), random.random()
     rest = os.environ.get("FOUND"), len(warnings.filters), torch.get_num_threads()
@@ -40,7 +40,7 @@ def hanging(rank, world_size):
 
 
 def test_calls_share_processes_and_nothing_else(processes):
-    """Seeds, the environment, filters of warnings and the group are those of a new process."""
+    """Seeds, the environment, filters of warnings and the group are those of a new process in every call."""
     one = processes.run(found, 1)
     assert processes.run(found, 1) == one
     two = processes.run(found, 2)
@@ -52,7 +52,7 @@ def test_calls_share_processes_and_nothing_else(processes):
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_a_call_that_fails_ends_the_processes():
-    """It is told where one failed, or hung, and the next call has new ones."""
+    """A call that fails, hangs or dies raises an error that names the process, and the next call has new processes."""
     own = distributed.Processes()
     with pytest.raises(RuntimeError, match=r"failing on 2 processes failed in process 1\n(.|\n)*OSError: on purpose"):
         own.run(failing, 2)
@@ -67,7 +67,7 @@ def test_a_call_that_fails_ends_the_processes():
 
 
 def saved_by_torch(rank, world_size, folder, groups):
-    """Return HR and its number of rows: before saving, loaded as the page on processes says, and loaded naively."""
+    """Return values and counts before saving, after loading as documented, after an update and after naive loading."""
     dcp = pytest.importorskip("torch.distributed.checkpoint")
 
     def new():
@@ -109,7 +109,10 @@ def saved_by_torch(rank, world_size, folder, groups):
 
 @pytest.mark.parametrize("groups", [None, ["first", "second"]], ids=["whole", "groups"])
 def test_checkpoints_of_several_processes(groups, processes, tmp_path):
-    """Sums of all, kept by one process after loading, go on as before; else one process's state counts twice."""
+    """Sums of all processes that one process keeps after loading go on as before.
+
+    If unsynchronised states are saved instead, both processes load that of one, which counts twice.
+    """
     first, second = processes.run(saved_by_torch, 2, str(tmp_path), groups, timeout=60)
     assert first == second
     before, loaded, resumed, naive = first

@@ -1,4 +1,4 @@
-"""What every metric is worth: by hand, against plain Python, at the edges, and as properties."""
+"""Values of every metric: by hand, against plain Python, at the edges, and as properties."""
 
 import functools
 import math
@@ -23,7 +23,7 @@ def value(metric, *args, **kwargs):
     return metric.compute().item()
 
 
-# Three users on one screen. Hits at ranks 1, 3, 9 of R = 3; at rank 2 of R = 1; none in the first five of R = 2.
+# Three users: R = 3 with hits at ranks 1, 3, 9; R = 1 with rank 2; R = 2 with ranks 6 and 8, beyond the first five.
 RANKS = [[1, 3, 9], [2, 0, 0], [6, 8, 0]]
 LOG = {place: 1 / math.log2(1 + place) for place in range(1, 10)}
 HAND = [
@@ -50,7 +50,7 @@ HAND = [
     ),
     (trm.MRR(5), (1 / 1 + 1 / 2 + 0) / 3),
     (trm.MRR(), (1 / 1 + 1 / 2 + 1 / 6) / 3),
-    # of 10 items; pairs in the wrong order: rank 3 behind 1 other and 9 behind 6, of 3 * 7; 1 of 9; 5 + 6 of 2 * 8
+    # wrong pairs among 10 items: (rank 3) 1 + (rank 9) 6 of 3 * 7; (rank 2) 1 of 9; (rank 6) 5 + (rank 8) 6 of 2 * 8
     (trm.AUROC(), (1 - 7 / 21 + 1 - 1 / 9 + 1 - 11 / 16) / 3),
     (trm.AUROC(weight="relevant"), (3 * (1 - 7 / 21) + 1 * (1 - 1 / 9) + 2 * (1 - 11 / 16)) / 6),
 ]
@@ -60,7 +60,7 @@ HAND = [
     ("metric", "expected"), HAND, ids=lambda p: p.label if isinstance(p, trm.RankingMetric) else ""
 )
 def test_by_hand(metric, expected, device):
-    """Three users worked out on paper."""
+    """Values of three users equal those worked out on paper."""
     ranking = trm.Ranking.from_ranks(torch.tensor(RANKS, device=device), num_ranked=10)
     metric = metric.clone().to(device)
     assert value(metric, ranking) == pytest.approx(expected, abs=1e-15)
@@ -68,7 +68,7 @@ def test_by_hand(metric, expected, device):
 
 
 def test_one_user_as_the_papers_print_it(device):
-    """Hits at ranks 1 and 3 of 5, R = 3: the numbers of DEFINITIONS, which other projects print differently."""
+    """Hits at ranks 1 and 3 of 5, R = 3, have the values of our formulas, which other projects print differently."""
     ranks = torch.tensor([[1, 3, 100]], device=device)
     expected = {"NDCG@5": 0.704, "MAP@2": 1 / 3, "MAP-min@2": 1 / 2, "Recall@2": 1 / 3}
     metrics = [trm.NDCG(5), trm.MAP(2), trm.MAP(2, normalize="min"), trm.Recall(2)]
@@ -76,7 +76,7 @@ def test_one_user_as_the_papers_print_it(device):
         assert value(metric.to(device), ranks) == pytest.approx(expected[metric.label], abs=5e-4)
 
 
-SURPRISE = {  # the two worked examples of its FAQ: true and estimated ratings, relevant from 3.5 on
+SURPRISE = {  # two worked examples of Surprise's FAQ: true and estimated ratings, relevant from 3.5 on
     "six": ([2, 5, 4, 2, 3, 4], [4.9, 4.5, 4.3, 3.6, 3.4, 2.3], 2 / 3, 2 / 3, 2 / 3),
     "four": ([5, 2, 5, 4], [4.9, 4.5, 3.4, 2.3], 1 / 2, 1 / 3, 2 / 3),
 }
@@ -84,7 +84,7 @@ SURPRISE = {  # the two worked examples of its FAQ: true and estimated ratings, 
 
 @pytest.mark.parametrize("name", SURPRISE)
 def test_score_threshold_as_surprise_prints_it(name, device):
-    """Only estimates from 3.5 on are recommended; precision is over what was recommended."""
+    """Only estimates from 3.5 on are recommended, and precision is the share of these, as Surprise's FAQ prints it."""
     true, estimated, precision, recall, recall_without = SURPRISE[name]
     args = torch.tensor([estimated], device=device), torch.tensor([true], device=device) >= 3.5
     assert value(trm.Precision(3, denominator="recommended", score_threshold=3.5).to(device), *args) == precision
@@ -100,21 +100,21 @@ def test_score_threshold_as_surprise_prints_it(name, device):
 @pytest.mark.parametrize(("zero_division", "expected"), [(0.0, 0.0), (1.0, 1.0), (math.nan, math.nan)])
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_zero_division(zero_division, expected):
-    """Nothing reaches the threshold: 0 / 0 is what the user says, and nan leaves the row out."""
+    """If no score reaches the threshold, the value 0 / 0 is zero_division, and nan leaves the row out."""
     metric = trm.Precision(2, denominator="recommended", score_threshold=9.0, zero_division=zero_division)
     assert value(metric, torch.tensor([[1.0, 2.0]]), torch.tensor([0])) == pytest.approx(expected, nan_ok=True)
     assert metric.num_users == (0 if math.isnan(zero_division) else 1)
 
 
 def test_precision_over_a_recommended_list():
-    """denominator="recommended" takes the list's length, or the number of candidates."""
+    """denominator="recommended" divides by the list's length or by the number of candidates."""
     metric = trm.Precision(4, denominator="recommended")
     assert value(metric, trm.Ranking.from_topk(torch.tensor([[3, 5, -1, -1]]), torch.tensor([5]))) == 1 / 2
     metric.reset()
     assert value(metric, torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([0]), exclude=torch.tensor([2])) == 1 / 2
 
 
-# metric, and the same in plain Python, a function of reference.User
+# each metric and its formula in plain Python, a function of reference.User
 REFERENCE = {
     "HR": (trm.HitRate(3), lambda u: reference.hit_rate(u, 3)),
     "HR-t": (trm.HitRate(3, score_threshold=0.3), lambda u: reference.hit_rate(u, 3, True)),
@@ -146,7 +146,7 @@ REFERENCE = {
 
 @st.composite
 def users(draw):
-    """Users with tied scores, graded and negative gains, history, targets that cannot be reached, and weights."""
+    """Draw users with tied scores, graded and negative gains, history, unreachable targets, and weights."""
     rows, items = draw(st.integers(1, 4)), draw(st.integers(2, 8))
     score = st.sampled_from([-INF, -1.0, 0.0, 0.5, 1.0, 3.0])
     gain = st.sampled_from([0.0, 0.0, 0.0, -2.0, -1.0, 1.0, 2.0, 5.0])
@@ -204,7 +204,7 @@ def test_equals_plain_python(name, batch, ties, overlap):
 @given(batch=users(), k=st.sampled_from([1, 3, None]), ties=st.sampled_from(["optimistic", "realistic", "pessimistic"]))
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_exponential_gain_equals_plain_python(batch, k, ties):
-    """2^gain - 1, negative gains and ties included."""
+    """The exponential gain is 2^gain - 1, also for negative gains and with ties."""
     scores, gains, history, _ = batch
     values = plain(batch, lambda u: reference.ndcg(u, k or INF), ties, "miss", lambda gain: 2.0**gain - 1)
     metric = trm.NDCG(k, gain="exponential", ties=ties, overlap="miss")
@@ -215,7 +215,7 @@ def test_exponential_gain_equals_plain_python(batch, k, ties):
 @settings(max_examples=examples(50), deadline=None)
 @given(batch=users(), k=st.sampled_from([1, 3, None]))
 def test_binary_relevance_gains_1_either_way(batch, k):
-    """Without gains, linear and exponential are equal: 2^1 - 1 = 1; ids, dense targets and ranks alike."""
+    """Without gains, linear and exponential NDCG are equal, because 2^1 - 1 = 1."""
     scores, gains, history, _ = (torch.tensor(x) for x in batch)
     ranking = trm.Ranking.from_scores(scores, gains > 0, exclude=history, overlap="miss")
     linear, exponential = (functional.ndcg(ranking, k, gain=gain) for gain in ("linear", "exponential"))
@@ -230,7 +230,7 @@ def test_exponential_gain_of_small_gains():
 
 
 def test_exponential_gain_does_not_overflow():
-    """2^3000 is no number, but the ratio of two such gains is."""
+    """The ratio of two gains is right even if a gain such as 2^3000 overflows."""
     got = value(
         trm.NDCG(gain="exponential"),
         torch.tensor([[0.1, 0.2]]),
@@ -244,7 +244,7 @@ def test_exponential_gain_does_not_overflow():
 @given(batch=users(), overlap=st.sampled_from(["keep", "miss"]))
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_auroc_counts_pairs(batch, overlap):
-    """AUROC is the share of pairs in the right order, counted one by one, ties half."""
+    """AUROC is the share of pairs in the right order, counted one by one, with ties as one half."""
     scores, gains, history, _ = batch
     values = []
     for s, g, h in zip(scores, gains, history, strict=True):
@@ -263,7 +263,7 @@ def test_auroc_counts_pairs(batch, overlap):
 @pytest.mark.parametrize(("action", "expected", "num_users"), [("skip", 1.0, 1), ("neg", 0.5, 2), ("pos", 1.0, 2)])
 @pytest.mark.parametrize("name", ["HR", "Precision", "Recall", "F1", "RPrecision", "MAP", "NDCG", "MRR", "AUROC"])
 def test_rows_without_a_relevant_item(name, action, expected, num_users):
-    """One rule for all metrics: left out, 0, or 1."""
+    """All metrics leave rows without a relevant item out, or give them 0 or 1, by the same option."""
     k = [] if name in ("RPrecision", "AUROC") else [1]
     metric = getattr(trm, name)(*k, empty_target_action=action)
     metric.update(torch.tensor([[0.1, 0.9], [0.3, 0.2]]), torch.tensor([1, -1]))
@@ -274,7 +274,7 @@ def test_rows_without_a_relevant_item(name, action, expected, num_users):
 @pytest.mark.parametrize(("action", "expected", "num_users"), [("skip", 1.0, 1), ("neg", 0.5, 2), ("pos", 1.0, 2)])
 @pytest.mark.parametrize("empty", [0.0, 7.0, math.inf, math.nan])
 def test_a_formula_need_not_know_of_rows_without_a_relevant_item(action, expected, num_users, empty):
-    """Whatever it returns for them, they are counted once and average as they are told to."""
+    """Rows without a relevant item count once and get the value of the option, whatever a formula returns for them."""
 
     class Found(trm.RankingMetric):
         formula = staticmethod(
@@ -294,14 +294,14 @@ def test_rows_without_a_relevant_item_can_be_an_error(validate_args):
 
 
 def test_more_places_than_items():
-    """k beyond the catalogue: ranks stop at N, Precision still divides by k."""
+    """If k is larger than the catalogue, ranks stop at N, and Precision still divides by k."""
     args = torch.tensor([[0.3, 0.2]]), torch.tensor([[0, 1]])
     assert value(trm.Precision(8), *args) == 2 / 8
     assert value(trm.Recall(8), *args) == 1
 
 
 def test_auroc_leaves_out_rows_where_everything_is_relevant():
-    """There is no pair to order; the other metrics average that row all the same."""
+    """AUROC leaves out rows whose items are all relevant, because they have no pair to order."""
     args = torch.tensor([[0.3, 0.2], [0.1, 0.2]]), torch.tensor([[0, 1], [1, -1]])
     metric = trm.AUROC(empty_target_action="neg")
     assert value(metric, *args) == 1
@@ -309,7 +309,7 @@ def test_auroc_leaves_out_rows_where_everything_is_relevant():
 
 
 def test_constant_scorer():
-    """All scores equal, 100 items: the middle place; AUROC 0.5, HR@10 0, HR@51 1, MRR 1 / 50.5."""
+    """If all 100 scores are equal, items have the middle rank: AUROC 0.5, HR@10 0, HR@51 1, MRR 1 / 50.5."""
     args = torch.zeros(3, 100), torch.tensor([0, 50, 99])
     expected = {trm.AUROC(): 0.5, trm.HR(10): 0, trm.HR(50): 0, trm.HR(51): 1, trm.MRR(): 1 / 50.5}
     for metric, number in expected.items():
@@ -319,14 +319,14 @@ def test_constant_scorer():
 
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_rows_without_weight_are_not_counted():
-    """AUROC weighted by R gives a row without relevant items no weight, so it is not averaged over."""
+    """AUROC weighted by R gives a row without relevant items no weight, and does not average over that row."""
     metric = trm.AUROC(weight="relevant", empty_target_action="pos")
     assert math.isnan(value(metric, torch.tensor([[0.1, 0.2]]), torch.tensor([-1])))
     assert metric.num_users == 0
 
 
 def test_four_counts():
-    """Users averaged over; without a relevant item; with one that is no candidate; with a tie at one."""
+    """Metrics count users averaged over, without a relevant item, with an unreachable one, and with a tie at one."""
     scores = torch.tensor([[0.1, 0.2, 0.3], [0.1, 0.1, 0.3], [-INF, 0.2, 0.3], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3]])
     metric = trm.MRR()
     metric.update(scores, torch.tensor([0, 0, 0, -1, 2]), weights=torch.tensor([1, 1, 1, 1, 0]))
@@ -338,7 +338,7 @@ def test_four_counts():
 @pytest.mark.parametrize("form", ["ids", "padded", "bool", "bool, width given"])
 @pytest.mark.parametrize("split", [1, 2, 4])
 def test_what_is_tied_depends_on_the_row_alone(others, tied, form, split):
-    """RPrecision reads R places of a row: neither other rows nor padding nor the target's form move a tie there."""
+    """A tie at the R ranks that RPrecision reads depends on no other row, no padding and no form of the target."""
     scores = torch.tensor([[5.0, 4, 4, 3, 2, 1], [6, 5, 4, 3, 2, 2], [6, 5, 3, 3, 2, 1], [6, 5, 4, 3, 2, 1]])
     target = torch.tensor([[1, -1, -1, -1], [4, 0, 1, -1], [2, 0, 3, -1], [0, 1, 2, 3]])  # ties: 2.5; 5.5; 3, 4
     metric = trm.RecMetricCollection(["RPrecision", *others], max_relevant=5 if "width" in form else None)
@@ -354,7 +354,7 @@ def test_what_is_tied_depends_on_the_row_alone(others, tied, form, split):
 
 @pytest.mark.parametrize("split", [1, 3, 16])
 def test_batches_do_not_show(split, generator):
-    """Any split into batches gives the value of the whole to 1e-12: no mean of batch means."""
+    """Any split into batches gives the value and standard error of the whole to 1e-12, not a mean of batch means."""
     scores, target = torch.rand(16, 40, generator=generator), torch.randint(-1, 40, (16, 1), generator=generator)
     weights = torch.rand(16, generator=generator)
     whole = trm.RecMetricCollection(["HR", "NDCG", "MRR", "AUROC"], k=5)
@@ -369,7 +369,7 @@ def test_batches_do_not_show(split, generator):
 
 @pytest.mark.parametrize("name", trm.functional.__all__)
 def test_functions_ask_for_a_ranking(name):
-    """Scores in its place are told how they become one."""
+    """A function that is given something else than a Ranking says how scores become one."""
     cut = () if name in ("r_precision", "auroc") else (2,)
     message = rf"{name} reads a Ranking, got .*: {name}\(Ranking.from_scores\(scores, target\)"
     for scores in (SCORES, SCORES.numpy(), None):
@@ -378,7 +378,7 @@ def test_functions_ask_for_a_ranking(name):
 
 
 def error_of(values, weights=None, at_once=1000):
-    """Standard error of these values of rows, added up some at a time; 1: one after the other."""
+    """Return the standard error of row values, added `at_once` at a time; 1 adds them one by one in plain Python."""
     parts = iter(values.split(at_once))
 
     class Given(trm.RankingMetric):
@@ -405,7 +405,7 @@ def error_of(values, weights=None, at_once=1000):
 @pytest.mark.parametrize("constant", [0.1, 1 / 3, 0.7, 1.0, 1e-9, 123.456])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_constant_has_no_standard_error(constant, rows, at_once, weighted, generator):
-    """Exactly none, whatever its sums were rounded to."""
+    """Equal values have a standard error of exactly 0, whatever their sums were rounded to."""
     weights = torch.rand(rows, generator=generator, dtype=torch.float64) * 9 + 1e-3 if weighted else None
     assert error_of(torch.full((rows,), constant, dtype=torch.float64), weights, at_once) == 0
 
@@ -414,7 +414,7 @@ def test_a_constant_has_no_standard_error(constant, rows, at_once, weighted, gen
 @pytest.mark.parametrize(("rows", "spread"), [(2, 1e-6), (1000, 1e-5), (100_000, 1e-4)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_small_spread_survives(rows, spread, at_once, weighted, generator):
-    """A standard error of a ten-millionth of the value is none of rounding."""
+    """A standard error of a ten-millionth of the value is not lost in rounding."""
     values = 0.3 * (1 + spread * (torch.arange(rows, dtype=torch.float64) % 2))
     weights = (
         torch.rand(rows, generator=generator, dtype=torch.float64) + 0.5 if weighted else torch.ones(rows).double()
@@ -427,7 +427,7 @@ def test_a_small_spread_survives(rows, spread, at_once, weighted, generator):
 
 
 def test_counts_do_not_stall_at_2_to_the_24():
-    """Float32 counters stop growing at 16,777,216."""
+    """Counts grow beyond 2^24 = 16,777,216, where float32 counters stop."""
     metric = trm.HR(1)
     ranks = torch.ones(2**22, 1, dtype=torch.int64)
     for _ in range(5):
@@ -446,7 +446,9 @@ def per_user(function, ranking, *args, **kwargs):
 @settings(max_examples=examples(150), deadline=None)
 @given(batch=users(), data=st.data())
 def test_identities(batch, data):
-    """HR@1 = MRR@1 = P@1; one relevant item ties Recall, HR, P and MRR, MAP; RPrecision = P@R; nothing falls with k."""
+    """HR@1 and MRR@1 are positive in the same rows, and RPrecision is P@R and Recall@R.
+    With one relevant item, Recall is HR and MAP is MRR. HR, Recall and MRR never fall with k.
+    """
     scores, gains, history, _ = batch
     target = torch.tensor(gains) > 0
     exclude = torch.tensor(history)
@@ -476,7 +478,7 @@ def test_identities(batch, data):
 @given(batch=users(), seed=st.integers(0, 1000))
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_only_the_order_counts(batch, seed):
-    """A strictly increasing map of the scores, a permutation of the items or of the users changes no value."""
+    """A linear map of the scores with a positive slope, a permutation of items or of users changes no value."""
     scores, gains, history, _ = (torch.tensor(x) for x in batch)
     generator = torch.Generator().manual_seed(seed)
     users_, items = (
@@ -499,7 +501,7 @@ def test_only_the_order_counts(batch, seed):
 
 @pytest.mark.parametrize("relevant", [1, 3])
 def test_perfect_and_reversed(relevant, device):
-    """A perfect ranking is worth 1, a reversed one 0 for k <= N - R."""
+    """A perfect ranking has the value 1, and a reversed one 0 for k <= N - R."""
     scores = torch.arange(10.0, device=device).repeat(2, 1)
     best, worst = (torch.arange(a, a + relevant, device=device).repeat(2, 1) for a in (10 - relevant, 0))
     metrics = [
@@ -539,7 +541,7 @@ def test_perfect_and_reversed(relevant, device):
     ],
 )
 def test_labels(metric, label):
-    """Name, options, cut-off; only what ModuleDict and file names can hold."""
+    """A label is made of name, options and cut-off, in characters that ModuleDict and file names can hold."""
     assert metric.label == label
     assert set(label) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_@")
 
@@ -645,7 +647,7 @@ def test_a_rejected_call_changes_nothing(call, args, kwargs, error, message):
     ids=lambda metric: metric.label,
 )
 def test_ranks_of_unknown_depth(metric):
-    """Bare ranks may have been cut anywhere: only a finite k can read them."""
+    """Ranks without a depth may be cut anywhere: metrics that need more than ranks up to a finite k refuse them."""
     with pytest.raises(
         ValueError, match=r"depth unknown: pass update\(ranks, depth=...\)|AUROC needs to know how many"
     ):
@@ -654,7 +656,7 @@ def test_ranks_of_unknown_depth(metric):
 
 
 def test_truncated_rankings_are_refused():
-    """A number that needs the whole list is not made from a part of it."""
+    """Metrics refuse a Ranking that lacks what they read: all ranks, the number of items, or their score threshold."""
     ranking = trm.Ranking.from_ranks(torch.tensor([[1, 4, 5]]), depth=2, num_ranked=10)
     for metric in (trm.AUROC(), trm.MRR(), trm.MAP(), trm.NDCG(), trm.RPrecision()):
         with pytest.raises(ValueError, match="known to depth 2 only"):
@@ -669,7 +671,7 @@ def test_truncated_rankings_are_refused():
 
 @pytest.mark.parametrize("option", [{"ties": "pessimistic"}, {"padding_idx": 0}, {"overlap": "keep"}])
 def test_options_that_contradict_the_ranking(option):
-    """An option given explicitly must be the one the Ranking was made with; a default takes what it gets."""
+    """An option given explicitly must be the one that the Ranking was made with; a default accepts any."""
     made_otherwise = trm.Ranking.from_scores(SCORES, TARGET)
     with pytest.raises(ValueError, match="but the ranking was made with"):
         trm.HR(1, **option).update(made_otherwise)
@@ -697,7 +699,7 @@ def test_gains_are_binary_for_metrics_that_cannot_use_them():
 
 @pytest.mark.parametrize("metric", [trm.Recall(2, weighted=True), trm.Recall(2), trm.F1(2), trm.NDCG(2), trm.MAP(2)])
 def test_bare_ranks_count_all_relevant_items(metric):
-    """However few columns of ranks a cut-off reads, the relevant items behind them count."""
+    """Relevant items count even if they are beyond the columns of ranks that a cut-off reads."""
     ranks = torch.tensor([[1, 3, 4, 5, 6], [2, 0, 7, 1, 0]])
     whole = metric.clone()
     metric.update(ranks)
@@ -712,7 +714,7 @@ def test_bare_ranks_count_all_relevant_items(metric):
 
 
 def test_a_row_without_a_value_leaves_the_mean():
-    """Unchecked gains can make inf / inf; the other rows count."""
+    """A row whose value is inf / inf, as unchecked gains can make it, is left out, and the other rows count."""
     metric = trm.NDCG(2, validate_args=False)
     metric.update(torch.tensor([[0.1, 0.9], [0.1, 0.9]]), torch.tensor([[1], [1]]), gains=torch.tensor([[INF], [2.0]]))
     assert metric.compute() == 1
@@ -720,7 +722,7 @@ def test_a_row_without_a_value_leaves_the_mean():
 
 
 def test_a_bad_row_is_not_empty_too():
-    """A row that was left out is counted under what was wrong with it alone."""
+    """A row that is left out for a NaN score is not also reported as a row without a relevant item."""
     metric = trm.HR(1, empty_target_action="error", validate_args="deferred")
     metric.update(torch.tensor([[0.1, 0.9], [math.nan, 0.9]]), torch.tensor([[1], [1]]))
     with pytest.raises(ValueError, match="1 row with a score that is NaN") as error:
@@ -729,7 +731,7 @@ def test_a_bad_row_is_not_empty_too():
 
 
 def test_a_standard_error_moves_with_its_metric():
-    """So do its value and size."""
+    """The standard error of a metric moves to the metric's new device."""
     metric = trm.HR(1)
     metric.update(torch.tensor([[0.1, 0.9], [0.1, 0.9]]), torch.tensor([1, 0]))
     metric.compute()
@@ -737,7 +739,7 @@ def test_a_standard_error_moves_with_its_metric():
 
 
 def test_batches_in_and_out_of_inference_mode():
-    """What is kept from batch to batch belongs to neither."""
+    """Tensors cached by a batch in inference mode serve batches outside it."""
     scores, target = torch.randn(300, 4000), torch.arange(300)[:, None] + torch.arange(3)
     inside, outside = trm.NDCG(5), trm.NDCG(5)
     with torch.inference_mode():
@@ -749,7 +751,7 @@ def test_batches_in_and_out_of_inference_mode():
 @pytest.mark.parametrize("name", trm.functional.__all__)
 @pytest.mark.parametrize("width", [1, 2])
 def test_formulas_are_nan_without_a_relevant_item(name, width):
-    """In that row alone, for one cut-off and for several."""
+    """Formulas are nan in rows without a relevant item, and only there, for one cut-off and for several."""
     target = torch.tensor([[1, 2], [-1, -1]])[:, :width]
     ranking = trm.Ranking.from_scores(torch.tensor([[0.1, 0.9, 0.5, 0.3]] * 2), target)
     formula = getattr(trm.functional, name)

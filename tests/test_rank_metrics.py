@@ -1,4 +1,4 @@
-"""Metrics of the rank: against exact fractions of PyKEEN's definitions, and what they refuse."""
+"""Metrics of the rank: against exact fractions of PyKEEN's definitions, and rankings that they refuse."""
 
 import statistics
 from fractions import Fraction
@@ -14,7 +14,7 @@ import torchrecmetrics as trm
 
 @st.composite
 def ranked_rows(draw):
-    """(rank, number of candidates) of some rows; ranks in halves, as ties make them."""
+    """Draw (rank, number of candidates) of some rows, with ranks in halves, as ties make them."""
     rows = []
     for _ in range(draw(st.integers(1, 8))):
         candidates = draw(st.integers(1, 12))
@@ -23,12 +23,12 @@ def ranked_rows(draw):
 
 
 def expectation(function, candidates):
-    """The mean of a function of the rank over ranks 1 .. N."""
+    """Return the mean of a function of the rank over the ranks 1 to N."""
     return sum(Fraction(function(rank)) for rank in range(1, candidates + 1)) / candidates
 
 
 def adjusted(rows, function, best):
-    """(mean - expected mean) / (best - expected mean), or None where that is 0 / 0: Hoyt et al., 2022."""
+    """Return (mean - expected mean) / (best - expected mean), or None where that is 0 / 0: Hoyt et al., 2022."""
     mean = sum(function(rank) for rank, _ in rows) / Fraction(len(rows))
     expected = sum(expectation(function, n) for _, n in rows) / Fraction(len(rows))
     return None if best == expected else (mean - expected) / (best - expected)
@@ -48,7 +48,7 @@ EXPECTED = {
 @given(rows=ranked_rows(), split=st.integers(0, 8))
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_equals_fractions(rows, split):
-    """The values of PyKEEN's definitions, whatever the batches; rows whose rank says nothing weigh nothing."""
+    """Values equal PyKEEN's definitions for any batches; adjusted metrics give rows with one candidate no weight."""
     metrics = trm.RecMetricCollection(list(EXPECTED))
     for part in (rows[:split], rows[split:]):
         if part:
@@ -64,7 +64,7 @@ def test_equals_fractions(rows, split):
 
 
 def test_groups_weights_and_standard_errors():
-    """A row of weight 2 counts twice; groups have values of their own; the median has neither."""
+    """A row of weight 2 counts twice, and groups have their own values; the median ignores weights and groups."""
     metrics = trm.RecMetricCollection(["AMR", "MeanRank", "MedianRank"], groups=["head", "tail"])
     ranking = trm.Ranking.from_ranks(torch.tensor([1, 4, 2]), num_ranked=torch.tensor([3, 5, 9]))
     metrics.update(ranking, weights=torch.tensor([1.0, 2.0, 1.0]), groups=torch.tensor([0, 0, 1]))
@@ -86,7 +86,7 @@ def test_groups_weights_and_standard_errors():
 
 
 def test_a_median_beyond_max_rank_is_an_error():
-    """Ranks beyond are counted together: a median among them cannot be told."""
+    """A median among ranks beyond max_rank, which are counted together, is an error."""
     metric = trm.MedianRank(max_rank=3)
     metric.update(trm.Ranking.from_ranks(torch.tensor([1, 2, 900])))
     assert metric.compute() == 2
@@ -96,7 +96,7 @@ def test_a_median_beyond_max_rank_is_an_error():
 
 
 def test_rows_without_a_relevant_item_have_no_rank():
-    """They are left out, and counted; a value of 0 would be the best there is."""
+    """Rows without a relevant item are left out and counted, because a value of 0 would be better than any rank."""
     metrics = trm.RecMetricCollection(["MeanRank", "MedianRank", "AdjustedHR@1"])
     metrics.update(torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]]), torch.tensor([2, -1]))
     assert [value.item() for value in metrics.compute().values()] == pytest.approx([-0.5, 2, 2])
@@ -106,14 +106,14 @@ def test_rows_without_a_relevant_item_have_no_rank():
 
 
 def test_an_unreachable_item_has_no_finite_rank():
-    """A relevant item that is no candidate: the mean says so."""
+    """A relevant item that is no candidate makes the mean rank infinite."""
     metric = trm.MeanRank()
     metric.update(trm.Ranking.from_negatives(torch.tensor([-torch.inf, 1.0]), torch.zeros(2, 3)))
     assert (metric.compute(), metric.num_unreachable) == (torch.inf, 1)
 
 
 def test_lists_that_are_all_there_is():
-    """Mean and median ask for no number of candidates; adjusted metrics do, and lists do not tell."""
+    """Complete lists are enough for mean and median rank; adjusted metrics need the number of candidates, too."""
     found = trm.evaluate_lists(
         ["MeanRank", "MedianRank"], {"al": [1, 2]}, target={"user": ["al"], "item": [2]}, complete=True
     )
@@ -141,7 +141,7 @@ PAIRS = torch.tensor([[0, 1]] * 3)
     ],
 )
 def test_rankings_that_do_not_tell(metric, ranking, message):
-    """The state stays as it was."""
+    """A ranking that does not tell what a metric reads is refused before any update."""
     metric = metric()
     with pytest.raises(ValueError, match=message):
         metric.update(ranking())
@@ -149,7 +149,9 @@ def test_rankings_that_do_not_tell(metric, ranking, message):
 
 
 def test_gauc_has_three_weights():
-    """Sessions with AUC 1, 0 and 1/2; 1, 1 and 2 positives; 2, 4 and 4 candidates."""
+    """AUROC weighs sessions equally, by positives or by candidates.
+    The sessions have AUC 1, 0 and 1/2; 1, 1 and 2 positives; 2, 4 and 4 candidates.
+    """
     ranks = torch.tensor([[1, -1], [4, -1], [1, 4]])
     ranking = trm.Ranking.from_ranks(ranks, num_ranked=torch.tensor([2, 4, 4]))
     metrics = trm.RecMetricCollection([trm.AUROC(), trm.AUROC(weight="relevant"), trm.AUROC(weight="candidates")])
@@ -165,7 +167,7 @@ def test_gauc_has_three_weights():
 
 
 def test_weights_of_a_metric_of_ones_own(tmp_path):
-    """A function of the ranking, or of the ranking and k; it multiplies the weights of `update`."""
+    """`weights` of a user's own metric reads the ranking, or it and k, and is multiplied with update's weights."""
 
     class Weighted(trm.RankingMetric):
         formula = staticmethod(lambda ranking, k: ranking.any_hit(k).double())

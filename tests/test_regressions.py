@@ -1,4 +1,4 @@
-"""Faults that were found by trying; each of these tests fails before its cure."""
+"""Faults that were found by trying; each test fails without the correction of its fault."""
 
 import pickle
 from copy import deepcopy

@@ -1,6 +1,6 @@
-"""What type checkers must say: a line that they must refuse bears an ignore, and one that is not needed is an error.
+"""Type checkers accept this file: lines that they must refuse have an ignore, and an ignore without need is an error.
 
-Read by mypy and pyright, not run.
+mypy and pyright read the file; it is not run.
 """
 
 from collections.abc import Iterable

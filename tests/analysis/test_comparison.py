@@ -1,4 +1,4 @@
-"""Comparisons of runs: against scipy, statsmodels, ranx and enumeration; pairing, corrections, clusters, seeds."""
+"""`compare` agrees with scipy, statsmodels, ranx and enumeration: pairing, corrections, clusters, seeds and groups."""
 
 import itertools
 import math
@@ -19,13 +19,13 @@ NAN = float("nan")
 
 
 def make(values, ids=None, **options):
-    """Rows of columns of numbers."""
+    """Return `Rows` of these columns, as float64."""
     values = {label: torch.as_tensor(column, dtype=torch.float64) for label, column in values.items()}
     return trm.Rows(values, torch.arange(len(next(iter(values.values())))) if ids is None else ids, **options)
 
 
 def models(n, labels=1, shift=0.0, seed=0, alike=0.8):
-    """Two runs of n rows, whose labels resemble each other."""
+    """Return two runs of n rows whose labels are correlated."""
     generator = torch.Generator().manual_seed(seed)
     rand = lambda *shape: torch.rand(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
     users, names = rand(n, 1), [f"m@{i + 1}" for i in range(labels)]
@@ -41,7 +41,7 @@ def differences(runs, label="m@1"):
 
 
 def test_t_test_is_scipys():
-    """Difference, p, interval, and d_z = t / sqrt(n)."""
+    """Difference, p and interval of the t test are scipy's, and the effect size is d_z = t / sqrt(n)."""
     runs = models(60, shift=0.05)
     found = trm.compare(runs, test="t")["m@1"]
     expected = stats.ttest_rel(runs["gcn"].values["m@1"], runs["pop"].values["m@1"])
@@ -66,7 +66,7 @@ def test_one_sided_t_test_is_scipys(alternative):
 @pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
 @pytest.mark.parametrize("shift", [0, 0.05])
 def test_randomization_is_scipys(alternative, shift):
-    """n = 60, within what 20,000 draws leave."""
+    """The p value of the randomisation test of 60 rows is scipy's, within the error of 20,000 draws."""
     runs = models(60, shift=shift)
     found = trm.compare(runs, resamples=20_000, alternative=alternative)["m@1"]
     expected = stats.permutation_test(
@@ -82,7 +82,7 @@ def test_randomization_is_scipys(alternative, shift):
 
 @pytest.mark.nightly
 def test_randomization_is_ranxs():
-    """Fisher's randomisation test and Student's t test of ranx, whose own functions take scores a query."""
+    """The p values equal those of ranx's Fisher and Student's t tests, whose own functions take one score per query."""
     fisher = pytest.importorskip("ranx.statistical_tests.fisher_randomization_test")
     paired = pytest.importorskip("ranx.statistical_tests.paired_student_t_test")
     runs = models(80, shift=0.03, seed=3)
@@ -94,7 +94,7 @@ def test_randomization_is_ranxs():
 
 
 def exact_p(whole):
-    """The share of all signs with a sum as far from 0, of whole numbers: nothing is rounded."""
+    """Return the share of all sign flips of whole numbers whose sum is as far from 0; nothing is rounded."""
     at = abs(sum(whole))
     sums = [
         abs(sum(s * d for s, d in zip(signs, whole, strict=True)))
@@ -107,20 +107,20 @@ def exact_p(whole):
     "tenths", [(1, 2, 3, -1, 2, 1, -3, 2, 1, -2, 3), (3, 3, -3, 1, 1, -2, 2, 2, 1, -1, -1), (1,) * 8 + (-1, -1, 0)]
 )
 def test_equal_sums_are_equal(tenths):
-    """11 differences of 0.1 to 0.3: many signs give a sum as far from 0, and rounding hides none of them."""
+    """Of 11 differences of 0.1 to 0.3, flips whose sums are equal count as equal in spite of rounding."""
     base = torch.arange(11) / 7
     runs = {"a": make({"m": base}), "b": make({"m": base.double() + torch.tensor(tenths).double() / 10})}
     found = trm.compare(runs)
     assert found.exact
     assert found.resamples == 2**11 - 1
     assert found["m"].p == exact_p(tenths)
-    many = trm.compare(runs, resamples=2000)  # too few for all 2,048
+    many = trm.compare(runs, resamples=2000)  # fewer than all 2,048 flips
     assert not many.exact
     assert many["m"].p == pytest.approx(float(exact_p(tenths)), abs=0.05)
 
 
 def test_equal_runs():
-    """All differences are 0: p = 1, a point, ties; also where means over runs are rounded."""
+    """Equal runs have p = 1, a difference of 0 and only ties, even where means over several runs are rounded."""
     rows = models(30)["pop"]
     for test in ("randomization", "t"):
         for alternative in ("two-sided", "greater", "less"):
@@ -134,7 +134,7 @@ def test_equal_runs():
 
 
 def test_one_difference_for_all():
-    """Nothing varies: as certain as the number of rows allows."""
+    """The same difference in all rows has the smallest p that the number of rows, or of draws, allows."""
     base = torch.rand(30, generator=torch.Generator().manual_seed(0)).double()
     for n, p in ((30, 1 / 10_001), (8, 2 / 2**8), (3, 2 / 2**3)):
         found = trm.compare({"a": make({"m": base[:n]}), "b": make({"m": base[:n] + 0.1})})["m"]
@@ -144,7 +144,7 @@ def test_one_difference_for_all():
 
 
 def test_fewer_than_two_rows():
-    """nan, beside labels that have enough."""
+    """A label with fewer than two defined rows gives nan, and labels with enough rows are still tested."""
     runs = {name: make({"a": [at, NAN, NAN], "b": [NAN] * 3, "c": [at, 0.2, 1.5]}) for name, at in (("x", 1), ("y", 0))}
     for options in ({}, {"test": "t"}, {"correction": "holm", "margin": 0.1}):
         found = trm.compare(runs, **options)
@@ -163,7 +163,7 @@ def test_fewer_than_two_rows():
 
 
 def test_wins_ties_losses():
-    """A value that is undefined in one run leaves the pair, and is counted."""
+    """A row whose value is undefined in one of the runs is left out of the pair, and is counted."""
     a = make({"m": [0.5, 0.5, NAN, 1.0, 0.0, NAN]})
     b = make({"m": [0.7, 0.5, 1.0, 0.2, 0.1, NAN]})
     found = trm.compare({"a": a, "b": b})["m"]
@@ -176,7 +176,7 @@ def test_wins_ties_losses():
 @settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 10**6), kind=st.sampled_from(["numbers", "words"]), clustered=st.booleans())
 def test_any_order(seed, kind, clustered):
-    """Bit by bit the same result, whatever order the rows of each run are in."""
+    """Results are bitwise equal for every order of the rows in each run."""
     generator = torch.Generator().manual_seed(seed)
     n = 70
     runs = models(n, labels=3, shift=0.02)
@@ -193,7 +193,7 @@ def test_any_order(seed, kind, clustered):
 
 
 def test_pairs():
-    """All pairs, later less earlier; or each with the baseline."""
+    """All pairs are compared, the later run less the earlier one; with a baseline, each other run less the baseline."""
     runs = {name: make({"m": [at, at + 0.1, 0.3], "n": [1.0, 2.0, at]}) for name, at in (("a", 0), ("b", 1), ("c", 2))}
     everything = trm.compare(runs)
     assert [r[:3] for r in everything.results[::2]] == [("m", "b", "a"), ("m", "c", "a"), ("m", "c", "b")]
@@ -284,7 +284,7 @@ def test_refused_runs():
 
 
 def test_weights():
-    """u = w (x - y), the difference is the difference of the weighted means; a row of weight 0 is left out."""
+    """The difference is that of the weighted means, u = w (x - y) is tested, and a row of weight 0 is left out."""
     runs = models(50, shift=0.05)
     weights = torch.rand(50, generator=torch.Generator().manual_seed(1)).double()
     weights[4] = 0
@@ -297,7 +297,7 @@ def test_weights():
 
 
 def test_weights_of_metrics_themselves():
-    """Each run's own weights make its mean; equal ones are like weights of rows."""
+    """A metric's own weights in each run make that run's mean; if equal in both runs, they act like row weights."""
     runs, ids = models(50, shift=0.05), torch.arange(50)
     weights = [torch.rand(50, generator=torch.Generator().manual_seed(seed)).double() for seed in (1, 2)]
 
@@ -316,7 +316,7 @@ def test_weights_of_metrics_themselves():
 
 @pytest.mark.parametrize("words", [False, True])
 def test_clusters(words):
-    """Clusters are flipped whole: the t test of their sums, and as many units."""
+    """Whole clusters are flipped: p is that of the t test of cluster sums, and the units are the clusters."""
     runs = models(60, shift=0.05)
     clusters = torch.arange(60) % 20
     named = [f"user {c}" for c in clusters.tolist()] if words else clusters
@@ -332,7 +332,7 @@ def test_clusters(words):
 
 
 def test_clusters_of_equal_rows():
-    """Rows twice over, as clusters of two, are the rows once."""
+    """Rows that occur twice, in clusters of two, give the same result as the rows once."""
     runs = models(40, shift=0.03)
     twice = {
         name: trm.Rows(
@@ -347,7 +347,7 @@ def test_clusters_of_equal_rows():
 
 
 def test_pieces_change_nothing(monkeypatch):
-    """Rows in pieces of 13, which cut no cluster."""
+    """Comparing rows in chunks of 13, which do not split clusters, does not change the results."""
     from torchrecmetrics.analysis import rows as room
 
     runs = models(200, labels=2, shift=0.02)
@@ -364,11 +364,11 @@ def test_pieces_change_nothing(monkeypatch):
 
 
 def enumerated(columns):
-    """Raw and step-down max-T p values by all 2^n signs, written out."""
+    """Return raw and step-down max-T p values by enumeration of all 2^n sign flips."""
     n, m = columns.shape
     signs = np.array(list(itertools.product((1, -1), repeat=n)))
 
-    def t_of(u):  # nan = no row of the column's group
+    def t_of(u):  # nan marks a row outside the column's group
         return abs(np.nanmean(u, 0)) / (np.nanstd(u, 0, ddof=1) / (~np.isnan(u)).sum(0) ** 0.5)
 
     flips = np.array([t_of(s[:, None] * columns) for s in signs])
@@ -385,7 +385,7 @@ def enumerated(columns):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_max_t_is_enumerated(seed):
-    """All 2^10 flips of 10 rows and 5 labels, three pairs."""
+    """The max-T p values of 10 rows, 5 labels and three pairs are those of all 2^10 flips."""
     several = [models(10, labels=5, shift=0.2 * (seed > 1), seed=10 * seed + i, alike=0.5) for i in range(2)]
     runs = {"a": several[0]["pop"], "b": several[0]["gcn"], "c": several[1]["gcn"]}
     found = trm.compare(runs)
@@ -408,7 +408,7 @@ def test_holm_is_statsmodels():
 
 
 def test_holm_by_hand():
-    """p (1), (2), (3) times 3, 2, 1, never less than one before."""
+    """Holm multiplies the sorted p values by 3, 2 and 1, and no p becomes less than the one before it."""
     from torchrecmetrics.analysis.families import decide
 
     class Given:
@@ -460,7 +460,7 @@ def test_interval_and_p_agree(n, labels, seed, shift, coarse, test, correction, 
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_null_simulation():
-    """n = 200, 18 labels of one ranking: how often a family without any difference has some p <= .05."""
+    """With n = 200 and 18 labels of one ranking, families without a difference have a p <= .05 as often as expected."""
     families, n = 400, 200
     generator = torch.Generator().manual_seed(0)
     some = dict.fromkeys(("none", "max-t", "holm"), 0)
@@ -482,7 +482,7 @@ def test_null_simulation():
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_intervals_cover():
-    """Of 200 rows of a skewed metric, 95 % intervals of the difference cover it in 95 % of samples."""
+    """The 95 % intervals of 200 rows of a skewed metric cover the true difference in 95 % of samples."""
     generator, covers = torch.Generator().manual_seed(1), 0
     for _ in range(600):
         x, y = (torch.rand(200, generator=generator).double() ** power for power in (4, 3))
@@ -494,12 +494,12 @@ def test_intervals_cover():
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_detectable_difference_is_detected():
-    """A true difference of that size is found by 80 % of comparisons, after the correction."""
+    """A true difference of the detectable size is found by 80 % of comparisons, after the correction."""
     generator, found, sizes = torch.Generator().manual_seed(2), 0, []
     for _ in range(400):
         d = torch.randn(150, 3, generator=generator).double()
         size = 0.0
-        for place in (0, 1):  # how large, then whether it is found
+        for place in (0, 1):  # first measures the detectable size, then looks for a difference of that size
             runs = {"a": make({f"m{i}": torch.zeros(150) for i in range(3)})}
             runs["b"] = make({f"m{i}": d[:, i] + (size if i == 0 else 0) for i in range(3)})
             r = trm.compare(runs, resamples=400)["m0"]
@@ -514,7 +514,7 @@ def test_detectable_difference_is_detected():
 
 
 def taken(rows, chosen):
-    """Some of the rows."""
+    """Return the chosen rows."""
     part = lambda column: None if column is None else column[chosen]  # noqa: E731
     values, own = ({n: part(v) for n, v in each.items()} for each in (rows.values, rows.own_weights))
     return trm.Rows(values, part(rows.ids), part(rows.weights), part(rows.clusters), own)
@@ -525,7 +525,7 @@ def taken(rows, chosen):
 )
 @pytest.mark.parametrize("options", [{}, {"test": "t"}, {"alternative": "greater", "margin": 0.1, "level": 0.8}])
 def test_a_group_is_its_rows(kind, options):
-    """Without a correction: what a comparison of these rows alone finds, with the same signs, and of all rows."""
+    """Without a correction, the result of a group is that of a comparison of its rows alone, with the same signs."""
     generator = torch.Generator().manual_seed(5)
     random = lambda: torch.rand(90, generator=generator).double()  # noqa: E731
     ids = torch.randperm(90, generator=generator)
@@ -560,7 +560,7 @@ def test_a_group_is_its_rows(kind, options):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_max_t_of_groups_is_enumerated(seed):
-    """All 2^10 flips: all rows, those of three groups and those of none have the same signs in one family."""
+    """All rows and three groups of them share the signs of all 2^10 flips in one family."""
     runs = models(10, labels=2, shift=0.2 * seed, seed=seed, alike=0.5)
     codes = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, -1])
     found = trm.compare(runs, groups=trm.Groups(codes, ["x", "y", "z"]))
@@ -575,7 +575,7 @@ def test_max_t_of_groups_is_enumerated(seed):
 
 
 def test_groups_are_corrected_together():
-    """Holm's p of the least: times labels and groups, of those that can be tested."""
+    """Holm's correction counts all labels of all rows and of the groups, but only those that can be tested."""
     runs = models(60, labels=2, shift=0.1)
     groups = trm.Groups(torch.tensor([0] * 30 + [1] * 29 + [2]), ["x", "y", "one", "nobody"])
     found = trm.compare(runs, groups=groups, test="t")
@@ -595,7 +595,7 @@ def test_groups_are_corrected_together():
 
 
 def test_forms_of_groups():
-    """A column in all forms, keys of text, a row each in the picture; the order is the labels'."""
+    """Groups are in the keys, in all export forms and in the plot, ordered by label and then by group."""
     runs = {**models(60, labels=2), "third": models(60, labels=2, seed=1)["gcn"]}
     found = trm.compare(runs, baseline="pop", groups=trm.Groups(torch.arange(60) % 3 - 1, ["cold", "warm"]))
     assert [r.key for r in found.results[:6]] == ["m@1", "m@1/cold", "m@1/warm", "m@2", "m@2/cold", "m@2/warm"]
@@ -619,7 +619,7 @@ def test_forms_of_groups():
 
 
 def test_groups_of_ids():
-    """Users are matched by id; those that groups do not know are in none."""
+    """Groups are matched to rows by user id, and rows of other users are in no group."""
     rows = models(4)
     users = [8, 5, 7, 1]
     groups = trm.Groups(torch.tensor([1, 1, 0, 0]), ["x", "y"], user_ids=[7, 5, 9, 8])
@@ -633,11 +633,11 @@ def test_groups_of_ids():
         assert found["m@1/y"].difference == pytest.approx(differences(rows)[1:3].mean())
     days = [np.datetime64("2020-01-01"), np.datetime64("2020-01-02")]
     by_day = trm.Groups(torch.tensor([0, 1]), ["x", "y"], user_ids=np.array(days))
-    assert by_day.of_rows([str(by_day.user_ids[1]), "?"]).tolist() == [1, -1]  # as evaluations write them
+    assert by_day.of_rows([str(by_day.user_ids[1]), "?"]).tolist() == [1, -1]  # evaluations write dates as text
 
 
 def test_rows_of_an_evaluation_have_groups():
-    """Differences of groups are those of their values; by id, and by row number."""
+    """Differences of groups are those of the evaluations' group values, by user id and by row number."""
     generator = torch.Generator().manual_seed(0)
     for ids in (None, [f"user {i}" for i in range(40)]):
         users, items = (torch.randint(0, n, (200,), generator=generator) for n in (40, 30))
@@ -696,12 +696,12 @@ def test_a_label_that_a_group_would_have():
         trm.compare({"a": rows, "b": rows}, groups=trm.Groups(torch.tensor([0, 0]), ["x"]))
 
 
-# non-inferiority, several runs
+# non-inferiority, several runs of one model
 
 
 @pytest.mark.parametrize("margin", [0.02, 0.2])
 def test_noninferiority(margin):
-    """The one-sided t test of d + margin; the randomisation test agrees."""
+    """The non-inferiority p is that of the one-sided t test of d + margin; the randomisation test agrees."""
     runs = models(80, shift=-0.03, seed=4)
     expected = stats.ttest_1samp(differences(runs) + margin, 0, alternative="greater").pvalue
     assert trm.compare(runs, test="t", margin=margin)["m@1"].noninferior_p == pytest.approx(expected)
@@ -712,7 +712,7 @@ def test_noninferiority(margin):
 
 
 def test_runs_are_averaged():
-    """A list of runs is its mean row by row, undefined where one of them is."""
+    """A list of runs is compared by its mean in each row, which is undefined where one of the runs is."""
     a, b, c = (models(40, seed=seed)["pop"] for seed in (1, 2, 3))
     b.values["m@1"][5] = NAN
     found = trm.compare({"x": [a, b], "y": c})
@@ -723,7 +723,7 @@ def test_runs_are_averaged():
 
 
 def test_seeds_as_clusters():
-    """A row for each run and user, in a cluster by seed: the units are seeds, whose spread counts."""
+    """If rows of all seeds are clustered by seed, the units are the seeds, and the t test is that of their means."""
     x, y = ([models(50, seed=seed)["pop"].values["m@1"] for seed in seeds] for seeds in ((1, 2, 3, 4), (5, 6, 7, 8)))
     seeds = torch.arange(4).repeat_interleave(50)
     runs = {
@@ -756,7 +756,7 @@ def test_table():
 
 
 def test_small_differences_are_shown():
-    """Digits enough for the interval."""
+    """The table shows enough digits for small differences."""
     runs = {n: make({"m": rows.values["m@1"] / 1e5}) for n, rows in models(100, shift=0.1).items()}
     assert f"{trm.compare(runs)['m'].difference:+.8f}"[:9] in str(trm.compare(runs))
 
@@ -781,7 +781,7 @@ def test_other_forms():
 
 
 class TestRounding:
-    """What is equal in exact arithmetic is equal here."""
+    """Values that are equal in exact arithmetic are treated as equal."""
 
     ids = torch.arange(60)
 
@@ -789,19 +789,19 @@ class TestRounding:
         return trm.Rows({"m": torch.as_tensor(values, dtype=torch.float64).expand(len(self.ids))}, self.ids, **options)
 
     def test_a_difference_of_the_margin(self):
-        """Is not within it."""
+        """A difference as large as the margin is not within the margin."""
         found = trm.compare({"a": self.rows(0.6), "b": self.rows(0.5)}, margin=0.1)["m"]
         assert found.noninferior_p == 1
 
     def test_clusters_that_cancel(self):
-        """Have no difference."""
+        """Clusters in which the differences of rows cancel have no difference."""
         clusters = self.ids // 3
         one = self.rows(torch.tensor([0, 0, 0.3], dtype=torch.float64).repeat(20), clusters=clusters)
         two = self.rows(torch.tensor([0.1, 0.2, 0], dtype=torch.float64).repeat(20), clusters=clusters)
         assert trm.compare({"one": one, "two": two})["m"].p == 1
 
     def test_own_weights_and_seeds(self):
-        """A mean over seeds is rounded."""
+        """A mean over seeds that differs from the other run by rounding alone is a tie."""
         own = {"m": (self.ids % 4 + 1).double()}
         seeds = [self.rows(value, own_weights=own) for value in (0.1, 0.2, 0.3)]
         found = trm.compare({"one": self.rows(0.2, own_weights=own), "seeds": seeds})["m"]
@@ -811,7 +811,7 @@ class TestRounding:
         ("values", "p", "greater"), [([0.1, 0.2, -0.3] * 2, 1, 37 / 64), ([0.1, 0.1, 0.1, -0.3], 1, 9 / 16)]
     )
     def test_ties_at_zero(self, values, p, greater):
-        """All flips are enumerated: those that give the same sum count."""
+        """All flips are enumerated, and those with a sum equal to the observed one count."""
         ids = torch.arange(len(values))
         one = trm.Rows({"m": torch.tensor(values, dtype=torch.float64)}, ids)
         nothing = trm.Rows({"m": torch.zeros(len(values), dtype=torch.float64)}, ids)
@@ -820,7 +820,7 @@ class TestRounding:
         assert trm.compare(runs, alternative="greater")["m"].p == greater
 
     def test_weights_of_any_size(self):
-        """Count in proportion."""
+        """Weights of any size give the same p if they are proportional."""
         generator = torch.Generator().manual_seed(0)
         values = torch.rand(2, 60, dtype=torch.float64, generator=generator)
         found = []
@@ -831,7 +831,7 @@ class TestRounding:
         assert found[0] == found[1] == found[2] < 1
 
     def test_what_four_rows_cannot_find(self):
-        """No difference is detectable where no flip is rare enough."""
+        """With four rows no difference is detectable, because no flip is rare enough."""
         ids = torch.arange(4)
         none, every = (trm.Rows({"m": torch.full((4,), value, dtype=torch.float64)}, ids) for value in (0.0, 1.0))
         found = trm.compare({"none": none, "every": every})["m"]
@@ -839,6 +839,6 @@ class TestRounding:
 
 
 def test_ids_beyond_int64():
-    """Are not wrapped."""
+    """Ids of 2^63 and more are refused, and not wrapped to negative numbers."""
     with pytest.raises(ValueError, match=r"ids must be below 2\^63"):
         trm.Rows({"m": torch.zeros(2)}, torch.tensor([1, 2**63], dtype=torch.uint64))

@@ -1,4 +1,4 @@
-"""Student's t and intervals from sums: against scipy, by hand, at the edges, and by how often they cover."""
+"""Student's t and intervals from sums agree with scipy and hand calculations, at the edges too, and cover as stated."""
 
 import math
 
@@ -15,7 +15,7 @@ DEGREES = (0.5, 1, 1.5, 2, 3.7, 10, 49, 101, 1999, 2001, 30_000, 10**6, 10**7)
 
 @pytest.mark.parametrize("df", DEGREES)
 def test_student(df):
-    """Tails and quantiles are scipy's within 1e-10; small tails keep their relative precision."""
+    """Tails and quantiles equal scipy's within 1e-10, and small tails keep their relative precision."""
     for t in (0, 1e-3, 0.1, 0.7, 1, 1.96, 2.5, 4, 8):
         assert student.cdf(t, df) == pytest.approx(stats.t.cdf(t, df), abs=1e-10)
         assert student.cdf(-t, df) == pytest.approx(stats.t.cdf(-t, df), abs=1e-10)
@@ -25,7 +25,7 @@ def test_student(df):
 
 
 def test_student_at_the_ends():
-    """Everything is below inf; the quantiles of 0 and 1 are infinite; what is no probability is refused."""
+    """The distribution is 0 at -inf and 1 at inf, quantiles of 0 and 1 are infinite, and 1.5 is no probability."""
     assert (student.cdf(math.inf, 3), student.cdf(-math.inf, 3)) == (1, 0)
     assert math.isnan(student.cdf(math.nan, 3))
     assert (student.quantile(0, 3), student.quantile(1, 3)) == (-math.inf, math.inf)
@@ -38,7 +38,7 @@ def error_of(values):
 
 
 def test_score_of_hits_is_wilsons():
-    """Rows that are 0 or 1 have n_e = n - 1 (the error is of n - 1), and Wilson's interval of it with t for z."""
+    """Rows of 0 and 1 get Wilson's interval with t for z and n_e = n - 1, since the error divides by n - 1."""
     values = (torch.arange(80) % 5 == 0).double()
     n, m, t = 79, 0.2, stats.t.ppf(0.975, 79)
     middle, half = m + t**2 / (2 * n), t * math.sqrt(m * (1 - m) / n + t**2 / (4 * n**2))
@@ -56,16 +56,16 @@ def test_student_is_scipys():
 
 
 def test_rows_beyond_their_bounds():
-    """More error than rows within the bounds can have, or a mean outside: Student's interval."""
+    """A mean outside the bounds, or more error than rows within the bounds can have, gives Student's interval."""
     student_of = interval(0.05, 0.03, 50, method="student")
-    assert interval(0.05, 0.03, 50) != student_of  # 0.05 0.95 / 49 = 0.0311^2
+    assert interval(0.05, 0.03, 50) != student_of  # the largest possible error is sqrt(0.05 * 0.95 / 49) = 0.0311
     assert interval(0.05, 0.032, 50) == interval(0.05, 0.032, 50, method="student")
     assert interval(-0.1, 0.03, 50) == interval(-0.1, 0.03, 50, method="student")
     assert interval(0.0, 0.03, 50) == interval(0.0, 0.03, 50, method="student")
 
 
 def test_one_known_bound():
-    """With one finite bound the interval is Student's, cut there; a mean beyond it, and Student's own, are not cut."""
+    """With one finite bound, Student's interval ends there, unless the mean is beyond it or the method is Student's."""
     low, high = interval(1.0, 1.0, 12, None)
     assert low < 0
     assert interval(1.0, 1.0, 12, (0, math.inf)) == (0, high)
@@ -78,7 +78,7 @@ def test_one_known_bound():
 
 
 def test_at_the_edges():
-    """Without a hit, and with nothing but hits, n_e = n: the jump that is documented."""
+    """For means of 0 and 1, n_e is n, so that the interval jumps at the first hit, as is documented."""
     assert interval(0, 0, 200) == pytest.approx((0, 0.0191), abs=5e-5)
     assert interval(1, 0, 200) == pytest.approx((0.9809, 1), abs=5e-5)
     one_hit = torch.zeros(200).double()
@@ -92,7 +92,7 @@ def test_other_bounds_are_scaled():
 
 
 def test_all_rows_alike():
-    """Nothing tells their spread: that of as many rows that are 0 or 1, no point; Student's has no bounds."""
+    """Equal rows get the interval of as many rows of 0 and 1, because their spread is unknown; Student's is a point."""
     n, t = 10, stats.t.ppf(0.975, 9)
     half = t * math.sqrt(0.25 / n + t**2 / (4 * n**2)) / (1 + t**2 / n)
     assert interval(0.5, 0, 10) == pytest.approx((0.5 - half, 0.5 + half))
@@ -100,7 +100,7 @@ def test_all_rows_alike():
 
 
 def test_weights_are_a_smaller_number_of_rows():
-    """(sum w)^2 / sum w^2 rows, whole or not."""
+    """The number of rows may be a fraction, as (sum w)^2 / sum w^2 is, and fewer rows give a wider interval."""
     few, many = (interval(0.3, 0.05, size) for size in (10.5, 100))
     assert few[1] - few[0] > many[1] - many[0]
     assert not math.isnan(interval(0.3, 0.3, 1.5, method="student")[0])
@@ -127,7 +127,7 @@ def test_refused(options, error, says):
 
 
 def covered(draw, truth, samples=40_000, n=200):
-    """How often the score interval and mean ± 2 se cover the truth."""
+    """Return how often the score interval and mean ± 2 se cover the truth."""
     generator = torch.Generator().manual_seed(3)
     score = plain = 0
     for _ in range(samples // 4000):
@@ -144,7 +144,7 @@ GAINS = 1 / torch.arange(2, 12).double().log2()
 
 
 def ndcg(share):
-    """One relevant item, found with this probability, at any of ten places."""
+    """Return a function that draws NDCG of one relevant item, found with probability `share` at any of ten ranks."""
     return lambda shape, g: (torch.rand(shape, generator=g) < share) * GAINS[torch.randint(10, shape, generator=g)]
 
 
@@ -163,7 +163,7 @@ def ndcg(share):
     ids=["NDCG 3 %", "NDCG 10 %", "NDCG 30 %", "HR 1 %", "HR 10 %", "Recall"],
 )
 def test_coverage(draw, truth, score, plain):
-    """How often 200 rows cover the truth, of 40,000 samples; mean ± 2 se covers less where few hit."""
+    """Of 40,000 samples of 200 rows, the given shares cover the truth, fewer by mean ± 2 se where few rows hit."""
     got = covered(draw, truth)
     assert got == pytest.approx((score, plain), abs=0.012)
 
@@ -171,7 +171,7 @@ def test_coverage(draw, truth, score, plain):
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_coverage_of_hit_rates():
-    """On average over hit rates of 2 to 50 % a score interval covers 95.3 % of 200 rows' samples; 93 % at least."""
+    """Score intervals of 200 rows cover hit rates of 2 to 50 % in 95.3 % of samples on average, 93 % at least."""
     found = []
     for share in (0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.35, 0.5):
         draw = lambda shape, g, share=share: (torch.rand(shape, generator=g) < share).double()  # noqa: E731

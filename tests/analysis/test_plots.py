@@ -1,4 +1,4 @@
-"""Plots, by what they draw: lines, intervals, labels, legends. No display; every figure is closed."""
+"""Plots, tested by the lines, intervals, labels and legends that they draw; no display is needed."""
 
 import math
 import sys
@@ -17,7 +17,7 @@ plt = pytest.importorskip("matplotlib.pyplot")
 
 @pytest.fixture(autouse=True)
 def closed():
-    """Draw what was plotted, which is where a layout would fail, and close it."""
+    """Draw every open figure after the test, because a layout fails only when it is drawn, and close all figures."""
     yield
     for number in plt.get_fignums():
         plt.figure(number).canvas.draw()
@@ -25,7 +25,7 @@ def closed():
 
 
 def filled(metrics=("HR", "NDCG", "AUROC"), k=(1, 5, 20), n=120, shift=0.0, **options):
-    """A collection of n rows with three relevant items each."""
+    """Return a collection of n rows with three relevant items each."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.rand(n, 200, generator=generator)
     target = torch.rand(n, 200, generator=generator).argsort(1)[:, :3]
@@ -59,14 +59,14 @@ def legend(axes):
 
 
 def bars(container, vertical=True):
-    """Ends of an errorbar's intervals."""
+    """Return the ends of an errorbar's intervals."""
     along = 1 if vertical else 0
     return [tuple(segment[:, along]) for segment in container.lines[2][0].get_segments() if segment.size]
 
 
 class TestValues:
     def test_against_k(self):
-        """A line a metric, with its cut-offs, values and intervals; what has no cut-off lies across."""
+        """Each metric is one line with cut-offs, values and intervals; without cut-offs the line is horizontal."""
         collection = filled()
         figure, axes = collection.plot()
         assert axes.figure is figure
@@ -87,7 +87,7 @@ class TestValues:
         assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_xscale()) == ("k", "value, 95 % interval", "log")
 
     def test_intervals_stand_side_by_side(self):
-        """At one k they are drawn points apart, and all of them within the axes."""
+        """Intervals at the same k are drawn 4 points apart, and all intervals are within the axes."""
         figure, axes = filled(["HR", "NDCG", "MRR"]).plot()
         figure.canvas.draw()
         places = [c.lines[0].get_transform().transform((5, 0.5))[0] for c in axes.containers]
@@ -98,7 +98,7 @@ class TestValues:
         assert left < 1 < 20 < right
 
     def test_names(self):
-        """Options are in the legend, and the cut-off of what has one alone; prefixes stay."""
+        """Legend labels hold the prefix, options and a single cut-off; equal metrics are labelled by name."""
         metrics = ["HR", trm.NDCG(5, gain="exponential"), trm.NDCG(20, gain="exponential"), trm.MRR(5)]
         _, axes = filled(metrics, prefix="test/").plot()
         assert legend(axes) == ["test/HR", "test/NDCG-exponential", "test/MRR@5"]
@@ -106,7 +106,7 @@ class TestValues:
         assert sorted(legend(axes)) == ["MRR", "a", "b"]
 
     def test_one_cutoff(self):
-        """A dot a key, from top to bottom, as wide as its interval."""
+        """With one cut-off each key is one dot with a horizontal interval, in order from top to bottom."""
         collection = filled(k=[10])
         _, axes = collection.plot()
         assert [text.get_text() for text in axes.get_yticklabels()] == ["HR@10", "NDCG@10", "AUROC"]
@@ -118,7 +118,7 @@ class TestValues:
             assert bars(container, vertical=False) == [pytest.approx(collection[key].confidence_interval())]
 
     def test_many_cutoffs(self):
-        """Ticks that can be read, the largest among them."""
+        """With 59 cut-offs at most 17 ticks are drawn, and the largest cut-off is one of them."""
         _, axes = filled(["HR"], k=range(1, 60)).plot()
         ticks = axes.get_xticks()
         assert len(ticks) <= 17
@@ -139,7 +139,7 @@ class TestValues:
             filled().plot(ax=figure)
 
     def test_values_that_are_passed(self):
-        """Of one dict nothing is known but values; of several there is a line a key over steps."""
+        """Values of one dict are drawn without intervals; several dicts give one line per key over steps."""
         collection = filled()
         values = collection.compute()
         _, axes = collection.plot(values)
@@ -155,7 +155,7 @@ class TestValues:
             collection.plot([1.0])
 
     def test_apart(self):
-        """torchmetrics' way: a figure a metric."""
+        """With `together=False` each metric has its own figure, as in torchmetrics."""
         collection = filled(k=[5])
         drawn = collection.plot(together=False)
         assert [axes.get_ylabel() for _, axes in drawn] == ["HR@5", "NDCG@5", "AUROC"]
@@ -163,7 +163,7 @@ class TestValues:
         assert [axes for _, axes in collection.plot(collection.compute(), both.tolist(), False)] == both.tolist()
 
     def test_metric(self):
-        """One value with its interval; several as torchmetrics draws them."""
+        """A metric draws its value with the interval; several values are drawn as torchmetrics draws them."""
         metric = filled()["NDCG@5"]
         figure, axes = metric.plot()
         assert axes.figure is figure
@@ -175,7 +175,7 @@ class TestValues:
         assert not axes.containers
 
     def test_without_rows(self):
-        """No row, no interval: nan is not drawn."""
+        """A collection without rows is plotted with a warning; nan values and intervals are not drawn."""
         collection = trm.RecMetricCollection("HR", k=[1, 5])
         with pytest.warns(UserWarning, match="no row"):
             collection.plot()
@@ -183,7 +183,7 @@ class TestValues:
 
 class TestCurve:
     def test_from_sums(self):
-        """Bonferroni's: each interval at a level of 1 - .05 / 3."""
+        """Intervals from sums alone have the Bonferroni correction: the level of each is 1 - .05 / 3."""
         collection = filled()
         curve = collection.curve("NDCG")
         assert (curve.name, curve.level, curve.k) == ("NDCG", 0.95, (1, 5, 20))
@@ -193,7 +193,7 @@ class TestCurve:
             assert (low, high) == pytest.approx(metric.confidence_interval(1 - 0.05 / 3))
 
     def test_from_rows(self):
-        """Between each alone and Bonferroni's, since cut-offs of one metric depend on each other."""
+        """The band from kept rows is between single and Bonferroni intervals, since cut-offs are dependent."""
         collection = filled(k=[5, 10, 20, 50, 100], keep_rows=True)
         curve = collection.curve("NDCG")
         for k, low, high in zip(curve.k, curve.low, curve.high, strict=True):
@@ -207,7 +207,10 @@ class TestCurve:
         assert narrower.low > curve.low
 
     def test_critical_value(self):
-        """The quantile of the largest deviation over k, in the resample's errors, against multinomial resamples."""
+        """The band uses the quantile of the largest deviation over k, in units of the resample's standard error.
+
+        The expected ends are from multinomial resamples.
+        """
         collection = filled(k=[2, 5, 10, 20], keep_rows=True, n=300)
         curve = collection.curve("HR", resamples=4000)
         values = torch.stack([collection.rows.values[f"HR@{k}"] for k in curve.k])
@@ -226,7 +229,7 @@ class TestCurve:
         assert curve.high == pytest.approx([high for _, high in expected], abs=0.003)
 
     def test_clusters(self):
-        """Rows that are repeats of each other say no more than one of them."""
+        """Rows that are repeated within a cluster give the same band as the rows without repeats."""
         generator = torch.Generator().manual_seed(0)
         ranks = torch.randint(1, 40, (60,), generator=generator)
         once = trm.RecMetricCollection("MRR", k=[5, 20], keep_rows=True)
@@ -249,7 +252,7 @@ class TestCurve:
     @pytest.mark.slow
     @pytest.mark.parametrize("keep_rows", [False, True])
     def test_coverage(self, keep_rows):
-        """The band holds all true values at once in 95 of 100 samples; intervals of each alone in fewer."""
+        """The band holds all true values at once in 95 of 100 samples; single intervals do so in fewer than 90."""
         generator = torch.Generator().manual_seed(0)
         cutoffs, n, inside, alone = (1, 2, 5, 10, 20, 50), 200, 0, 0
         for _ in range(1000):
@@ -279,7 +282,7 @@ class TestCurve:
             collection.curve("HR", level=95)
 
     def test_drawn(self):
-        """Two models in one figure: lines, bands, the names that were given."""
+        """Two models in one figure have separate lines and bands, and the legend shows the given names."""
         weak, strong = filled().curve("NDCG"), filled(k=[1, 5, 40], shift=0.3).curve("NDCG")
         figure, axes = weak.plot(label="pop")
         assert strong.plot(axes, "gcn") == (figure, axes)
@@ -295,7 +298,7 @@ class TestCurve:
 
 
 def grouped(names, n=240):
-    """An evaluation of users in groups of these names."""
+    """Return an evaluation of users in groups of these names."""
     generator = torch.Generator().manual_seed(0)
     users, items = torch.randn(n, 4, generator=generator), torch.randn(30, 4, generator=generator)
     target = trm.Interactions.from_padded(torch.randint(30, (n, 1), generator=generator), num_items=30)
@@ -304,7 +307,7 @@ def grouped(names, n=240):
 
 
 def beyond(k=(2, 5, 10), **options):
-    """Accuracy beside popularity, whose unit is interactions."""
+    """Return an evaluation of accuracy metrics and of popularity, whose unit is interactions."""
     generator = torch.Generator().manual_seed(0)
     users, items = torch.randn(60, 4, generator=generator), torch.randn(30, 4, generator=generator)
     target = trm.Interactions.from_padded(torch.randint(30, (60, 1), generator=generator), num_items=30)
@@ -314,7 +317,7 @@ def beyond(k=(2, 5, 10), **options):
 
 
 def boxes(figure, texts):
-    """Where texts stand, once drawn."""
+    """Draw the figure and return the extents of the texts."""
     figure.canvas.draw()
     return [text.get_window_extent() for text in texts if text.get_text()]
 
@@ -324,7 +327,7 @@ LONG = [f"a name of forty characters or so, {number:06d}" for number in range(12
 
 @pytest.fixture(autouse=True)
 def default_style():
-    """Sizes are those of matplotlib's own style, whatever other tests have set."""
+    """Use matplotlib's default style, because sizes depend on the style and other tests may have changed it."""
     with plt.style.context("default"):
         yield
 
@@ -334,7 +337,7 @@ class TestLayout:
 
     @pytest.mark.parametrize("names", [LONG, LONG[:3], ["0", "1-4", "5+"]], ids=["12 long", "3 long", "3 short"])
     def test_groups(self, names):
-        """Names do not overlap, lie within the figure and leave the axes wide; a second and third model too."""
+        """Group names do not overlap, lie within the figure and leave the axes wide, also with three models."""
         found = grouped(names)
         figure, axes = found.groups.plot("NDCG@5", name="popularity")
         for model in ("matrix factorisation of forty characters", "LightGCN"):
@@ -347,7 +350,7 @@ class TestLayout:
         assert axes.get_legend().get_window_extent().x1 <= figure.bbox.x1
 
     def test_groups_are_rows(self):
-        """A group a row, from top to bottom, with its interval along the value."""
+        """Each group is one row with a horizontal interval, in order from top to bottom."""
         found = grouped(["north", "south"])
         _, axes = found.groups.plot("NDCG@5")
         assert [text.get_text() for text in axes.get_yticklabels()] == ["north", "south"]
@@ -359,7 +362,7 @@ class TestLayout:
         assert axes.get_xlabel() == "NDCG@5"
 
     def test_curve_in_a_figure_of_ours(self):
-        """A long label of a second curve makes the figure wider, not the axes narrower."""
+        """In a figure made by `plot`, a long label of a second curve widens the figure, and the axes stay wide."""
         figure, axes = filled().curve("NDCG").plot(label="pop")
         before = boxes(figure, [axes.yaxis.label]) and axes.get_window_extent().width
         filled(shift=0.3).curve("NDCG").plot(axes, LONG[0])
@@ -368,18 +371,18 @@ class TestLayout:
         assert axes.get_legend().get_window_extent().x1 <= figure.bbox.x1
 
     def test_curve_in_axes_of_yours(self):
-        """A figure that was given keeps its size: long labels get several lines."""
+        """A figure that the caller passed keeps its size: long labels are wrapped."""
         figure, axes = plt.subplots(layout="constrained")
         size = tuple(figure.get_size_inches())
         for name in LONG[:2]:
             filled().curve("NDCG").plot(axes, name)
         figure.canvas.draw()
         assert tuple(figure.get_size_inches()) == size
-        assert axes.get_window_extent().width > 0.42 * figure.bbox.width  # 0.36 where labels are one line
+        assert axes.get_window_extent().width > 0.42 * figure.bbox.width  # 0.36 if labels are not wrapped
         assert [text.replace("\n", " ") for text in legend(axes)] == LONG[:2]
 
     def test_many_metrics(self):
-        """Eighteen of them with long keys: axes of full width, a legend within the figure."""
+        """Eighteen metrics with long keys leave the axes wide, and the legend is within the figure."""
         metrics = {f"{LONG[0]}, {number}": trm.HR(5 + number % 2) for number in range(18)}
         figure, axes = filled(metrics, k=None).plot()
         figure.canvas.draw()
@@ -391,7 +394,7 @@ class TestLayout:
 class TestUnits:
     @pytest.mark.parametrize("k", [(2, 5, 10), (5,)])
     def test_axes(self, k):
-        """Shares are not flat beside counts of interactions: axes for each unit, the shares' are returned."""
+        """Each unit has its own axes, so that shares are not flat beside counts; those of the shares are returned."""
         found = beyond(k)
         figure, axes = found.plot()
         assert len(figure.axes) == 3
@@ -407,7 +410,7 @@ class TestUnits:
             assert above.get_window_extent().width > 4 * figure.dpi
 
     def test_given(self):
-        """As many axes as there are scales; one is refused with the cure."""
+        """As many axes must be passed as there are scales; a single one raises an error that names the fix."""
         found = beyond()
         figure, given = plt.subplots(3)
         assert found.plot(given) == (figure, given[0])
@@ -418,7 +421,7 @@ class TestUnits:
             found.plot(given[0])
 
     def test_steps(self):
-        """Values over steps are apart, too."""
+        """Values over steps are drawn in separate axes for each unit."""
         catalogue = trm.Catalogue(30, popularity=torch.arange(1, 31) * 100)
         collection = trm.RecMetricCollection(["HR", "AveragePopularity"], k=[1, 5], catalogue=catalogue)
         values = {"HR@1": 0.1, "HR@5": 0.3, "AveragePopularity@1": 900.0, "AveragePopularity@5": 800.0}
@@ -429,7 +432,7 @@ class TestUnits:
 
 class TestComparison:
     def test_forest(self):
-        """A row a label; thick the interval, thin the corrected one, and a line at 0."""
+        """Each label is one row with a thick interval and a thin corrected interval, and there is a line at 0."""
         found = trm.compare(runs(), resamples=500)
         _, axes = found.plot()
         assert [text.get_text() for text in axes.get_yticklabels()] == ["HR@10", "NDCG@10"]
@@ -449,7 +452,7 @@ class TestComparison:
         assert axes.get_legend() is None
 
     def test_pairs(self):
-        """Pairs have colours, and stand apart within a label; the axes stay as wide as ever."""
+        """The pairs of runs are in the legend and apart within a label, and the axes stay wide."""
         names = ("popularity", "matrix factorisation, 64 factors", "LightGCN")
         found = trm.compare(runs([f"NDCG-exponential@{k}" for k in range(1, 7)], names), resamples=200, margin=0.01)
         figure, axes = found.plot()
@@ -464,23 +467,23 @@ class TestComparison:
         assert axes.get_legend().get_window_extent().x1 <= figure.bbox.x1
 
     def test_single(self):
-        """Of one comparison there is nothing to correct; one-sided intervals reach the edge."""
+        """A single comparison has no corrected interval; a one-sided interval reaches the edge of the axes."""
         found = trm.compare(runs(["HR@10"]), resamples=500, alternative="greater")
         _, axes = found.plot()
         assert axes.get_title(loc="left") == "95 % intervals"
         (interval,) = [line for line in axes.lines if line.get_linewidth() == 3]
         assert tuple(interval.get_xdata()) == (found["HR@10"].low, axes.get_xlim()[1])
-        assert sum(line.get_linewidth() == 1 for line in axes.lines) == 1  # 0 alone
+        assert sum(line.get_linewidth() == 1 for line in axes.lines) == 1  # only the line at 0
 
     def test_nothing_known(self):
-        """One row: no interval, and a picture all the same."""
+        """A comparison of one row has no interval and is drawn all the same."""
         _, axes = trm.compare({name: trm.Rows({"HR": torch.ones(1)}, [name[0] and "a"]) for name in "xy"}).plot()
         assert len(axes.get_yticks()) == 1
 
 
 class TestDifferences:
     def test_counts(self):
-        """Those of `compare`; values are of the second run less the first."""
+        """Wins, ties and losses equal those of `compare`; values are the second run minus the first run."""
         both = runs()
         found, expected = trm.differences(both, "HR@10"), trm.compare(both, resamples=100)["HR@10"]
         assert (found.wins, found.ties, found.losses) == (expected.wins, expected.ties, expected.losses)
@@ -488,14 +491,14 @@ class TestDifferences:
         assert repr(found) == f"Differences(HR@10, gcn - pop: {found.wins} won, {found.ties} tied, {found.losses} lost)"
 
     def test_undefined_and_weightless_rows_are_left_out(self):
-        """And runs of one name are averaged."""
+        """Undefined rows and rows of weight 0 are left out, and runs of the same name are averaged."""
         ids, nan = torch.arange(4), math.nan
         make = lambda *values: trm.Rows({"HR": torch.tensor(values)}, ids, torch.tensor([1.0, 1, 1, 0]))  # noqa: E731
         found = trm.differences({"a": make(0.0, 0, nan, 0), "b": [make(1.0, 0, 1, 1), make(0.0, 0, 1, 1)]}, "HR")
         assert found.values.tolist() == [0.5, 0]
 
     def test_histogram(self):
-        """Wins on one side, losses on the other, equal rows in the legend."""
+        """Wins are on one side of 0 and losses on the other side; the share of equal rows is in the legend."""
         found = trm.differences(runs(n=200), "NDCG@10")
         _, axes = found.plot(bins=10)
         better, worse = axes.containers
@@ -523,7 +526,7 @@ class TestDifferences:
 
 
 def test_without_matplotlib(monkeypatch):
-    """The error names the extra, of metrics too; numbers need no matplotlib."""
+    """Without matplotlib every plot, of a metric too, raises an error that names the extra; numbers still work."""
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     collection = filled()
     curve = collection.curve("HR")

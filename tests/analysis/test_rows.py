@@ -1,4 +1,4 @@
-"""Rows kept by id: what they are made of, files, and intervals by resampling that depend on ids alone."""
+"""Rows kept by id: their contents, their files, and intervals by resampling that depend on ids alone."""
 
 import math
 import re
@@ -23,7 +23,7 @@ NAN = float("nan")
 
 
 def make(n=40, seed=0, words=False, **options):
-    """Rows of two labels, one undefined in every seventh row."""
+    """Return rows of two labels, one of which is undefined in every seventh row."""
     generator = torch.Generator().manual_seed(seed)
     values = {name: torch.rand(n, generator=generator, dtype=torch.float64) for name in ("NDCG@5", "RPrecision")}
     values["RPrecision"][::7] = NAN
@@ -32,7 +32,7 @@ def make(n=40, seed=0, words=False, **options):
 
 
 def rearranged(rows, order):
-    """The same rows in another order."""
+    """Return the same rows in another order."""
 
     def taken(column):
         if column is None:
@@ -73,7 +73,7 @@ def test_rows_hold_float64_on_the_host():
 
 
 def test_mean():
-    """Weighted, without rows that are undefined; a metric's own weights come before the rows'."""
+    """The mean is weighted and leaves out undefined rows; a metric's own weights replace those of the rows."""
     rows = trm.Rows(
         {"a": torch.tensor([1.0, 0.0, NAN]), "b": torch.tensor([1.0, 0.0, 0.5]), "c": torch.full((3,), NAN)},
         torch.arange(3),
@@ -111,7 +111,7 @@ def test_refused(arguments, error, says):
 
 
 def same(one, other):
-    """Whether two columns are equal, nan where the other is nan, and of one type."""
+    """Return whether two columns have the same type and equal values, where nan equals nan."""
     if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one.nan_to_num(9), other.nan_to_num(9))
     return one == other
@@ -120,7 +120,7 @@ def same(one, other):
 @pytest.mark.parametrize("words", [False, True])
 @pytest.mark.parametrize("options", [{}, FULL, FULL | {"clusters": torch.arange(40) // 3}, {"clusters": ["a"] * 40}])
 def test_parquet_is_lossless(words, options, tmp_path):
-    """Every column, bit by bit, what it is, and the options; the file is whole or not there."""
+    """A Parquet file gives back every column bit by bit, its type and the options, and leaves no other file behind."""
     rows = make(words=words, **options)
     rows.to_parquet(tmp_path / "rows.parquet")
     read = trm.Rows.from_parquet(tmp_path / "rows.parquet")
@@ -152,7 +152,7 @@ def test_files_that_are_none_of_ours(tmp_path):
 
 
 def test_frames():
-    """The same columns everywhere, ids first."""
+    """Dicts and frames of pandas and polars have the same columns, with the ids first."""
     rows = make(clusters=torch.arange(40) // 8, **FULL)
     names = ["id", "cluster", "weight", "NDCG@5", "RPrecision", "weight of RPrecision"]
     assert [*rows.to_dict()] == names
@@ -167,7 +167,7 @@ def test_frames():
 
 
 def test_hashes_do_not_change():
-    """Numbers of splitmix64 (its published first outputs from 0) and of BLAKE2b: files of other versions pair."""
+    """Hashes are splitmix64's (its published first outputs from 0) and BLAKE2b's, so files of other versions pair."""
     import hashlib
 
     first = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
@@ -178,7 +178,7 @@ def test_hashes_do_not_change():
 
 
 def test_poisson_table():
-    """65,536 equally likely values with mean 1 and variance 1 are within 3 of Poisson's."""
+    """The 65,536 equally likely values have mean 1 and variance 1, and each value's count is within 5 of Poisson's."""
     counts = torch.tensor(resampling._POISSON)
     k = torch.arange(len(counts))
     assert (counts.sum(), (k * counts).sum(), (k * k * counts).sum()) == (2**16, 2**16, 2**17)
@@ -187,7 +187,7 @@ def test_poisson_table():
 
 @pytest.mark.parametrize("make_weights", [resampling.signs, resampling.poisson])
 def test_weights_are_random(make_weights):
-    """Mean and variance over units and over resamples, and no dependence of neighbours, seeds and resamples."""
+    """Weights have the right mean and variance, and are uncorrelated with neighbours, other resamples and seeds."""
     keys = resampling.hashes(torch.arange(4000))
     words = 8 if make_weights is resampling.signs else 128
     weights = make_weights(keys, 5, 0, words)
@@ -209,7 +209,7 @@ def test_weights_are_random(make_weights):
 @settings(max_examples=examples(25), deadline=None)
 @given(cuts=st.lists(st.integers(0, 700), max_size=5), resamples=st.integers(1, 600), seed=st.integers(0, 2**62))
 def test_sums_of_any_chunks(add_up, cuts, resamples, seed):
-    """However units are divided, their sums add up; fewer resamples are the first of more."""
+    """Sums do not depend on how units are divided into chunks, and fewer resamples are the first of more resamples."""
     keys = resampling.hashes(torch.arange(700))
     values = torch.rand(700, 3, generator=torch.Generator().manual_seed(seed % 1000), dtype=torch.float64)
     bounds = [0, *sorted(cuts), 700]
@@ -223,13 +223,13 @@ def test_sums_of_any_chunks(add_up, cuts, resamples, seed):
 
 
 def test_all_flips():
-    """2^n - 1 combinations, each once, the one without a minus left out."""
+    """All 2^n - 1 combinations of signs appear once each; the one without a minus is left out."""
     units = torch.tensor([[1.0], [2.0], [4.0]]).double()
     assert sorted(resampling.all_flips(units)[:, 0].tolist()) == [-7, -5, -3, -1, 1, 3, 5]
 
 
 def test_threads_are_given_back():
-    """Resampling takes one thread, and leaves their number as it was: after errors, and where two overlap."""
+    """Resampling runs on one thread and then restores their number, also after errors and where two calls overlap."""
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
@@ -254,7 +254,7 @@ def test_threads_are_given_back():
 
 @pytest.mark.parametrize("method", ["bca", "percentile"])
 def test_bootstrap_is_scipys(method):
-    """Within what the draws leave: a skewed sample of 250 rows."""
+    """Intervals of a skewed sample of 250 rows are scipy's, up to the randomness of the draws."""
     rows = trm.Rows({"a": torch.rand(250, generator=torch.Generator().manual_seed(2)).double() ** 4}, torch.arange(250))
     low, high = rows.confidence_interval(method=method, resamples=40_000)["a"]
     expected = stats.bootstrap(
@@ -271,7 +271,7 @@ def test_bootstrap_is_scipys(method):
 
 
 def test_bca_by_hand():
-    """Means 0.01 to 1: bias and acceleration move the quantiles; a tie counts half."""
+    """For means of 0.01 to 1, bias and acceleration move the quantiles, and a tie counts one half."""
     means = torch.arange(1, 101).double() / 100
     normal = stats.norm
     for value, share in ((0.6, 0.595), (0.605, 0.60)):
@@ -286,7 +286,9 @@ def test_bca_by_hand():
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_acceleration_is_the_jackknifes(weighted, monkeypatch):
-    """Sum d^3 / (6 (sum d^2)^1.5), d = w (x - m): that of leaving out each row, which scipy takes for equal weights."""
+    """The acceleration is the jackknife's, which leaves out each row in turn, and scipy's for equal weights.
+    It is sum d^3 / (6 (sum d^2)^1.5) with d = w (x - m).
+    """
     from torchrecmetrics.analysis import rows as rows_module
 
     values = torch.rand(50, generator=torch.Generator().manual_seed(6)).double() ** 5
@@ -306,7 +308,7 @@ def test_acceleration_is_the_jackknifes(weighted, monkeypatch):
 @settings(max_examples=examples(20), deadline=None)
 @given(seed=st.integers(0, 10**6), words=st.booleans(), clustered=st.booleans(), weighted=st.booleans())
 def test_intervals_know_no_order(seed, words, clustered, weighted):
-    """Bit by bit the same whatever order rows came in."""
+    """Intervals are equal bit by bit in whatever order the rows came."""
     options = {"clusters": torch.arange(40) % 13} if clustered else {}
     rows = make(words=words, **options, **(FULL if weighted else {}))
     order = torch.randperm(40, generator=torch.Generator().manual_seed(seed))
@@ -314,7 +316,7 @@ def test_intervals_know_no_order(seed, words, clustered, weighted):
 
 
 def test_intervals_of_many_pieces(monkeypatch):
-    """Pieces of a few rows cut no cluster, and give what one piece gives."""
+    """Intervals computed in pieces of a few rows, which split no cluster, equal those computed in one piece."""
     from torchrecmetrics.analysis import rows as rows_module
 
     rows = make(300, clusters=torch.arange(300) % 70)
@@ -328,7 +330,7 @@ def test_intervals_of_many_pieces(monkeypatch):
 
 
 def test_clusters_are_drawn_whole():
-    """Rows twice over, as clusters of two, are the rows once; taken for separate rows they seem to say more."""
+    """Rows repeated in clusters of two get the interval of the rows once; as separate rows they get a narrower one."""
     values = torch.rand(150, generator=torch.Generator().manual_seed(4)).double()
     once = trm.Rows({"a": values}, torch.arange(150)).confidence_interval()["a"]
     twice = values.repeat_interleave(2)
@@ -340,7 +342,7 @@ def test_clusters_are_drawn_whole():
 
 
 def test_weights_count_as_rows():
-    """A row of weight 0 is not there; all weights doubled change nothing."""
+    """A row with a weight of 0 or without a value counts as absent, and doubling all weights changes no interval."""
     values, ids = torch.rand(60, generator=torch.Generator().manual_seed(5)).double(), torch.arange(60)
     weights = (ids % 3 > 0).double()
     weighted = trm.Rows({"a": values}, ids, weights).confidence_interval()["a"]
@@ -351,7 +353,7 @@ def test_weights_count_as_rows():
 
 
 def test_edges():
-    """Fewer than two rows, or clusters: nan."""
+    """Fewer than two rows or clusters give an interval of nan."""
     single = trm.Rows({"a": torch.tensor([0.3] + [NAN] * 8)}, torch.arange(9))
     assert all(map(math.isnan, single.confidence_interval()["a"]))
     one = trm.Rows({"a": torch.arange(4.0)}, torch.arange(4), clusters=["x"] * 4).confidence_interval()
@@ -362,7 +364,7 @@ def test_edges():
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1.0])
 def test_equal_rows_get_the_score_interval(value):
-    """All resamples of equal rows are equal, whatever other rows would be; beyond the bounds nothing is known."""
+    """Equal rows, whose resamples are all equal, get the score interval, or nan without finite bounds around them."""
     rows = trm.Rows({"a": torch.full((200,), value)}, torch.arange(200))
     low, high = rows.confidence_interval()["a"]
     assert (low, high) == pytest.approx(interval(value, 0.0, 200))
@@ -375,7 +377,9 @@ def test_equal_rows_get_the_score_interval(value):
 @pytest.mark.parametrize("clustered", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_few_hits_get_the_score_interval(weighted, clustered):
-    """Of 9 rows that differ from most it is that of the metric itself, of 10 the bootstrap's; clusters count once."""
+    """The interval is the metric's own if fewer than 10 rows differ from the most frequent value, else the bootstrap's.
+    All rows of a cluster count as one.
+    """
     for hits in (9, 10, 55, 56):  # of 65
         value = (torch.arange(65) < hits).double()
         weights = 1 + (torch.arange(65) % 4).double() if weighted else torch.ones(65).double()
@@ -401,7 +405,7 @@ def test_few_hits_get_the_score_interval(weighted, clustered):
 
 @pytest.mark.parametrize(("n", "share"), [(5, 0.05), (5, 0.2), (20, 0.02), (20, 0.05), (200, 0.01)])
 def test_intervals_of_rare_hits_cover(n, share, monkeypatch):
-    """As often as the score interval, of 1000 samples; the bootstrap without it seldom covers where hits are rare."""
+    """Intervals of 1000 samples cover the share as often as the score interval, and the bootstrap alone less often."""
     from torchrecmetrics.analysis import rows as rows_module
 
     values = (torch.rand(1000, n, generator=torch.Generator().manual_seed(n)) < share).double()

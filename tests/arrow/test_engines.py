@@ -1,4 +1,4 @@
-"""Tallies in data engines: Ray, Spark, DuckDB, Polars and Dask, over files, give what one process gives."""
+"""Tallies over files in Ray, Spark, DuckDB, Polars and Dask equal those of one process."""
 
 import ast
 import shutil
@@ -23,11 +23,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Lists of twenty items, and of one to five relevant ones, in eight files."""
+    """Write eight files of lists of twenty items, each with one to five relevant items."""
     folder, rng = tmp_path_factory.mktemp("lists"), np.random.default_rng(0)
     for number in range(FILES):
         rows = ROWS // FILES
-        # twenty items that differ: steps of 1 to 100 from a random one, in random order
+        # twenty distinct items: steps of 1 to 99 from a random start, in random order
         lists = rng.integers(1, 100, (rows, WIDE)).cumsum(1) + rng.integers(0, 10_000, (rows, 1))
         lists = rng.permuted(lists, axis=1)
         lengths = rng.integers(1, 6, rows)
@@ -47,12 +47,12 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def one_process(files):
-    """The tally of all files, in this process."""
+    """Return the tally of all files, made in this process."""
     return arrow.tally(pq.read_table(files), NAMES, K)
 
 
 def same(tallies, one_process):
-    """Counts are equal, sums within 1e-12 of them."""
+    """Assert that counts equal those of one process, and that sums are within 1e-12 of its sums."""
     tallies = tallies.cast(arrow.SCHEMA)
     counts = np.sum(tallies["counts"].to_pylist(), axis=0).tolist()
     assert counts == one_process["counts"][0].as_py()
@@ -101,7 +101,7 @@ ray.shutdown()
 
 
 def test_ray(files, one_process, tmp_path):
-    """Two workers, handed blocks or files; a worker that is killed is replaced, and nothing counts twice."""
+    """Two workers tally blocks or files; a worker that is killed is replaced, and no row counts twice."""
     pytest.importorskip("ray", reason="RAY WAS NOT TESTED: pip install 'torchrecmetrics[engines]'")
     flag, out = tmp_path / "killed", tmp_path / "tallies.parquet"
     script = "import pyarrow.parquet\n" + RAY % (NAMES, K)
@@ -145,7 +145,7 @@ def test_spark(files, one_process, tmp_path):
 
 
 def test_one_file_after_another(files, one_process):
-    """Streams, as the page has them."""
+    """Tallies of a stream per file, as on the page, add up to those of one process."""
     tallies = []
     for path in sorted(Path(files).iterdir()):
         stream = pq.ParquetFile(path, pre_buffer=False).iter_batches(use_threads=False)

@@ -1,4 +1,4 @@
-"""Tallies: every kind of column, any split of the rows and any engine give what one process gives; what is wrong."""
+"""Tallies give the values of one process for every kind of column, every option and every split; bad input raises."""
 
 import math
 import pickle
@@ -30,7 +30,7 @@ INT_LISTS = pa.list_(pa.int64())
 
 
 def made(rows=60, seed=0):
-    """Lists of distinct items and relevant items of rows; some have no list, some nothing relevant, some both."""
+    """Return lists of distinct items and relevant items; some rows lack a list, some relevant items, some both."""
     rng = np.random.default_rng(seed)
     columns = {"item_ids": [], "target": [], "seen": [], "gains": [], "weight": []}
     for row in range(rows):
@@ -48,18 +48,18 @@ def made(rows=60, seed=0):
 
 
 def table_of(columns, **types):
-    """A table; whole numbers are int64."""
+    """Return a pyarrow table of the columns, with int64 for whole numbers unless `types` says otherwise."""
     types = {"weight": pa.float64(), **types}
     return pa.table({name: pa.array(some, types.get(name, INT_LISTS)) for name, some in columns.items()})
 
 
 def padded(lists, filler=-1):
-    """The same lists side by side."""
+    """Return the lists as one tensor, padded with `filler`."""
     return pad_sequence([torch.tensor(each or [filler]) for each in lists], True, filler)
 
 
 def one_process(columns, metrics=NAMES, k=K, **options):
-    """A collection that is updated with all rows at once."""
+    """Return a collection that is updated with all rows at once."""
     collection = RecMetricCollection(metrics, k=k, **options)
     lists = torch.nn.functional.pad(padded(columns["item_ids"]), (0, 1), value=-1)
     collection.update(Ranking.from_topk(lists, padded(columns["target"])))
@@ -67,7 +67,7 @@ def one_process(columns, metrics=NAMES, k=K, **options):
 
 
 def same(found, collection, tolerance=1e-12):
-    """Values, standard errors and counts."""
+    """Assert that values, standard errors and counts are equal."""
     assert numbers(found) == near(collection.compute(), tolerance)
     errors = {key: value.nan_to_num(-1) for key, value in collection.standard_errors().items()}
     assert {key: value.nan_to_num(-1).item() for key, value in found.standard_errors.items()} == near(errors, tolerance)
@@ -83,7 +83,7 @@ def evaluated(data, metrics=NAMES, k=K, options=None, **how):
 
 
 def test_one_process_gets_the_same():
-    """What update gets of padded lists; users without a list score 0, rows without relevant items are left out."""
+    """Tallies equal an update with padded lists; a missing list scores 0, rows without relevant items are skipped."""
     columns = made()
     found = evaluated(table_of(columns))
     same(found, one_process(columns))
@@ -110,7 +110,7 @@ def test_plain_python_gets_the_same():
 
 
 def test_evaluate_lists_gets_the_same():
-    """Of dicts, and of a table of pyarrow with a row an entry."""
+    """Tallies give the values of `evaluate_lists`, for dicts and for a pyarrow table with one row per listed item."""
     columns = made()
     found = evaluated(table_of(columns))
     truth = {row: relevant for row, relevant in enumerate(columns["target"]) if relevant}
@@ -155,7 +155,7 @@ def test_kinds_of_columns(kind):
 
 @pytest.mark.parametrize("kind", NAMED)
 def test_text_is_looked_up(kind):
-    """Items that the vocabulary does not know take their places, and may be relevant, too."""
+    """Items that the vocabulary does not have keep their ranks, may be relevant, and are counted."""
     columns = made()
     name = (lambda item: f"ï{item}".encode()) if kind == "bytes" else "ï{}".format
     named = {
@@ -171,7 +171,7 @@ def test_text_is_looked_up(kind):
 
 
 def test_numbers_are_looked_up_too():
-    """In a vocabulary; -1 fills up lists, unless it is an item."""
+    """Whole numbers are looked up in a vocabulary, and -1 is padding of lists unless it is an item."""
     columns = made()
     same(evaluated(table_of(columns), item_ids=[*range(NUM)][::-1]), one_process(columns))
     wide = pa.table({"item_ids": pa.array([[-1, 5], [8, 7]], pa.list_(pa.int64(), 2)), "target": [[5], [7]]})
@@ -180,7 +180,7 @@ def test_numbers_are_looked_up_too():
 
 
 def test_lists_of_one_length():
-    """Fixed_size_list: null lists, slices, and what -1 fills up."""
+    """Columns of `fixed_size_list` give the same values, with null lists, in slices and with -1 as padding."""
     filled = [[5, 6, 7], None, [7, 8, -1], [9, 5, 6]]
     target = [6, 6, 8, None]
     columns = {"item_ids": [[5, 6, 7], [], [7, 8], [9, 5, 6]], "target": [[6], [6], [8], []]}
@@ -194,7 +194,7 @@ def test_lists_of_one_length():
 
 
 def test_null_lists_that_hold_something():
-    """A null list may span values, some of them null."""
+    """A null list is empty even if its offsets span values, some of them null."""
     offsets, values = pa.array([0, 2, 4, 6], pa.int32()), pa.array([1, 2, None, 4, 5, 6])
     lists = pa.ListArray.from_arrays(offsets, values, mask=pa.array([False, True, False]))
     found = evaluated(pa.table({"item_ids": lists, "target": [2, 4, 5]}), "MRR", 2)
@@ -219,7 +219,7 @@ def one_process_complete(columns):
 
 
 def test_frames_and_streams():
-    """Of polars and pandas; chunks; iterators of RecordBatches, which give iterators."""
+    """Chunked tables, streams of batches, and frames of polars and pandas give the same; a stream gives an iterator."""
     columns = made()
     expected, table = one_process(columns), table_of(columns)
     chunked = pa.concat_tables([table[:7], table[7:8], table[8:]])
@@ -238,7 +238,7 @@ def test_frames_and_streams():
 
 
 def test_batches_change_nothing(monkeypatch):
-    """Few rows at a time, long lists beside short ones."""
+    """Batches of few rows give the same values, even where one list is longer than the others."""
     from torchrecmetrics.arrow import counting
     from torchrecmetrics.evaluation import lists
 
@@ -254,7 +254,7 @@ def test_batches_change_nothing(monkeypatch):
 @settings(max_examples=examples(12), deadline=None)
 @given(st.permutations(range(60)), st.lists(st.integers(0, 60), max_size=6), st.randoms(use_true_random=False))
 def test_any_split(order, cuts, random):
-    """Rows in any order, divided anyhow, tallies in any order: counts are equal, sums within 1e-12."""
+    """For every order and split of the rows, and every order of the tallies, counts are equal and sums within 1e-12."""
     table = table_of(made()).take(order)
     bounds = sorted({0, *cuts, 60})
     parts = [
@@ -273,7 +273,7 @@ def test_any_split(order, cuts, random):
 
 
 def test_history_leaves_lists():
-    """Those behind move up."""
+    """Items of the history leave the lists, and the items behind them move up."""
     columns = made()
     columns["item_ids"] = [
         listed and listed + [item for item in range(NUM) if item not in listed] for listed in columns["item_ids"]
@@ -309,7 +309,7 @@ def test_gains_and_weights():
     ],
 )
 def test_ranks(kind, nothing):
-    """One a row or several; null, negative, in lists 0 = without a relevant item."""
+    """A column has one rank or a list of ranks per row; null, negative ranks and 0 in lists mean no relevant item."""
     ranks = [1, 4, nothing, None, 7, 2]
     given_as = ranks if not pa.types.is_nested(kind) else [None if rank is None else [rank] for rank in ranks]
     collection = RecMetricCollection(NAMES, k=K)
@@ -321,14 +321,14 @@ def test_ranks(kind, nothing):
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.uint8(), pa.float64()])
 def test_ranks_that_start_at_0(kind):
-    """A 0 in a column of one rank a row is an error that names the row."""
+    """A 0 in a column of one rank per row raises an error that names the row."""
     table = pa.table({"rank": pa.array([1, None, 0, 2], kind)})
     with pytest.raises(ValueError, match=r"ranks that are no places .*: row 2 is \[0.*\]: if ranks start at 0"):
         arrow.tally(table, "HR", 3, ranks="rank")
 
 
 def test_ranks_of_the_whole_list():
-    """Metrics without a cut-off want to know that they are."""
+    """Metrics without a cut-off need `complete=True`, which says that the ranks are those of the whole list."""
     table = pa.table({"rank": [[1, 30], [12]]})
     with pytest.raises(ValueError, match="depth unknown"):
         arrow.tally(table, "MRR", ranks="rank")
@@ -336,7 +336,7 @@ def test_ranks_of_the_whole_list():
 
 
 def test_lists_that_history_cuts_short():
-    """Beside longer ones, too, where they are filled up."""
+    """A list that the history makes shorter than k raises an error, even beside longer lists."""
     table = pa.table({"item_ids": [[1, 2, 3, 4], [4, 5, 6]], "target": [1, 6], "seen": [9, 5]})
     with pytest.raises(ValueError, match=r"the list of row 1 holds 2 items after excluded and repeated ones have left"):
         arrow.tally(table, "HR", 3, exclude="seen")
@@ -344,21 +344,21 @@ def test_lists_that_history_cuts_short():
 
 
 def test_repeats():
-    """They are counted."""
+    """Items that are listed again are dropped with `duplicates="first"`, and are counted."""
     table = pa.table({"item_ids": [[4, 4, 5, 5, 6], [6, 5, 4, 3, 2]], "target": [5, 5]})
     found = evaluated(table, "MRR", 3, duplicates="first")
     assert (numbers(found), found.num_repeated) == ({"MRR@3": 0.5}, 2)
 
 
 def test_padding_and_empty_rows():
-    """Options of metrics go on to the lists."""
+    """`padding_idx` and `empty_target_action` of the metrics apply to lists, too."""
     table = pa.table({"item_ids": [[0, 3, 2], [0, 5, 6]], "target": [[2, 0], [0, 0]]})
     options = {"padding_idx": 0, "empty_target_action": "neg"}
     assert numbers(evaluated(table, "MRR", 2, options)) == {"MRR@2": 0.25}
 
 
 def test_lists_that_end():
-    """One shorter than the metrics look is a recommender that had no more; all of them are an error, in `merge`."""
+    """Some lists may be shorter than the cut-off; if all lists are, `merge` raises an error."""
     table = pa.table({"item_ids": [[1, 2], [3, 4, 5]], "target": [2, 9]})
     short = [arrow.tally(table[:1], "HR", 3), arrow.tally(table[:1], "HR", 3)]
     with pytest.raises(ValueError, match=r"HR@3 looks at 3 places, but none of 2 lists holds as many items"):
@@ -373,7 +373,7 @@ def test_lists_that_end():
 
 
 def test_lists_alone():
-    """Metrics beyond accuracy need no target; those that count items write their counts once."""
+    """Metrics beyond accuracy need no target, and metrics that count items write one copy of their counts."""
     rng = np.random.default_rng(0)
     lists = [rng.permutation(NUM)[:WIDE].tolist() for _ in range(30)]
     catalogue = Catalogue(NUM, popularity=torch.arange(1, NUM + 1))
@@ -393,7 +393,7 @@ def test_lists_alone():
 
 
 def test_groups_of_items_share_nothing():
-    """Two metrics of one k and as many groups have states of their own; they read the ground truth of every row."""
+    """Two metrics with equal k and numbers of groups have separate states, and read the ground truth of every row."""
     data = made()
     catalogue = Catalogue(NUM, popularity=torch.arange(1, NUM + 1))
     metrics = [trm.EqualOpportunity(5, head=head, catalogue=catalogue) for head in (0.5, 0.8)]
@@ -405,7 +405,7 @@ def test_groups_of_items_share_nothing():
 
 
 def test_catalogue_has_ids():
-    """Which are then looked up; items that it does not know are refused by metrics that read it."""
+    """Ids of the catalogue are looked up, and metrics that read the catalogue refuse items that it does not have."""
     ids = Vocabulary([f"i{n}" for n in range(NUM)])
     train = trm.Interactions.from_padded(torch.arange(NUM)[None], NUM).with_ids(Vocabulary(["u"]), ids)
     options = {"catalogue": Catalogue.from_interactions(train)}
@@ -431,7 +431,7 @@ def test_own_metrics_and_collections():
 
 @pytest.mark.parametrize("kind", ["text", "categories", "whole numbers", "truth values"])
 def test_groups(kind):
-    """What collections with groups get; partitions know different groups, some rows belong to none."""
+    """Tallies give the values of a collection with groups; partitions have different groups, some rows are in none."""
     columns = made()
     names = [None if row % 6 == 0 else ["de", "at", "ch"][row % 3] for row in range(60)]
     if kind in ("whole numbers", "truth values"):
@@ -492,7 +492,7 @@ def test_default_device_does_not_matter():
 
 
 def test_no_rows():
-    """A tally of zeros, which adds nothing; alone it is nan, with a warning."""
+    """A tally of no rows is all zeros and adds nothing; merged alone, it gives nan and a warning."""
     columns = made()
     table = table_of(columns)
     nothing = arrow.tally(table[:0], NAMES, K)
@@ -645,7 +645,7 @@ def test_what_is_wrong(what):
 
 
 def test_rows_are_counted_through():
-    """In errors, from the first of all batches, whatever order they are read in."""
+    """Errors count rows from the first batch on, in whatever order the rows are read."""
     columns = made()
     columns["item_ids"][10] = [*range(NUM)]
     columns["item_ids"][44] = [7, 8, 7]
@@ -659,7 +659,7 @@ def test_rows_are_counted_through():
 
 
 def test_what_cannot_be_added_up():
-    """A state beside the sums is named; rows are another function's matter."""
+    """A state beside the sums is named in an error; `keep_rows=True` and metrics of histories are refused."""
 
     class Odd(trm.RankingMetric):
         formula = staticmethod(lambda ranking: ranking.hits(1).any(-1).double())

@@ -1,4 +1,4 @@
-"""How many calls of an update reach the device: on CUDA each is a launch, on the CPU a few microseconds."""
+"""The number of an update's calls that reach the device: each is a launch on CUDA, a few microseconds on the CPU."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchrecmetrics as trm
 
-# calls that make a view, or memory that nobody fills
+# calls that only make a view or allocate memory without filling it
 VIEWS = {
     "alias",
     "as_strided",
@@ -24,7 +24,7 @@ VIEWS |= {"t", "transpose", "unbind", "unfold", "unsqueeze", "view", "_unsafe_vi
 
 
 class Calls(TorchDispatchMode):
-    """Counts what is more than a view."""
+    """A mode that records every call that does more than make a view or allocate memory."""
 
     def __init__(self):
         super().__init__()
@@ -38,7 +38,7 @@ class Calls(TorchDispatchMode):
 
 
 def calls(metrics, *batch, **options):
-    """Those of an update, once what depends on sizes alone is there."""
+    """Return the calls of a second update, because the first also makes tensors that depend on sizes alone."""
     metrics = metrics.to("meta")
     batch = [part.to("meta") for part in batch]
     metrics.update(*batch, **options)
@@ -53,20 +53,20 @@ def eighteen():
 
 @pytest.mark.parametrize(("relevant", "most"), [(1, 88), (20, 122)])
 def test_an_update_from_scores(relevant, most):
-    """18 metrics, a catalogue that is read in one piece: a change that adds a launch shows here."""
+    """An update of 18 metrics, with a catalogue that is read in one piece, makes at most `most` calls."""
     target = torch.arange(relevant).expand(64, -1)
     names = calls(eighteen(), torch.zeros(64, 1000), target)
     assert len(names) <= most, names
 
 
 def test_an_update_from_ranks():
-    """18 metrics, ranks that were made elsewhere."""
+    """An update of 18 metrics from given ranks makes at most 67 calls."""
     names = calls(eighteen(), torch.ones(64, 1, dtype=torch.int64), depth=40)
     assert len(names) <= 67, names
 
 
 def test_an_update_of_metrics_of_lists():
-    """All metrics beyond accuracy at three k: what they make of lists and history they share."""
+    """All metrics beyond accuracy at three k make at most 355 calls: they share the work on lists and history."""
     one = torch.ones(1000, dtype=torch.int64)
     catalogue = trm.Catalogue(1000, popularity=one, num_users=9, categories=one)
     rows = ["AveragePopularity", "PopularityLift", "Novelty", "TailShare", "IntraListDiversity", "CategoryShare"]
@@ -79,13 +79,13 @@ def test_an_update_of_metrics_of_lists():
 
 
 def test_more_metrics_hardly_add_any():
-    """What grows with the metrics is the formulas, not the sums nor the states."""
+    """Further cut-offs add at most 5 calls to an update: only the formulas grow, not the sums or the states."""
     scores, target = torch.zeros(64, 1000), torch.arange(3).expand(64, -1)
     one, five = (calls(trm.RecMetricCollection(["HR", "Recall"], k=k), scores, target) for k in (5, [1, 2, 3, 4, 5]))
     assert len(five) <= len(one) + 5, (len(one), len(five))  # the column of cut-offs
 
 
 def test_one_metric():
-    """A single metric asks for what its formula needs alone."""
+    """A single metric computes only what its formula needs, in at most 66 calls."""
     names = calls(trm.HR(10), torch.zeros(1, 1000), torch.zeros(1, dtype=torch.int64))
     assert len(names) <= 66, names

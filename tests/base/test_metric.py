@@ -1,4 +1,4 @@
-"""What a torchmetrics metric promises, for every class of the package: one tester, every metric."""
+"""Every metric class of the package keeps the contract of a torchmetrics metric: the same tests run for all classes."""
 
 import copy
 import math
@@ -38,7 +38,7 @@ def batch(seed, rows=8, items=20, device="cpu"):
 
 
 def expected(metric, *seeds):
-    """Value and error over all batches at once."""
+    """Return value and standard error over all batches at once."""
     parts = [batch(seed) for seed in seeds]
     metric = METRICS[metric.label].clone()
     metric.update(**{key: torch.cat([part[key] for part in parts]) for key in parts[0]})
@@ -46,7 +46,7 @@ def expected(metric, *seeds):
 
 
 def fresh(metric, **options):
-    """The same metric made anew, with more options."""
+    """Return a new metric of the same kind, with more options."""
     if isinstance(metric, trm.AUROC):
         options["weight"] = metric._weight
     if metric.catalogue is not None:
@@ -67,7 +67,7 @@ def test_class_flags(metric):
 
 
 def test_update_compute_reset(metric, device):
-    """Updates add up, compute is idempotent and scalar, reset starts again."""
+    """Updates add up, `compute` returns the same scalar each time, and `reset` starts again."""
     for seed in (1, 2):
         metric.update(**batch(seed, device=device))
     value, error = expected(metric, 1, 2)
@@ -82,7 +82,7 @@ def test_update_compute_reset(metric, device):
 
 
 def test_forward(metric, device):
-    """Forward gives the value of its batch and adds it to the whole."""
+    """`forward` returns the value of its batch and adds the batch to the state."""
     for seed in (1, 2):
         value = metric(**batch(seed, device=device))
         assert value.item() == pytest.approx(expected(metric, seed)[0], abs=1e-12)
@@ -92,7 +92,7 @@ def test_forward(metric, device):
 
 
 def test_caller_cannot_change_the_result(metric, device):
-    """What compute returned is the caller's to change."""
+    """Writing to the tensor that `compute` returned does not change the result."""
     metric.update(**batch(1, device=device))
     first = metric.compute().item()
     metric.compute().mul_(7)
@@ -104,7 +104,7 @@ COPIES = [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), lambda m: m.cl
 
 @pytest.mark.parametrize("duplicate", COPIES)
 def test_copies(metric, duplicate, device):
-    """A copy has the state and lives on its own."""
+    """A copy has the state of its metric, and updates of the copy leave the metric unchanged."""
     metric.update(**batch(1, device=device))
     other = duplicate(metric)
     other.update(**batch(2, device=device))
@@ -114,7 +114,7 @@ def test_copies(metric, duplicate, device):
 
 @pytest.mark.parametrize("duplicate", COPIES)
 def test_copies_know_what_was_found(metric, duplicate, device):
-    """The value and its error, also of metrics that are no mean over rows and have none."""
+    """A copy keeps the computed value and standard error, which is nan for metrics that are no mean over rows."""
     metric.update(**batch(1, device=device))
     value = metric.compute()
     other = duplicate(metric)
@@ -123,7 +123,7 @@ def test_copies_know_what_was_found(metric, duplicate, device):
 
 
 def test_state_dict(metric, device):
-    """Not in checkpoints unless asked for; then state comes back whole, also inside a module."""
+    """States are in checkpoints only after `persistent(True)`, and are then loaded completely, even inside a module."""
     assert not metric.state_dict()
     metric.update(**batch(1, device=device))
     metric.persistent(True)
@@ -134,7 +134,7 @@ def test_state_dict(metric, device):
 
 
 def test_shared_tensors_are_not_written_to(metric, device):
-    """A state dict, a shallow copy or torchmetrics' compute groups may hold the state: updates replace it."""
+    """Updates replace state tensors, which a state dict, a shallow copy or torchmetrics' compute groups may share."""
     metric.update(**batch(1, device=device))
     metric.persistent(True)
     saved = metric.state_dict()
@@ -155,7 +155,7 @@ def test_shared_tensors_are_not_written_to(metric, device):
 
 
 def test_a_shallow_copy_adds_to_its_own_state(metric, device):
-    """A copy shares the state until one of the two is updated, and nothing that reads batches."""
+    """A shallow copy shares the state until one of the two is updated, and an update changes that one alone."""
     metric.update(**batch(1, device=device))
     shallow = copy.copy(metric)
     shallow.update(**batch(2, device=device))
@@ -164,7 +164,7 @@ def test_a_shallow_copy_adds_to_its_own_state(metric, device):
 
 
 def test_a_metric_that_is_changed_between_batches():
-    """Batches are read as the metric is then, and nothing of it is kept from those before."""
+    """Attributes that are changed between batches, such as `k` and `catalogue`, hold for the next batch."""
     metric = trm.HR(1)
     metric.update(torch.tensor([3]))
     metric.reset()
@@ -180,7 +180,7 @@ def test_a_metric_that_is_changed_between_batches():
 
 
 def test_a_batch_from_elsewhere(metric):
-    """State and input are on one device, or nothing is added."""
+    """A batch on another device than the state raises an error, and nothing is added."""
     scores = batch(1)
     metric.to("meta")
     with pytest.raises(ValueError, match=r"is on meta, its input on cpu: move the metric with \.to"):
@@ -189,7 +189,7 @@ def test_a_batch_from_elsewhere(metric):
 
 
 def test_merge_state(metric, device):
-    """Two halves merge to the whole, also after compute."""
+    """The states of two halves merge to that of the whole, also after `compute`, and other states are refused."""
     other = metric.clone()
     metric.update(**batch(1, device=device))
     other.update(**batch(2, device=device))
@@ -220,7 +220,7 @@ def test_casting_the_module_keeps_the_state(metric, dtype, device):
 
 
 def test_low_precision_default_dtype(metric, device):
-    """Lightning's "bf16-true" makes bfloat16 the default dtype: no step of ours follows it."""
+    """The value does not depend on the default dtype, which Lightning's "bf16-true" sets to bfloat16."""
     torch.set_default_dtype(torch.bfloat16)
     try:
         other = fresh(metric).to(device)
@@ -235,7 +235,7 @@ def test_low_precision_default_dtype(metric, device):
 
 
 def test_inference_mode_then_training(metric, device):
-    """State reset or updated in inference mode can be updated outside it (validate, then fit)."""
+    """A state that is reset or updated in inference mode can be updated outside it (validate, then fit)."""
     with torch.inference_mode():
         metric.reset()
         metric.update(**batch(1, device=device))
@@ -250,17 +250,17 @@ def test_inference_mode_then_training(metric, device):
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_states_may_be_written_to(device, inside):
-    """Batches are read in inference mode; what stays is not of it, wherever the user is."""
+    """States are never inference tensors, although batches are read in inference mode, whatever the user's mode."""
     collection = trm.RecMetricCollection(["NDCG", "Coverage"], k=2, catalogue=trm.Catalogue(5)).to(device)
     for metrics in ([collection["NDCG@2"], collection["Coverage@2"]], [trm.NDCG(2).to(device)]):
         updated = collection if len(metrics) > 1 else metrics[0]
-        for seed in range(3):  # the first is added at once, the others wait
+        for seed in range(3):  # every update replaces the states
             scores = torch.rand(4, 5, generator=torch.Generator().manual_seed(seed)).to(device)
             with torch.inference_mode(inside):
                 updated.update(scores, torch.tensor([1, 2, 3, 4], device=device))
             states = [state for metric in metrics for state in metric.metric_state.values()]
             assert not any(state.is_inference() for state in states)
-            for metric in metrics:  # as a checkpoint does
+            for metric in metrics:  # as loading a checkpoint does
                 setattr(metric, metric._state_names[1], metric.state().counts.clone())
         with torch.inference_mode(inside):
             updated.compute()
@@ -273,7 +273,7 @@ def test_states_may_be_written_to(device, inside):
 
 
 def test_what_others_may_keep_is_made_as_ever(device):
-    """A ranking of the user's, and what a formula of their own reads: they can be part of a loss."""
+    """A ranking that a user makes, or that a user's formula reads, is no inference tensor and can be part of a loss."""
     seen = []
 
     def keeping(ranking, k):
@@ -301,14 +301,14 @@ def test_what_others_may_keep_is_made_as_ever(device):
 
 
 def test_scores_may_require_gradients(metric, device):
-    """Metrics of live model output need no detach and build no graph."""
+    """Scores that require gradients need no `detach`, and the metric builds no graph."""
     data = batch(1, device=device)
     metric.update(data["scores"].requires_grad_(), data["target"], gains=data["gains"])
     assert not metric.compute().requires_grad
 
 
 def test_to_and_from_meta(metric):
-    """A metric on meta is materialised with empty state."""
+    """A metric on the "meta" device is materialised with an empty state."""
     other = fresh(metric).to("meta")
     assert next(iter(other.metric_state.values())).is_meta
     other.to_empty(device="cpu")
@@ -317,7 +317,7 @@ def test_to_and_from_meta(metric):
 
 
 def test_plot(metric, device):
-    """Plots like any torchmetrics metric."""
+    """`plot` works as for any torchmetrics metric."""
     pytest.importorskip("matplotlib").use("agg")
     import matplotlib.pyplot as plt
 
@@ -327,7 +327,7 @@ def test_plot(metric, device):
 
 
 def test_no_users(device):
-    """compute() without a user is NaN and warns once, for one metric as for a collection of many."""
+    """`compute` without a user is nan and warns once, for one metric as for a collection of many."""
     metric = trm.HR(3).to(device)
     with pytest.warns(UserWarning, match="no row to average over, the value is nan: HR@3") as caught:
         assert [math.isnan(metric.compute()) for _ in range(2)] == [True, True]
@@ -347,14 +347,14 @@ def test_one_user_has_no_standard_error(device):
 
 
 def test_counts_before_compute():
-    """The counts are those of the last compute; before it there are none."""
+    """Counts and standard errors are those of the last `compute`, and raise an error before it."""
     with pytest.raises(RuntimeError, match=r"HR@3: counts and standard errors are those of the last compute\(\)"):
         _ = trm.HR(3).num_users
     metric = trm.HR(3)
     metric.update(torch.tensor([1]))
     metric.compute()
     metric.reset()
-    assert metric.num_users == 1  # still there after an epoch was logged and reset
+    assert metric.num_users == 1  # the count can be read after an epoch was logged and reset
     metric.update(torch.tensor([1]))
     with pytest.raises(RuntimeError, match="call it first"):
         metric.standard_error()
@@ -388,7 +388,7 @@ def bad_batches():
 
 @pytest.mark.parametrize("name", bad_batches())
 def test_deferred_violations_raise_in_compute(name):
-    """Nothing raises in update; compute says how many rows of what, until reset; forward raises at once, unchanged."""
+    """A deferred check raises in `compute`, which counts bad rows until reset, and in `forward`, which adds nothing."""
     arguments, message = bad_batches()[name]
     metric = trm.HR(3, validate_args="deferred")
     with pytest.raises(ValueError, match=message):
@@ -412,19 +412,19 @@ def test_deferred_empty_rows_raise_in_compute():
 
 
 def test_unchecked_values():
-    """validate_args=False raises nothing, and out-of-range ids are still safe."""
+    """`validate_args=False` raises nothing, and ids out of range are still safe."""
     metric = trm.HR(1, validate_args=False)
     metric.update(torch.tensor([[0.1, math.nan], [0.5, 0.1]]), torch.tensor([[1, -1], [0, 9]]))
     assert metric.compute() == 0.5
 
 
 def jagged(ids):
-    """All rows of [B, T], as values and offsets."""
+    """Return all rows of [B, T] as `Jagged` values and offsets."""
     return trm.Jagged(ids.flatten(), torch.arange(0, ids.numel() + 1, ids.shape[1], device=ids.device), ids.shape[1])
 
 
 def past(ids):
-    """The first column as one sequence."""
+    """Return the prefix history of the first column as one sequence."""
     offsets = torch.arange(0, len(ids) + 1, len(ids), device=ids.device)
     return trm.prefix_history(ids[:, 0], offsets, max_length=len(ids))
 
@@ -459,7 +459,7 @@ META_OPTIONS = [("skip", None), ("error", 0)]
     ],
 )
 def test_update_never_waits_for_the_device(form, empty, padding_idx):
-    """On "meta" there are no values to read: every form of update runs, and so asks for none."""
+    """Every form of `update` runs on "meta", which has no values, and so reads no value."""
     options = {"max_relevant": 5, "empty_target_action": empty, "padding_idx": padding_idx}
     metrics = [fresh(m, **options) for m in METRICS.values()]
     if form == "ranking":
@@ -480,7 +480,7 @@ def test_update_never_waits_for_the_device(form, empty, padding_idx):
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_update_with_ranks_and_lists_never_waits(k):
-    """The other forms: integer ranks, and lists of recommended items with history."""
+    """Updates with integer ranks, and with recommended lists and history, read no value either."""
     scores, target = torch.empty(6, 20, device="meta"), torch.empty(6, 3, dtype=torch.int64, device="meta")
     ranks = trm.get_topk_ranks(scores, target, 3, exclude=target)
     lists = trm.Ranking.from_topk(
@@ -492,7 +492,7 @@ def test_update_with_ranks_and_lists_never_waits(k):
 
 
 def test_meta_would_notice():
-    """The proof can fail: what reads a value raises on "meta" - compute does, and a dense target of unknown width."""
+    """Reading a value raises on "meta", as `compute` and an update with a dense target of unknown width do."""
     scores = torch.empty(6, 20, device="meta")
     metric = trm.HR(3).to("meta")
     metric.update(scores, torch.empty(6, dtype=torch.int64, device="meta"))
@@ -502,12 +502,12 @@ def test_meta_would_notice():
         metric.update(scores, scores > 0)
 
 
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # it calls itself a prototype
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # the warning says that the mode is a prototype
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("items", [20, 400])
 @pytest.mark.parametrize("form", [form for form in META_UPDATES if form != "ranking"])
 def test_update_never_synchronises_cuda(form, items):
-    """The same with real kernels: PyTorch raises on any synchronisation inside update."""
+    """No form of `update` synchronises on CUDA, where PyTorch is set to raise on any synchronisation."""
     metrics = [fresh(m, max_relevant=20) for m in METRICS.values() if items == 20 or m.catalogue is None]
     collection = trm.RecMetricCollection(metrics, max_relevant=20).to("cuda")
     scores = torch.rand(6, items, device="cuda")
@@ -525,7 +525,7 @@ def test_update_never_synchronises_cuda(form, items):
 
 
 def synced_values(rank, world_size, split):
-    """Each process updates with its own batches; every one must see the whole."""
+    """Update each process with its own batches, and return the values that the process computes over all batches."""
     out = {}
     for label, metric in METRICS.items():
         metric = metric.clone()
@@ -546,7 +546,7 @@ def synced_values(rank, world_size, split):
 
 @pytest.mark.parametrize("split", [((1, 2, 3), (4,)), ((), (1, 2)), ((1, 2), ()), ((1,), (), (2, 3))])
 def test_processes_do_not_show(split, processes):
-    """Uneven processes, one of them (first or later) without an update: the value of all batches, no warning."""
+    """Uneven processes, one of them (first or later) without a batch, give the value of all batches and no warning."""
     seeds = sum(split, ())
     for result in processes.run(synced_values, len(split), split):
         for label, (value, error, synced) in result.items():
@@ -555,7 +555,7 @@ def test_processes_do_not_show(split, processes):
 
 
 def deferred_error(rank, world_size):
-    """Only one process has bad input; all must raise, none may hang, and all go on afterwards."""
+    """Give bad input to one process alone; all must raise, none may hang, and all go on afterwards."""
     metric = trm.HR(1, validate_args="deferred")
     scores = torch.tensor([[0.1, math.nan if rank == 1 else 0.2]])
     metric.update(scores, torch.tensor([0]))
@@ -573,7 +573,7 @@ def test_deferred_errors_are_the_same_everywhere(processes):
 
 
 def own_values(rank, world_size):
-    """sync_on_compute=False, dist_sync_on_step and a gather function of the user's."""
+    """Return values with `sync_on_compute=False`, with `dist_sync_on_step` and with a user's gather function."""
     mine = trm.HR(1, sync_on_compute=False)
     mine.update(torch.tensor([rank + 1]))
     step = trm.HR(1, dist_sync_on_step=True)
@@ -591,12 +591,12 @@ def own_values(rank, world_size):
 
 
 def test_torchmetrics_sync_keywords(processes):
-    """They mean here what they mean in torchmetrics."""
+    """The synchronisation keywords of torchmetrics mean here what they mean there."""
     assert processes.run(own_values, 2) == [(1.0, 0.5, 0.5, 2), (0.0, 0.5, 0.5, 2)]
 
 
 def test_plain_metric_collection_merges_nothing():
-    """torchmetrics merges metrics whose states are equal after the first batch (hitless, all hit); ours never are."""
+    """A MetricCollection does not merge our metrics, even if states are equal after one batch (no hit, all hits)."""
     names = {"HR": trm.HitRate, "NDCG": trm.NDCG, "MRR": trm.MRR, "P": trm.Precision, "R": trm.Recall}
     for first in (torch.full((4, 1), 21), torch.ones(4, 1, dtype=torch.int64)):
         plain = MetricCollection({f"{name}@{k}": cls(k) for name, cls in names.items() for k in (1, 5, 10)})
@@ -612,7 +612,7 @@ def test_plain_metric_collection_merges_nothing():
 
 
 def test_reset_gives_every_state_back_as_it_was():
-    """Ours and a subclass's, however those were changed; a metric that was synchronised is not any more."""
+    """`reset` restores all states, those of a subclass too, and ends the synchronised state of a metric."""
 
     class Batches(trm.HR):
         def __init__(self):
@@ -634,7 +634,7 @@ def test_reset_gives_every_state_back_as_it_was():
 
 
 class Longest(SummedMetric):
-    """Not a mean over rows: another number of sums, and another meaning."""
+    """A metric that is not a mean over rows: its sums differ in number and in meaning."""
 
     def __init__(self):
         super().__init__()
@@ -666,6 +666,6 @@ def of_several_kinds(rank, world_size):
 
 
 def test_metrics_of_several_kinds_synchronise_together(processes):
-    """States of any length go into one vector and come out as they went in; each kind reads its own."""
+    """States of any length are synchronised in one vector, and each kind of metric reads its own sums and counts."""
     wanted = [(0.5, 2), (10.0, 3), (0.75, 2), (10.0, 3)]
     assert processes.run(of_several_kinds, 2) == [wanted] * 2

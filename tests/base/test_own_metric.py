@@ -1,4 +1,4 @@
-"""A metric of one's own, five lines as in the documentation: everywhere that ours go, against a plain Python loop."""
+"""A user's own metric, five lines as in the documentation, works wherever ours do and equals a plain Python loop."""
 
 import functools
 import math
@@ -25,7 +25,7 @@ class RBP(trm.RankingMetric):
 
 
 class Several(RBP):
-    """The same, of all cut-offs at once."""
+    """Rank-biased precision at all cut-offs in one call."""
 
     many_cutoffs = True
 
@@ -37,7 +37,7 @@ class Several(RBP):
 
 
 class Depth(trm.RankingMetric):
-    """No cut-off: how deep the last relevant item stands, as a share of the candidates."""
+    """The rank of the last relevant item as a share of the candidates; it has no cut-off."""
 
     @staticmethod
     def formula(ranking):
@@ -53,7 +53,7 @@ TARGET = torch.tensor([[2, 0], [3, -1], [-1, -1], [0, 2]])  # the third user has
 
 
 def expected(k, p=0.8):
-    """One user, one place at a time."""
+    """Return the mean rank-biased precision, added up one user and one rank at a time."""
     total = []
     for scores, target in zip(SCORES.tolist(), TARGET.tolist(), strict=True):
         order = sorted(range(len(scores)), key=lambda item: -scores[item])
@@ -64,7 +64,7 @@ def expected(k, p=0.8):
 
 @pytest.mark.parametrize("kind", [RBP, Several])
 def test_alone(kind, device):
-    """Update, forward, ranks, weights, reset, clone and pickle; the row without a relevant item is left out."""
+    """A user's own metric can be updated, called, reset, cloned and pickled, and skips rows without relevant items."""
     metric = kind(2, p=0.5).to(device)
     metric.update(SCORES.to(device), TARGET.to(device))
     assert metric.compute() == expected(2, 0.5)
@@ -78,7 +78,7 @@ def test_alone(kind, device):
 
 @pytest.mark.parametrize("kind", [RBP, Several])
 def test_in_a_collection(kind):
-    """Beside ours and at several cut-offs, whether it takes them one by one or together; also in torchmetrics' own."""
+    """A user's own metric works at several cut-offs beside ours, one by one or together, and in a MetricCollection."""
     members = [kind(10, p=0.9), kind(1), kind(3)]
     for collection in (
         trm.RecMetricCollection(["NDCG", *members], k=[5, 10]),
@@ -95,7 +95,7 @@ def test_in_a_collection(kind):
 
 @pytest.mark.parametrize(("action", "value"), [("neg", 0.0), ("pos", 1.0)])
 def test_rows_without_a_relevant_item(action, value):
-    """The base decides what they are, whatever the formula returns there."""
+    """The base class decides the value of rows without a relevant item, whatever the formula returns there."""
 
     class Wrong(trm.RankingMetric):
         formula = staticmethod(lambda ranking: torch.full_like(ranking.ranks[:, 0], 7.0))
@@ -109,7 +109,7 @@ def test_rows_without_a_relevant_item(action, value):
 
 
 def test_in_evaluate():
-    """On embeddings, beside ours."""
+    """`evaluate` computes a user's own metric from embeddings, beside ours."""
     test = trm.Interactions.from_padded(TARGET, num_items=4)
     found = trm.evaluate([RBP(2), "HR@2"], SCORES, torch.eye(4), target=test)
     assert found["RBP@2"] == expected(2)
@@ -122,7 +122,7 @@ def first_place(ranking, k, *, missed=1):
 
 
 class FirstPlace(trm.RankingMetric):
-    """Lower is better."""
+    """The rank of the first relevant item, of which lower is better."""
 
     formula = staticmethod(first_place)
     higher_is_better = False
@@ -130,7 +130,7 @@ class FirstPlace(trm.RankingMetric):
 
 @pytest.mark.parametrize("others", [[], ["NDCG@3"], ["NDCG@4"], ["AUROC"]])
 def test_what_is_beside_it_changes_nothing(others):
-    """A formula sees its first k places, however deep the batch was ranked."""
+    """A formula sees the first k ranks, however deep the batch was ranked for other metrics."""
     members = [*others, FirstPlace(1), FirstPlace(2)]
     for given in ((SCORES, TARGET), (trm.Ranking.from_scores(SCORES, TARGET),)):
         collection = trm.RecMetricCollection(members)
@@ -143,7 +143,7 @@ def test_what_is_beside_it_changes_nothing(others):
 
 
 def test_what_a_formula_writes_stays_with_it():
-    """Ranks and numbers of hits are its own: ours beside it, and the caller's Ranking, are what they were."""
+    """A formula gets copies of ranks and numbers of hits: writing to them changes no other metric and no Ranking."""
 
     class Writes(trm.RankingMetric):
         @staticmethod
@@ -169,7 +169,7 @@ class Gained(trm.RankingMetric):
 
 
 def test_a_formula_that_reads_gains():
-    """Users without ground truth have gains of 0 where the others have some."""
+    """A formula can read gains, which are 0 for users without ground truth."""
     edges, values = torch.tensor([[0, 1], [1, 0]]), torch.tensor([3.0, 2.0])
     test = trm.Interactions.from_edge_index(edges, num_users=3, num_items=4, values=values)
     found = trm.evaluate([Gained(4, scale=2.0)], SCORES[:3], torch.eye(4), target=test)
@@ -186,7 +186,7 @@ class Logged(trm.RankingMetric):
 
 
 class Heavy(trm.NDCG):
-    """NDCG in which a row weighs as much as it has relevant items."""
+    """NDCG in which the weight of a row is multiplied by its number of relevant items."""
 
     def row_weights(self, ranking, weights):
         return weights * ranking.num_relevant
@@ -195,12 +195,12 @@ class Heavy(trm.NDCG):
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (Logged(2, head="log"), Logged(2, tail="log")),  # both are Logged-log@2
+        (Logged(2, head="log"), Logged(2, tail="log")),  # both have the label Logged-log@2
         (trm.NDCG(2), Heavy(2)),
     ],
 )
 def test_equal_labels_are_not_taken_for_one_metric(one, other):
-    """torchmetrics merges what has equal state names and equal values after a first batch."""
+    """Metrics with equal labels are not merged, though torchmetrics merges equal states after a first batch."""
     together = MetricCollection({"one": one.clone(), "other": other.clone()})
     alone = one.clone(), other.clone()
     for target in (torch.tensor([[1], [0], [0], [0]]), TARGET):
@@ -215,13 +215,13 @@ def test_equal_labels_are_not_taken_for_one_metric(one, other):
 
 
 class FirstAtLast(trm.MRR):
-    """1 where the first place is relevant, and no value elsewhere: MRR itself always has one."""
+    """1 where the first relevant item has rank 1, and no value elsewhere, unlike MRR, which always has a value."""
 
     formula = staticmethod(lambda ranking, k=None: torch.where(ranking.ranks[:, 0] == 1, 1.0, torch.nan))
 
 
 def test_another_formula_need_not_have_a_value():
-    """A subclass of ours that has a formula of its own may leave rows out."""
+    """A subclass of one of our metrics may leave rows out if it has its own formula."""
     for metric in (FirstAtLast(2), trm.RecMetricCollection([FirstAtLast(2), trm.MRR(2)])):
         metric.update(SCORES, TARGET)
         found = metric.compute()
@@ -229,7 +229,7 @@ def test_another_formula_need_not_have_a_value():
 
 
 def test_gains_and_penalties_are_cut_with_the_ranks():
-    """Whatever stands behind the k-th place has no rank for the formula; what is known of the row stays."""
+    """Cut at rank k, relevant and penalised items beyond k have no rank; the number of items and the gains remain."""
     ranking = trm.Ranking.from_scores(SCORES[:1], torch.tensor([[1, 0, 3]]), gains=torch.tensor([[1.0, 2.0, -1.0]]))
     two = ranking.within(2)
     assert (ranking.ranks.tolist(), two.ranks.tolist()) == ([[1, 4, float("inf")]], [[1, float("inf"), float("inf")]])
@@ -238,7 +238,7 @@ def test_gains_and_penalties_are_cut_with_the_ranks():
 
 
 def test_needs_of_its_own(device):
-    """A formula that reads how many items were ranked says so, and gets it."""
+    """A formula that declares that it needs the number of ranked items gets it."""
     metric = Depth().to(device)
     metric.update(SCORES.to(device), TARGET.to(device))
     assert metric.compute() == (4 / 4 + 4 / 4 + 2 / 4) / 3
@@ -246,7 +246,7 @@ def test_needs_of_its_own(device):
 
 
 def test_in_a_callback(tmp_path):
-    """Logged under its label."""
+    """The Lightning callback logs a user's own metric under its label."""
     pl = pytest.importorskip("pytorch_lightning")
     from torchrecmetrics.lightning import RecMetricsCallback
 
@@ -270,7 +270,7 @@ test_in_a_callback = pytest.mark.filterwarnings("ignore::UserWarning")(test_in_a
 
 
 def shared(rank, world_size):
-    """Every process has rows of its own."""
+    """Return the result and the number of users of a process, after each process has updated with its own rows."""
     metric = RBP(2)
     metric.update(SCORES[rank::world_size], TARGET[rank::world_size])
     return metric.compute().item(), metric.num_users
@@ -300,7 +300,7 @@ LABELS = {
 
 @pytest.mark.parametrize("name", LABELS)
 def test_options_in_labels(name):
-    """Any option that is not its default, in letters, digits, '-' and '_'; a logged key stays what it was."""
+    """A label shows every option other than the default in letters, digits, '-' and '_', which loggers keep."""
 
     class M(trm.RankingMetric):
         formula = staticmethod(lambda ranking, k, *, p=0.8, kind="slow", strict=False: ranking.ranks[:, 0])
@@ -368,14 +368,14 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes(mistake):
-    """Each says what to write."""
+    """Each mistake raises an error that says what to write."""
     make, error, message = MISTAKES[mistake]
     with pytest.raises(error, match=message):
         make()
 
 
 def test_bounds():
-    """Ours lie between 0 and 1, which plots show; of another's metric nothing is known."""
+    """Our metrics have the bounds 0 and 1, which plots show; other metrics have those that their class sets, if any."""
     assert (RBP.bounds, RBP.plot_lower_bound, RBP.plot_upper_bound) == (None, None, None)
     for name in trm.metrics.__all__:
         cls = getattr(trm, name)
@@ -388,11 +388,11 @@ def test_bounds():
         metric = half(2)
         metric.update(torch.tensor([1, 2]))
         assert metric.compute() == 3 / 2
-        assert metric.confidence_interval()[0] == 0  # Student's t of 1 degree of freedom leads far below
+        assert metric.confidence_interval()[0] == 0  # Student's t of 1 degree of freedom alone reaches far below 0
 
 
 def test_a_subclass_keeps_its_name_until_it_has_another_formula():
-    """Options added to one of ours change no label; another formula does."""
+    """A subclass of one of our metrics keeps its label until it has another formula."""
     assert type("Mine", (trm.HR,), {})(3).label == "HR@3"
-    assert type("Mine", (trm.HR,), {"formula": staticmethod(lambda ranking, k: 3)})  # made without a word
+    assert type("Mine", (trm.HR,), {"formula": staticmethod(lambda ranking, k: 3)})  # raises nothing
     assert functools.partial(type("Mine", (RBP,), {"formula": RBP.formula}), p=0.5)(3).label == "Mine-p0_5@3"

@@ -1,4 +1,4 @@
-"""States of metrics are plain tensors of torchmetrics: nobody is surprised who reads, writes, resets or compiles."""
+"""States of metrics are plain tensors of torchmetrics that can be read, written, reset and compiled as usual."""
 
 import threading
 
@@ -47,7 +47,7 @@ def test_writing_to_a_state_in_place_changes_no_default(several):
 
 
 def reduced_by_hand(rank, world_size):
-    """Sum states in place, with one process that had no batch; then start again."""
+    """Sum states in place with one process that had no batch, then reset and update; return both counts."""
     metric = trm.HR(2, sync_on_compute=False)
     if rank == 0:
         metric.update(SCORES, TARGET)
@@ -62,14 +62,14 @@ def reduced_by_hand(rank, world_size):
 
 
 def test_states_may_be_reduced_in_place(processes):
-    """A hand-made all_reduce changes the state and not what reset returns to."""
+    """A hand-made all_reduce changes the state, but not the defaults that `reset` restores."""
     assert processes.run(reduced_by_hand, 2) == [(3, 2), (3, 2)]
 
 
 @pytest.mark.parametrize("action", ["neg", "pos", "error", "skip"])
 @pytest.mark.parametrize("way", ["update", "forward", "evaluate"])
 def test_accuracy_beside_metrics_of_lists(action, way):
-    """`empty_target_action` governs accuracy alone, and both kinds of metrics share a batch."""
+    """`empty_target_action` applies to accuracy metrics alone, also in a collection with metrics of lists."""
     catalogue = trm.Catalogue(8)
     metrics = trm.RecMetricCollection(["HR", "Missing"], k=2, catalogue=catalogue, empty_target_action=action)
     scores = torch.arange(16.0).view(2, 8)
@@ -86,7 +86,7 @@ def test_accuracy_beside_metrics_of_lists(action, way):
 
 @pytest.mark.parametrize(("action", "expected"), [("neg", 1 / 3), ("pos", 2 / 3), ("skip", 0.5)])
 def test_empty_rows_beside_metrics_of_lists(action, expected):
-    """A row without a relevant item counts for accuracy as the action says, and always for lists."""
+    """A row without a relevant item counts for accuracy as the action says, and always for metrics of lists."""
     metrics = trm.RecMetricCollection(["HR", "Missing"], k=2, catalogue=trm.Catalogue(8), empty_target_action=action)
     metrics.update(torch.arange(24.0).view(3, 8), torch.tensor([7, 2, -1]))
     assert metrics.compute()["HR@2"].item() == pytest.approx(expected)
@@ -104,7 +104,7 @@ def test_empty_rows_beside_metrics_of_lists(action, expected):
     ],
 )
 def test_updates_stand_outside_a_compiled_function(call, several):
-    """torch.compile leaves the metric out of its graph, batch after batch."""
+    """`torch.compile` leaves the metric out of its graph, in every batch."""
     torch._dynamo.reset()
     metric, plain = make(several), make(several)
 
@@ -123,7 +123,7 @@ def test_updates_stand_outside_a_compiled_function(call, several):
 
 
 def test_compute_beside_updates_of_another_thread():
-    """`compute` returns what it computed, whatever another thread does meanwhile."""
+    """`compute` returns the values that it computed, even while another thread updates."""
     collection, done, errors = trm.RecMetricCollection(["HR", "NDCG"], k=[1, 2]), threading.Event(), []
 
     def compute():
@@ -157,7 +157,7 @@ def test_half_precision_under_autocast(scores, autocast):
 
 @pytest.mark.parametrize("weights", [None, torch.ones(3)])
 def test_a_subclass_sees_every_batch(weights):
-    """`batch_sums` of a subclass and `add` set on an instance are called for every update."""
+    """`batch_sums` of a subclass and `add` set on an instance are called in every update."""
     seen = []
 
     class Own(trm.HitRate):
@@ -174,7 +174,7 @@ def test_a_subclass_sees_every_batch(weights):
 
 
 def test_reading_a_state_changes_no_bit():
-    """The sums of many batches are the same whether or not somebody looks between them."""
+    """The sums of many batches are bitwise equal, whether or not the state is read between them."""
     torch.manual_seed(0)
     read, left = trm.NDCG(5), trm.NDCG(5)
     for _ in range(40):
@@ -188,7 +188,7 @@ def test_reading_a_state_changes_no_bit():
 
 @pytest.mark.parametrize("several", [False, True])
 def test_states_of_inference_mode_may_be_written_to(several):
-    """Lightning validates in inference mode; what a metric holds afterwards is an ordinary tensor."""
+    """States are ordinary tensors after updates and resets in inference mode, in which Lightning validates."""
     metric = make(several)
     with torch.inference_mode():
         metric.update(SCORES, TARGET)
@@ -205,7 +205,7 @@ def test_states_of_inference_mode_may_be_written_to(several):
 
 @pytest.mark.parametrize("weights", [None, torch.tensor([1.0, 0.0, 1.0])])
 def test_own_row_weights_of_rows_that_do_not_count(weights):
-    """A row without a relevant item, or of weight 0, weighs nothing, whatever `row_weights` returns."""
+    """A row without a relevant item, or of weight 0, has no weight in the mean, whatever `row_weights` returns."""
 
     class Own(trm.RankingMetric):
         formula = staticmethod(lambda ranking, k: ranking.any_hit(k).double())
@@ -223,7 +223,7 @@ def test_own_row_weights_of_rows_that_do_not_count(weights):
 
 
 def test_a_collection_that_cannot_be_made_changes_no_metric():
-    """Metrics that disagree are refused before the first one is split into groups."""
+    """A collection of metrics that disagree is refused before any metric is split into groups."""
     metric = trm.HR(2)
     with pytest.raises(ValueError, match="ties"):
         trm.RecMetricCollection([metric, trm.NDCG(2, ties="optimistic")], groups=["a"])
@@ -234,7 +234,7 @@ def test_a_collection_that_cannot_be_made_changes_no_metric():
 
 
 def test_compute_groups_of_torchmetrics_keep_checks_apart():
-    """Metrics that differ in `validate_args` have states of different names, so that none is merged with another."""
+    """Metrics that differ in `validate_args` have states of different names, so that they are not merged."""
     assert (
         trm.HR(2).state_name
         != trm.HR(2, validate_args=False).state_name

@@ -1,4 +1,4 @@
-"""Groups of items: Elliot's RSP and REO, by plain Python and by hand."""
+"""Metrics of item groups against Elliot's RSP and REO, in plain Python and by hand."""
 
 import math
 import random
@@ -14,12 +14,12 @@ from torchrecmetrics.beyond.item_groups import GroupCounts, spread
 
 
 def spread_of(hits, possible):
-    """The formula of both metrics, of counts."""
+    """Return the formula of both metrics for the counts of the groups."""
     return spread(GroupCounts(hits, possible), 10, catalogue=None)
 
 
 def elliots(lists, train, relevant, groups, k):
-    """PopRSP and PopREO, user by user, as Elliot 0.3.1 adds them up: with the four counts of each group."""
+    """Return PopRSP and PopREO, added up user by user as in Elliot 0.3.1, and the four counts of each group."""
     recommended, candidates, found, able = ([0] * len(groups) for _ in range(4))
     for user, items in lists.items():
         top = set(items[:k])
@@ -37,7 +37,7 @@ def elliots(lists, train, relevant, groups, k):
 
 
 def test_elliots():
-    """Two groups, head and tail, and five: the same numbers from the counts alone."""
+    """The formula needs only counts to equal Elliot's, for two groups (head and tail) and for five."""
     rng = random.Random(0)
     for cuts in ([0, 8, 60], [0, 5, 12, 20, 35, 60]):
         groups = [set(range(*ends)) for ends in pairwise(cuts)]
@@ -53,14 +53,14 @@ def test_elliots():
 
 
 def test_by_hand():
-    """Equal rates are 0, whatever the counts; where one of G groups has all it is sqrt(G - 1)."""
+    """Equal rates give 0, whatever the counts; if one of G groups has all hits, the result is sqrt(G - 1)."""
     assert spread_of(torch.tensor([10, 40]), torch.tensor([100, 400])) == 0
     one = spread_of(torch.tensor([0, 7, 0, 0, 0]), torch.tensor([9, 9, 9, 9, 9]))
     assert one.item() == pytest.approx(math.sqrt(4))
 
 
 def test_groups_left_out():
-    """A group that nobody could be recommended an item of is none; of one group and of no hit nothing can be said."""
+    """A group without a possible item is left out; a single group, or no hit at all, gives nan."""
     full = spread_of(torch.tensor([3, 1]), torch.tensor([10, 10]))
     assert spread_of(torch.tensor([3, 0, 1]), torch.tensor([10, 0, 10])) == full
     assert spread_of(torch.tensor([3, 0]), torch.tensor([10, 0])).isnan()
@@ -80,7 +80,7 @@ KINDS = (trm.StatisticalParity, trm.EqualOpportunity)
 
 
 def world(seed=0):
-    """Scores, relevant items, histories with an item twice, and a catalogue."""
+    """Return scores, relevant items, histories with a repeated item, and a catalogue."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.rand(USERS, ITEMS, generator=generator).argsort(1)
     history, target = order[:, :5].clone(), order[:, 5:12].clone()
@@ -94,7 +94,7 @@ def world(seed=0):
 
 
 def groups_of(catalogue, of, leaves=()):
-    """Sets of items: the fewest with 80 % of the popularity and the others; or categories."""
+    """Return sets of items: the fewest with 80 % of the popularity and all others; or categories."""
     if of == "categories":
         codes = catalogue.categories.tolist()
         return [{item for item in range(ITEMS) if codes[item] == code} - {*leaves} for code in range(4)]
@@ -108,7 +108,7 @@ def groups_of(catalogue, of, leaves=()):
 
 
 def expected(scores, target, history, groups, k=5, leaves=()):
-    """Elliot's two, of lists that are sorted in plain Python."""
+    """Return Elliot's RSP and REO for lists that are sorted in plain Python."""
     train = {user: {*items} - {-1} for user, items in enumerate(history.tolist())}
     relevant = {user: {*items} - {-1, *leaves} for user, items in enumerate(target.tolist())}
     lists = {
@@ -130,10 +130,10 @@ def found(kinds, parts, **options):
 @pytest.mark.parametrize("of", ["popularity", "categories"])
 @pytest.mark.parametrize("padding_idx", [None, 3])
 def test_metrics_are_elliots(of, padding_idx):
-    """Batches of any size; an item that stands twice in a history had it once; the padding item is none."""
+    """Both metrics equal Elliot's for any batch size; a repeated history item counts once, the padding item never."""
     scores, target, history, catalogue = world()
     leaves = () if padding_idx is None else (padding_idx,)
-    # to Elliot padding is neither an item nor in any history
+    # for Elliot, the padding item is neither an item nor in any history
     past = history if padding_idx is None else history.masked_fill(history == padding_idx, -1)
     theirs = expected(scores, target, past, groups_of(catalogue, of, leaves), leaves=leaves)
     for size in (7, 60):
@@ -144,7 +144,7 @@ def test_metrics_are_elliots(of, padding_idx):
 
 
 def test_which_rows_count():
-    """Rows that weigh nothing and rows without a list are left out; another weight counts as 1."""
+    """Rows of weight 0 and rows without a list are left out; any other weight counts as 1."""
     scores, target, history, catalogue = world()
     scores[4] = -torch.inf
     target[4] = -1
@@ -160,7 +160,7 @@ def test_which_rows_count():
 
 
 def test_whole_evaluations():
-    """`evaluate` reads the history of the catalogue's interactions."""
+    """`evaluate` takes each user's history from the interactions of the catalogue."""
     scores, target, history, _ = world()
     pairs = {
         name: [(user, item) for user, row in enumerate(ids.tolist()) for item in {*row} - {-1}]
@@ -184,7 +184,7 @@ def test_whole_evaluations():
 
 
 def shared(rank, world_size):
-    """What each process finds, and its collectives."""
+    """Return the values that a process computes, and its number of collectives."""
     parts = torch.arange(rank, USERS, world_size).split(9)
     with counted_collectives() as collectives:
         ours, _ = found(KINDS, parts, of="categories")
@@ -201,7 +201,7 @@ def test_processes_add_up(processes, world_size):
 
 @pytest.mark.parametrize("options", [{}, {"of": "categories"}, {"padding_idx": 0}, {"head": 0.5}])
 def test_metrics_wait_for_nothing(options):
-    """They take scores and lists where no value can be read."""
+    """Updates with scores and with lists work on the meta device, where no value can be read."""
     *_, catalogue = world()
     collection = trm.RecMetricCollection([kind(3, catalogue=catalogue, **options) for kind in KINDS]).to("meta")
     scores = torch.empty(4, ITEMS, device="meta")
@@ -212,11 +212,11 @@ def test_metrics_wait_for_nothing(options):
 
 
 def test_relevant_items_beyond_the_catalogue():
-    """Are of no group."""
+    """Relevant items beyond the catalogue belong to no group."""
     metric = trm.EqualOpportunity(2, of="categories", catalogue=trm.Catalogue(4, categories=torch.arange(4) // 2))
     lists = torch.tensor([[0, 2], [1, 3]])
     metric.update(trm.Ranking.from_topk(lists, torch.tensor([[0, 9, 1], [3, 2, 9]]), complete=True))
-    assert metric.compute().item() == 0  # 1 of 2 each
+    assert metric.compute().item() == 0  # each group has 1 hit of 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -243,7 +243,7 @@ def test_what_must_be_given():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_samples_do_not_keep_what_is_read(kind):
-    """Callbacks with sample_ids keep lists alone."""
+    """Callbacks with sample_ids, which keep only lists, refuse metrics that read more."""
     samples = pytest.importorskip("torchrecmetrics.lightning.samples")
     *_, catalogue = world()
     with pytest.raises(ValueError, match=rf"{kind.__name__}@3 reads the history or ground truth of each row"):

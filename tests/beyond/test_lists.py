@@ -1,4 +1,4 @@
-"""Metrics of lists on their way through the house: what they are shown, which rows count, whose state is shared."""
+"""Metrics of lists: the ranking that a formula gets, the rows that count, and the states that are shared."""
 
 import copy
 import math
@@ -14,13 +14,13 @@ from torchrecmetrics.data.catalogue import Catalogue
 
 
 def first_item(ranking, k):
-    """The id of the best item; nan without one."""
+    """Return the id of the best item, or nan if there is none."""
     items = ranking.items[:, 0].double()
     return items.where(items >= 0, torch.nan)
 
 
 def price(ranking, k, *, catalogue):
-    """Mean popularity of the list."""
+    """Return the mean popularity of the list."""
     items = ranking.items[:, :k]
     held = items >= 0
     popularity = catalogue.on(items.device).popularity.double()
@@ -28,13 +28,13 @@ def price(ranking, k, *, catalogue):
 
 
 def seen(ranking, k):
-    """How many items of the list the history holds."""
+    """Return how many items of the list are in the history."""
     items = ranking.items[:, :k, None]
     return ((items == ranking.history[:, None]) & (items >= 0)).any(2).sum(1).double()
 
 
 def wanted(ranking, k):
-    """How many items of the list are relevant."""
+    """Return how many items of the list are relevant."""
     items = ranking.items[:, :k, None]
     return ((items == ranking.relevant_items[:, None]) & (items >= 0)).any(2).sum(1).double()
 
@@ -58,19 +58,19 @@ class Wanted(ListMetric):
 
 
 class Named(HistogramMetric):
-    """How many items stand in some list."""
+    """The number of items that are in at least one list."""
 
     formula = staticmethod(lambda histogram, k: (histogram.counts > 0).sum().double())
 
 
 class Entries(HistogramMetric):
-    """How many entries all lists have."""
+    """The number of entries of all lists together."""
 
     formula = staticmethod(lambda histogram, k: histogram.total.double())
 
 
 class Shown(HistogramMetric):
-    """Exposure of all items."""
+    """The sum of the exposure of all items."""
 
     formula = staticmethod(lambda histogram, k: histogram.exposure.sum())
     reads_exposure = True
@@ -88,7 +88,7 @@ TARGET = torch.tensor([[2, -1], [4, 1], [-1, -1]])
 
 
 def order(scores, k, leaves=()):
-    """Items best first, ties by lower id."""
+    """Return the k best items that are not in `leaves`, ties by lower id, padded with -1."""
     items = sorted((item for item in range(len(scores)) if item not in leaves), key=lambda item: -scores[item])
     items = [item for item in items if scores[item] > -math.inf][:k]
     return items + [-1] * (k - len(items))
@@ -101,7 +101,7 @@ def order(scores, k, leaves=()):
 @pytest.mark.parametrize("overlap", ["keep", "miss"])
 @pytest.mark.parametrize("padding_idx", [None, 0])
 def test_items_are_the_best_candidates(exclude, overlap, padding_idx):
-    """Those that rank; relevant items that are excluded stay where overlap='keep' lets them compete."""
+    """Items are the best candidates; with overlap='keep' excluded relevant items remain candidates."""
     generator = torch.Generator().manual_seed(7)
     scores = torch.randint(0, 6, (40, 9), generator=generator) / 4
     target = torch.rand(40, 9, generator=generator).argsort(1)[:, :3]
@@ -129,7 +129,7 @@ def test_items_are_the_best_candidates(exclude, overlap, padding_idx):
 
 
 def test_items_of_lists_move_up():
-    """What is excluded, padding or repeated leaves; what a recommender left open takes no place."""
+    """Excluded, padding, repeated and empty (-1) entries leave a list, and the items after them move up."""
     lists = torch.tensor([[7, 3, 7, 9, -1], [4, -1, 8, 0, 2]])
     history = torch.tensor([[3], [2]])
     ranking = trm.Ranking.from_topk(lists, torch.tensor([[9], [8]]), exclude=history, duplicates="first", padding_idx=0)
@@ -165,7 +165,7 @@ def test_a_saved_ranking_keeps_its_lists(tmp_path):
 
 
 def test_rows_without_a_relevant_item_have_lists():
-    """They count in lists whatever `empty_target_action` says of accuracy; rows without a list are left out."""
+    """Rows without a relevant item count in metrics of lists, whatever `empty_target_action` says for accuracy."""
     scores, target = SCORES.clone(), torch.tensor([[1], [4], [-1]])
     scores[2, 5] = 0.5
     for action, accuracy in (("skip", 1 / 2), ("neg", 1 / 3), ("pos", 2 / 3)):
@@ -218,7 +218,7 @@ def test_history_and_target_by_id():
 
 
 def test_jagged_history():
-    """Values with offsets, a nested tensor, each position's own past."""
+    """A history may be values with offsets, a nested tensor, a `Jagged` or the past of each position."""
     values, offsets = torch.tensor([3, 0, 4, 2, 1]), torch.tensor([0, 2, 4, 5])
     nested = torch.nested.nested_tensor_from_jagged(values, offsets)
     for history in ((values, offsets), nested, trm.Jagged(values, offsets)):
@@ -234,7 +234,10 @@ def test_jagged_history():
 
 
 def test_items_that_the_catalogue_does_not_have():
-    """They raise at once, or leave their row out and raise in the end; scores of another catalogue never pass."""
+    """Items outside the catalogue raise at once or, with deferred checks, in `compute`.
+
+    Scores of a different number of items always raise.
+    """
     lists, history = torch.tensor([[1, 6], [2, 3]]), torch.tensor([[1], [9]])
     for kind in (Price, Named):
         metric = kind(2, catalogue=CATALOGUE)
@@ -289,7 +292,7 @@ def test_lists_that_are_cut_short():
 
 
 def test_histograms_add_up():
-    """Through batches, forward, a clone, a reset, a member that is updated alone, and a merge."""
+    """Histograms add up over batches, forward, a clone, a reset, a member that is updated alone, and a merge."""
     several = [kind(k, catalogue=CATALOGUE) for k in (2, 3) for kind in (Named, Entries, Shown)]
     collection = trm.RecMetricCollection(several)
     collection.update(SCORES, TARGET)
@@ -316,7 +319,7 @@ def test_an_update_changes_no_tensor_that_others_hold():
 
 
 def both_ways(rank, world_size):
-    """Update rows in turn on each process; count the collectives of one compute, and what they carry."""
+    """Update this process's share of the rows; return values, user counts and the collectives of one compute."""
     generator = torch.Generator().manual_seed(5)
     scores = torch.rand(20, 6, generator=generator)
     target = torch.randint(0, 6, (20, 1), generator=generator)
@@ -342,7 +345,7 @@ def test_processes_add_up(processes, world_size):
 
 
 def test_meta_is_never_read():
-    """Nothing waits for a device: all list metrics run where no value can be read."""
+    """All metrics of lists run on the meta device, where no value can be read, so no update waits for a device."""
     catalogue = Catalogue(20, popularity=torch.arange(20), num_users=30)
     for options in ({}, {"empty_target_action": "neg"}, {"overlap": "keep"}, {"padding_idx": 0}):
         made = [
@@ -443,7 +446,7 @@ def test_a_catalogue_is_the_targets():
 
 
 def test_products_are_kept_where_lists_are_read(monkeypatch):
-    """Kernels that count without keeping scores cannot name items: an explicit request is refused."""
+    """Kernels that count without keeping scores cannot name items: an explicit request for such kernels raises."""
     _, test, users, items = made()
     monkeypatch.setattr(trm.kernels, "choose", lambda kernels, device: "triton" if kernels == "triton" else "eager")
     with pytest.raises(ValueError, match="kernels='triton' cannot be used: First@2 reads which items stand first"):
@@ -452,7 +455,7 @@ def test_products_are_kept_where_lists_are_read(monkeypatch):
 
 
 def test_lists_are_looked_up_in_the_catalogue():
-    """By id, also items that the ground truth does not have; what the catalogue does not have is an error."""
+    """Items of lists are looked up by id, also if the ground truth lacks them; an item outside the catalogue raises."""
     train = trm.Interactions.from_frame({"user": ["al", "bo", "eve", "al"], "item": ["x", "x", "y", "z"]})
     truth = {"user": ["al", "bo"], "item": ["y", "w"]}
     with pytest.raises(ValueError, match=r"1 list entry of lists whose item the catalogue does not have, such as 'w'"):
@@ -469,7 +472,7 @@ def test_lists_are_looked_up_in_the_catalogue():
 
 
 def test_there_are_no_rows_to_keep():
-    """Metrics of all lists together are no means over rows."""
+    """Metrics of all lists together are not means over rows, so `keep_rows=True` raises in `compute`."""
     collection = trm.RecMetricCollection(["Coverage"], k=2, catalogue=Catalogue(3), keep_rows=True)
     collection.update(torch.rand(2, 3))
     with pytest.raises(ValueError, match="means over rows, and there is none"):

@@ -1,7 +1,7 @@
-"""Metrics beyond accuracy beside those of other packages: equal, or different for a reason that a test shows.
+"""Metrics beyond accuracy compared with other packages: equal, or different for a reason that a test shows.
 
-What a peer that is not installed says is skipped. Elliot, RecBole and LensKit's newest, which do not install beside
-this one, are spoken for by a few lines of plain Python after their sources.
+Comparisons with a package that is not installed are skipped. Elliot, RecBole and the newest LensKit cannot be installed
+beside this package, so a few lines of plain Python after their sources take their place.
 """
 
 import importlib
@@ -41,7 +41,7 @@ FULL = LISTS.tolist()
 def peer(module, name=None):
     """Import a peer or skip the test."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what it imports
+        warnings.simplefilter("ignore")  # warnings of the modules that the peer imports
         found = pytest.importorskip(module, reason=f"{module} is not installed", exc_type=ImportError)
     return getattr(found, name) if name else found
 
@@ -54,7 +54,7 @@ def ranking(lists):
 
 
 def ours(label, lists=FULL, **options):
-    """What our metric says of lists: `Gini@5`, a catalogue aside."""
+    """Return the value of our metric, such as `Gini@5`, for lists and the catalogue."""
     name, _, k = label.partition("@")
     metric = getattr(trm, name)(int(k), **{"catalogue": CATALOGUE, **options})
     metric.update(ranking(lists))
@@ -62,7 +62,7 @@ def ours(label, lists=FULL, **options):
 
 
 def rows(formula, k, lists=FULL, **options):
-    """What our formula says of each list."""
+    """Return the values of our formula, one per list."""
     return formula(ranking(lists), k, **options).tolist()
 
 
@@ -71,7 +71,7 @@ def near(values, tolerance=1e-12):
 
 
 def log_of(lists):
-    """Lists as a table of user, item, rank and a score that falls with it."""
+    """Return lists as a table of user, item, rank and a score that falls with the rank."""
     pandas = peer("pandas")
     entries = [(u, i, r, 1 / r) for u, items in enumerate(lists) for r, i in enumerate(items, start=1)]
     return pandas.DataFrame(entries, columns=["user_id", "item_id", "rank", "score"])
@@ -93,7 +93,7 @@ def pyg(name, k, lists=LISTS, **options):
 
 @pytest.mark.parametrize("k", K)
 def test_pyg(k):
-    """Coverage, diversity of categories, personalization and popularity are ours, in float32."""
+    """PyG's coverage, diversity of categories, personalization and popularity equal ours, in float32."""
     assert ours(f"Coverage@{k}") == near(pyg("Coverage", k, num_dst_nodes=ITEMS), 1e-6)
     assert ours(f"IntraListDiversity@{k}", of="categories") == near(pyg("Diversity", k, category=GENRE), 1e-6)
     assert ours(f"Personalization@{k}") == near(pyg("Personalization", k), 1e-6)
@@ -101,14 +101,14 @@ def test_pyg(k):
 
 
 def test_pyg_divides_by_zero_pairs():
-    """One item has no pair: nan there, and not for want of rows here either."""
+    """PyG's diversity at k = 1, which has no pair of items, divides by zero, where ours is nan."""
     with pytest.raises(ZeroDivisionError):
         pyg("Diversity", 1, category=GENRE)
     assert rows(functional.intra_list_diversity, 1, catalogue=CATALOGUE, of="categories") == near([nan] * USERS)
 
 
 def test_pyg_takes_padding_for_the_last_item():
-    """-1 is an index from the end there: a list of one item covers two and is as popular as both."""
+    """PyG takes the padding -1 for the index of the last item, so a list of one item covers two items."""
     lists = tensor([[0, -1]])
     assert pyg("Coverage", 2, lists, num_dst_nodes=ITEMS) == near(2 / ITEMS, 1e-6)
     metric = trm.Coverage(2, catalogue=CATALOGUE)
@@ -127,7 +127,7 @@ def rectools(name, lists, given, k, **options):
 @pytest.mark.parametrize("k", K)
 @pytest.mark.parametrize("lists", [FULL, SHORT], ids=["full", "short"])
 def test_rectools(lists, k):
-    """Popularity, novelty, serendipity and what is missing are ours user by user, for short lists, too."""
+    """RecTools' popularity, novelty, serendipity, sufficiency and coverage equal ours, also for short lists."""
     train = {"prev_interactions": train_log()}
     for normalize in (False, True):
         found = rows(functional.average_popularity, k, lists, catalogue=CATALOGUE, normalize=normalize)
@@ -145,7 +145,7 @@ def test_rectools(lists, k):
 
 
 def test_rectools_documents_another_serendipity():
-    """Its text divides by k, its code by the items there are: one relevant item of one, at k = 2."""
+    """RecTools documents serendipity divided by k, but divides by the list's length: one hit in one item, k = 2."""
     pandas = peer("pandas")
     table = pandas.DataFrame({"user_id": [1], "item_id": [29], "rank": [1]})
     metric = peer("rectools.metrics", "Serendipity")(k=2)
@@ -154,7 +154,7 @@ def test_rectools_documents_another_serendipity():
 
 @pytest.mark.parametrize("k", K)
 def test_rectools_counts_both_columns_of_two_genres(k):
-    """Hamming distance of one-hot columns is 2 for each pair of unlike items: twice our diversity."""
+    """RecTools' Hamming distance of one-hot columns is 2 per pair of unlike items, which is twice our diversity."""
     pandas = peer("pandas")
     one_hot = pandas.DataFrame(torch.nn.functional.one_hot(GENRE).numpy(), index=range(ITEMS))
     distance = peer("rectools.metrics", "PairwiseHammingDistanceCalculator")(one_hot)
@@ -164,7 +164,7 @@ def test_rectools_counts_both_columns_of_two_genres(k):
 
 
 def test_rectools_gives_a_list_without_pairs_zero():
-    """A list of one item is as if all its items were alike there; here it says nothing."""
+    """RecTools gives a list of one item a diversity of 0, as if its items were alike, where ours is nan."""
     pandas = peer("pandas")
     one_hot = pandas.DataFrame(torch.nn.functional.one_hot(GENRE).numpy(), index=range(ITEMS))
     distance = peer("rectools.metrics", "PairwiseHammingDistanceCalculator")(one_hot)
@@ -177,7 +177,7 @@ def test_rectools_gives_a_list_without_pairs_zero():
 
 @pytest.mark.parametrize("k", K)
 def test_rectools_repeats(k):
-    """1 - the share of entries that are not repeated."""
+    """RecTools' UnrepeatedReco is 1 - our share of repeated entries."""
     lists = [items[: 3 + u % 3] + items[: 1 + u % 4] for u, items in enumerate(FULL)]
     expected = rectools("UnrepeatedReco", lists, {}, k, deep=True)
     assert rows(functional.repeats, k, lists) == near([1 - each for each in expected])
@@ -199,7 +199,7 @@ def train_dict():
 
 @pytest.mark.parametrize("k", K)
 def test_replay(k):
-    """Surprisal is normalised novelty, Novelty what has not been seen, where lists are full."""
+    """RePlay's Surprisal is our normalised novelty, and its Novelty is 1 - our share of seen items, for full lists."""
     expected = replay("Surprisal", FULL, k, train_dict())
     assert rows(functional.novelty, k, catalogue=CATALOGUE, normalize=True) == near(expected)
     seen = rows(functional.seen, k)
@@ -219,7 +219,7 @@ def replay_categories(lists, k):
 
 @pytest.mark.parametrize("k", K)
 def test_replay_divides_by_k(k):
-    """Categories and surprisal are divided by k there, and by the length of the list here."""
+    """RePlay divides categories and surprisal by k, where ours are divided by the length of the list."""
     assert rows(functional.category_share, k, catalogue=CATALOGUE) == near(replay_categories(FULL, k))
     mine = rows(functional.category_share, k, SHORT, catalogue=CATALOGUE)
     filled = [min(len(items), k) / k for items in SHORT]
@@ -238,7 +238,7 @@ def jurity(name, lists, k, *features):
         *features, click_column="score", k=k, user_id_column="user_id", item_id_column="item_id", user_sample_size=None
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # pandas'
+        warnings.simplefilter("ignore")  # warnings of pandas
         return metric.get_score(None, log_of(lists))
 
 
@@ -248,14 +248,14 @@ def features(vectors):
 
 @pytest.mark.parametrize("k", K)
 def test_jurity(k):
-    """Cosine distances within lists and between full lists are ours."""
+    """jurity's cosine distances within lists and between full lists equal ours."""
     expected = jurity("IntraListDiversity", FULL, k, features(VECTORS))
     assert ours(f"IntraListDiversity@{k}", of="embeddings") == near(expected)
     assert ours(f"Personalization@{k}") == near(jurity("InterListDiversity", FULL, k))
 
 
 def test_jurity_turns_shares_to_one_length():
-    """It takes the cosine of shares of genres; their product is the chance that a genre of each is the same."""
+    """jurity takes the cosine of two items' genre shares; ours takes the chance that a genre of each is the same."""
     shares = tensor([[1.0, 0], [0.5, 0.5]]).double().repeat(ITEMS // 2, 1)
     catalogue = trm.Catalogue(ITEMS, categories=shares)
     lists = [[0, 1]] * USERS
@@ -264,7 +264,9 @@ def test_jurity_turns_shares_to_one_length():
 
 
 def test_jurity_compares_short_lists_by_their_cosine():
-    """Of 4 items and of 1, which is among them: they share 1 of sqrt(4 x 1); here 1 of the 1 that they could."""
+    """jurity compares short lists by their cosine, ours by the share of items that could be common.
+    A list of 4 items and a list of 1 of these share 1 of sqrt(4 x 1) in jurity, and 1 of 1 here.
+    """
     lists = [[0, 1, 2, 3], [2]]
     metric = trm.Personalization(4, catalogue=CATALOGUE)
     metric.update(trm.Ranking.from_topk(tensor([[0, 1, 2, 3], [2, -1, -1, -1]])))
@@ -285,7 +287,7 @@ def recpack_coverage(lists, k, relevant):
 
 @pytest.mark.parametrize("k", K)
 def test_recpack(k):
-    """Coverage is ours; a user without a relevant item is left out there, and has a list here."""
+    """recpack's coverage equals ours, except that it leaves out users without a relevant item."""
     relevant = torch.ones(USERS, ITEMS)
     assert ours(f"Coverage@{k}") == near(recpack_coverage(FULL, k, relevant))
     relevant[1:] = 0
@@ -296,7 +298,7 @@ def test_recpack(k):
 
 
 def lenskit(metric, lists):
-    """Its metric, over lists as it holds them."""
+    """Return the value of a LensKit metric for lists."""
     items = peer("lenskit.data", "ItemList")
     return metric.global_aggregate([metric.compute_list_data(items(each, ordered=True), None) for each in lists])
 
@@ -304,7 +306,7 @@ def lenskit(metric, lists):
 @pytest.mark.parametrize("k", K)
 @pytest.mark.parametrize("lists", [FULL, SHORT], ids=["full", "short"])
 def test_lenskit_gini(lists, k):
-    """Gini of lists and, with the weight of NDCG, of exposure (float32 sums there)."""
+    """LensKit's Gini of lists equals ours, and so does its Gini of exposure with NDCG's weight, in float32."""
     of_lists = peer("lenskit.metrics.ranking", "ListGini")(k, items=ITEMS)
     assert ours(f"Gini@{k}", lists) == near(lenskit(of_lists, lists))
     counts = Counter(i for items in lists for i in items[:k])
@@ -315,14 +317,14 @@ def test_lenskit_gini(lists, k):
 
 
 def lenskit_similarity(items, vectors):
-    """ILS of lkpy's main, src/lenskit/metrics/ranking/_ils.py (2026; not in 2025.8.1): of rows of length 1."""
+    """Return the ILS of src/lenskit/metrics/ranking/_ils.py in lkpy's main (2026; not in 2025.8.1), of unit rows."""
     units = [vectors[i] / vectors[i].norm() for i in items]
     return sum(float(a @ b) for a, b in combinations(units, 2)) / math.comb(len(items), 2) if len(items) > 1 else 1.0
 
 
 @pytest.mark.parametrize("k", K)
 def test_lenskit_similarity(k):
-    """ILS is 1 - our diversity, for one-hot categories and embeddings; a list of one item is all alike there."""
+    """LensKit's ILS is 1 - our diversity for one-hot categories and embeddings, and 1 for a list of one item."""
     for of, vectors in (("categories", torch.nn.functional.one_hot(GENRE).double()), ("embeddings", VECTORS)):
         expected = [1 - lenskit_similarity(items[:k], vectors) for items in FULL]
         assert rows(functional.intra_list_diversity, k, catalogue=CATALOGUE, of=of) == near(expected)
@@ -335,7 +337,7 @@ def test_lenskit_similarity(k):
 @pytest.mark.parametrize("discount", [None, "log2"])
 @pytest.mark.parametrize("k", K)
 def test_scipy_divergences(k, discount):
-    """js is the square of `jensenshannon`, kl the relative entropy to the smoothed distribution, both in nats."""
+    """js is the square of scipy's `jensenshannon`, and kl the `entropy` to the smoothed distribution, in nats."""
     distance, entropy = peer("scipy.spatial.distance", "jensenshannon"), peer("scipy.stats", "entropy")
     expected = {"js": [], "kl": []}
     for user, items in enumerate(FULL):
@@ -356,7 +358,7 @@ def test_scipy_divergences(k, discount):
 
 
 def elliot_aplt(lists, k):
-    """bias/aplt/aplt.py, with the head of popularity_utils/popularity.py, of the mean over users."""
+    """Return the mean of bias/aplt/aplt.py over users, with the head of popularity_utils/popularity.py."""
     popularity = TRAIN.popularity.tolist()
     left, head = sum(popularity) * 0.8, set()
     for item in sorted(range(ITEMS), key=popularity.__getitem__, reverse=True):
@@ -368,7 +370,7 @@ def elliot_aplt(lists, k):
 
 
 def elliot_gini(lists, k):
-    """diversity/gini_index/gini_index.py, and RankSys' GiniIndex.java: high is even."""
+    """Return diversity/gini_index/gini_index.py, which is also RankSys' GiniIndex.java: high means even."""
     counts = Counter(i for items in lists for i in items[:k])
     total = sum(counts.values())
     first = ITEMS - len(counts) + 1
@@ -377,7 +379,7 @@ def elliot_gini(lists, k):
 
 
 def elliot_entropy(lists, k):
-    """diversity/shannon_entropy/shannon_entropy.py: an entry weighs 1 / the length of its list."""
+    """Return diversity/shannon_entropy/shannon_entropy.py, in which an entry weighs 1 / the length of its list."""
     counts, weights = Counter(), Counter()
     for items in lists:
         for i in items[:k]:
@@ -389,7 +391,7 @@ def elliot_entropy(lists, k):
 
 @pytest.mark.parametrize("k", K)
 def test_elliot(k):
-    """The share of the tail is ours; its Gini is 1 - ours on I - 1 items, its entropy ours where lists are full."""
+    """Elliot's APLT is our tail share, its Gini is 1 - ours on I - 1 items, and its entropy is ours for full lists."""
     for lists in (FULL, SHORT):
         assert ours(f"TailShare@{k}", lists) == near(elliot_aplt(lists, k))
         assert 1 - ours(f"Gini@{k}", lists) * ITEMS / (ITEMS - 1) == near(elliot_gini(lists, k))
@@ -401,7 +403,7 @@ def test_elliot(k):
 
 
 def recbole(lists, k):
-    """Ids from 1: `num_items` counts the padding item 0, too."""
+    """Return RecBole's values for ids from 1, where `num_items` counts the padding item 0, too."""
     counts, size = Counter(i + 1 for items in lists for i in items[:k]), ITEMS + 1
     total, ascending = len(lists) * k, sorted(counts.values())
     places = range(size - len(counts) + 1, size + 1)
@@ -414,9 +416,9 @@ def recbole(lists, k):
 
 @pytest.mark.parametrize("k", K)
 def test_recbole_counts_padding(k):
-    """Of I + 1 items where we have I; its entropy in nats is divided by the number of items that are recommended."""
+    """RecBole counts I + 1 items where we count I, and divides entropy in nats by the number of recommended items."""
     theirs = recbole(FULL, k)
-    shifted = trm.Catalogue(ITEMS + 1)  # to say what it says: an item 0 that nobody is given
+    shifted = trm.Catalogue(ITEMS + 1)  # an item 0 that nobody gets makes our values RecBole's
     given = trm.Ranking.from_topk(LISTS + 1)
     metrics = trm.RecMetricCollection(["Coverage", "Gini"], k=k, catalogue=shifted)
     metrics.update(given)
@@ -428,7 +430,7 @@ def test_recbole_counts_padding(k):
 
 
 def test_recbole_takes_a_share_of_the_items_for_tail():
-    """`tail_ratio` counts items that occur in train, from the least popular; our head holds a share of what occurs."""
+    """RecBole's `tail_ratio` is a share of the items that occur in train, our head holds a share of the occurrences."""
     popularity = tensor([4, 3, 2, 1, 0])
     by_items = sorted((p, i) for i, p in enumerate(popularity.tolist()) if p)
     assert [i for _, i in by_items[: max(int(4 * 0.5), 1)]] == [3, 2]

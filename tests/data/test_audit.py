@@ -1,4 +1,4 @@
-"""`audit` finds each planted fault, and none where there is none."""
+"""`audit` finds each planted fault, and reports no fault in clean data."""
 
 from collections import Counter
 from pathlib import Path
@@ -14,7 +14,7 @@ USERS, ITEMS = 30, 40
 
 
 def clean():
-    """Every user has every part, times of train before those of validation before those of test, all pairs differ."""
+    """Return parts without faults: all users are in each, train ends before valid and test begin, pairs differ."""
     parts = {}
     for part, (start, places) in {
         "train": (1000, range(8)),
@@ -30,7 +30,7 @@ def clean():
 
 
 def split_of(parts, extra_users=(), extra_items=()):
-    """Make a split of lists of (user, item, time), all parts of one vocabulary."""
+    """Return a split of lists of (user, item, time), in which all parts have one vocabulary."""
     every = [event for part in parts.values() for event in part]
     users = sorted({user for user, _, _ in every} | set(extra_users))
     items = sorted({item for _, item, _ in every} | set(extra_items))
@@ -42,7 +42,7 @@ def split_of(parts, extra_users=(), extra_items=()):
 
 
 def test_a_clean_split_has_no_faults():
-    """And says how large it is."""
+    """The report of a clean split has no faults and states the split's size."""
     report = trm.audit(split_of(clean()))
     assert report.faults == ()
     assert str(report).endswith("\n0 faults")
@@ -62,7 +62,7 @@ def in_valid(parts):
 
 
 def before_train_ends(parts):
-    parts["train"][-1][2] = parts["test"][-1][2] + 1  # u29's, so that only others are older
+    parts["train"][-1][2] = parts["test"][-1][2] + 1  # u29's event: only other users' test events are older
     parts["test"] = [event for event in parts["test"] if event[0] != "u29"] + [["u29", "i33", 9999]]
 
 
@@ -72,7 +72,7 @@ def before_own_train(parts):
 
 def equal_times(parts):
     at = max(event[2] for event in parts["train"] if event[0] == "u29")
-    parts["test"][29][2] = at  # the last train event of all is u29's
+    parts["test"][29][2] = at  # the last train event of all users is u29's
 
 
 def unseen_users(parts):
@@ -123,7 +123,7 @@ def no_train(parts):
     parts["train"].clear()
 
 
-FAULTS = {  # the fault, how many there are, of which this is one; others that come with it
+FAULTS = {  # the fault: how many there are, the example in the report, and the faults that come with it
     in_train: (1, "user 'u9', item 'i23'", ()),
     in_valid: (1, "user 'u4', item 'i12'", ()),
     before_train_ends: (58, "user 'u0', item 'i30' at 3000, train ends at 3060", ()),
@@ -145,7 +145,7 @@ FAULTS = {  # the fault, how many there are, of which this is one; others that c
 
 @pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
 def test_planted_faults_are_found(plant):
-    """Each with its number and an example; nothing else is said to be wrong, but what follows from it."""
+    """Each planted fault is found with its number and an example, and the only other faults are those it causes."""
     parts = clean()
     plant(parts)
     report = trm.audit(split_of(parts))
@@ -158,7 +158,7 @@ def test_planted_faults_are_found(plant):
 
 
 def test_who_train_has_never_seen_has_no_time_there():
-    """Whatever the time of their test event, it is neither older than nor equal to one of their own."""
+    """A user without train events has no fault about own times, whatever the time of the test event."""
     for time in (999, 1000, 1239, 1240):
         parts = clean()
         parts["test"].append(["nobody", "i1", time])
@@ -166,7 +166,7 @@ def test_who_train_has_never_seen_has_no_time_there():
 
 
 def test_ids_without_events_are_counted():
-    """They are candidates that nobody can have: a fault in a split, but not in a log, which may be a part."""
+    """Ids without events are a fault in a split, where nobody can have them, but not in a log, which may be a part."""
     split = split_of(clean(), extra_users=["zz"], extra_items=["i400", "i401"])
     report = trm.audit(split)
     assert set(report.faults) == {"unused_users", "unused_items"}
@@ -176,7 +176,7 @@ def test_ids_without_events_are_counted():
 
 
 def test_a_log_is_looked_at_alone():
-    """Without parts nothing leaks; numbers of missing ids are -1."""
+    """A log, which has no parts that could leak, is audited alone; the number -1 is a missing id."""
     log = Log.from_frame({"user": [1, 1, 2, -1], "item": [5, 5, 5, 6], "time": [1, 1, 1, 2]}, time="time")
     report = trm.audit(log)
     assert set(report.faults) == {"repeated_events", "empty_ids", "head_share"}
@@ -192,7 +192,7 @@ def test_a_log_is_looked_at_alone():
 
 
 def test_lines_say_which_part_they_are_about():
-    """Of a split: all parts, test beside train, and which part is empty; a log has none."""
+    """Lines about a split name the parts that they describe and an empty part; lines about a log name none."""
     said = [str(trm.audit(split)) for split in (split_of(clean()), split_of(clean()).train)]
     for line in (
         "events of all parts, times",
@@ -210,7 +210,7 @@ def test_lines_say_which_part_they_are_about():
 
 
 def test_splits_of_interactions_are_looked_at_without_times():
-    """By row number where there are no vocabularies; what needs times is not there."""
+    """Splits of interactions are audited by row number if they have no vocabularies, without findings about times."""
     train = Interactions.from_columns([0, 0, 1, 2], [0, 1, 0, 2], num_users=3, num_items=4)
     test = Interactions.from_columns([0, 1], [1, 3], num_users=3, num_items=4)
     empty = Interactions.from_columns([], [], num_users=3, num_items=4)
@@ -221,7 +221,7 @@ def test_splits_of_interactions_are_looked_at_without_times():
 
 
 def test_parts_with_vocabularies_of_their_own_are_matched():
-    """As two files give them; and in different units of time."""
+    """Parts with different vocabularies and units of time, as two files have them, are matched by id and by time."""
     np = pytest.importorskip("numpy")
     train = Log.from_frame({"user": ["a", "b"], "item": ["x", "y"], "t": np.array([86400, 172800], "M8[s]")}, time="t")
     test = Log.from_frame(
@@ -259,7 +259,7 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
 def test_movielens():
-    """Leave-one-out leaks, and a quarter of its test events are as old as the user's last train event."""
+    """Leave-one-out of MovieLens leaks: a quarter of its test events are as old as the user's last train event."""
     pytest.importorskip("pyarrow")
     log = Log.from_file(DATA / "ml-100k" / "u.data", time="timestamp", value="rating")
     split = log.leave_last_out()
@@ -283,7 +283,7 @@ def test_movielens():
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_times_in_any_unit_are_no_fault(unit):
-    """A hundred times a time in nanoseconds does not fit into 64 bits."""
+    """Datetimes in any unit are no fault, though 100 times a time in nanoseconds does not fit into 64 bits."""
     np = pytest.importorskip("numpy")
     times = np.array(["2020-01-01", "2021-01-01", "2020-06-01", "2022-01-01"], f"M8[{unit}]")
     log = Log.from_frame({"user": list("aabb"), "item": list("xyxy"), "time": times}, time="time")
@@ -296,14 +296,14 @@ def test_times_in_any_unit_are_no_fault(unit):
     ids=["days", "steps", "few days", "seconds from the start"],
 )
 def test_times_that_count_from_one_are_in_one_unit(times):
-    """The first of them are less than a hundredth of most, and no fault."""
+    """Times that count from one are in one unit, though the first are less than a hundredth of most."""
     times = list(times)
     log = Log.from_frame({"user": [n % 30 for n in range(len(times))], "item": list(times), "time": times}, time="time")
     assert "time_units" not in trm.audit(log).faults
 
 
 def test_times_in_two_units_are_a_fault():
-    """However wide each of the two ranges is, up to a hundred times, and whichever unit has more."""
+    """Times in two units are a fault, however far apart the units are and whichever has more events."""
     for few, most in ((1000, 1), (1, 1000), (1, 10**9), (86_400_000, 1)):
         times = [(1_500_000 + 10 * n) * (few if n % 9 == 4 else most) for n in range(90)]
         log = Log.from_frame({"user": [n % 30 for n in range(90)], "item": list(range(90)), "time": times}, time="time")
@@ -312,7 +312,7 @@ def test_times_in_two_units_are_a_fault():
 
 
 def test_a_user_of_few_is_heavy_beside_the_others():
-    """One of ten has more than a tenth of the events unless all have equally many."""
+    """One of ten users is a fault only with more than half of the events, which is 5 times the mean."""
     for heaviest, fault in ((12, False), (80, False), (100, True)):
         users = [user for user in range(10) for _ in range(heaviest if user == 4 else 10)]
         log = Log.from_frame({"user": users, "item": list(range(len(users)))})
@@ -322,7 +322,7 @@ def test_a_user_of_few_is_heavy_beside_the_others():
 
 
 def test_a_leaked_pair_is_one_fault():
-    """It is in train, or in validation, and no repeated event; a pair that train or test has twice is one."""
+    """A test pair that is in train or validation is one fault, and not a repeated event as well."""
     users, items = [0, 0, 1, 1, 2, 2], [0, 1, 2, 3, 4, 5]
     train, valid = Log.from_frame({"user": users, "item": items}), Log.from_frame({"user": [0, 1], "item": [4, 0]})
     for pairs, faults in (
@@ -335,11 +335,11 @@ def test_a_leaked_pair_is_one_fault():
         assert set(report.faults) - {"head_share", "unused_items", "unused_users", "popular_item"} == faults
         assert sum(report[fault].number for fault in faults) == 1
     again = Log.from_frame({"user": [0, 1], "item": [0, 5]})
-    assert trm.audit(LogSplit(train, again, test))["repeated_events"].number == 2  # train's pair in validation, test's
+    assert trm.audit(LogSplit(train, again, test))["repeated_events"].number == 2  # 1 of train in valid, 1 within test
 
 
 def test_parts_without_times_are_told():
-    """No fault, but nothing was found out about their order either."""
+    """Parts of a split without times are counted under no_times, which is no fault; a log has no such finding."""
     log = Log.from_frame({"user": list("aaabbb"), "item": list("xyzxyz")})
     assert trm.audit(log.leave_last_out())["no_times"].number == 3
     assert "no_times" not in trm.audit(log.leave_last_out()).faults
@@ -347,6 +347,6 @@ def test_parts_without_times_are_told():
 
 
 def test_ids_are_told_from_the_first_to_the_last():
-    """In their own order, whatever that of the rows."""
+    """The report gives the first and the last id that occur, in the order of the ids and not of the rows."""
     log = Log.from_frame({"user": ["b", "a", "m"], "item": ["x", "y", "x"]}, user_ids=["z", "b", "m", "a"])
     assert "text, 'a' to 'm'" in str(trm.audit(log)["users"])

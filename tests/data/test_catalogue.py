@@ -1,4 +1,4 @@
-"""`Catalogue` against plain Python: what it holds, makes and refuses."""
+"""`Catalogue` against plain Python: its data, its tables and its errors."""
 
 import copy
 import math
@@ -16,7 +16,7 @@ FOUR = tensor([5, 0, 2, 2])
 
 
 def test_knows_what_it_was_given(device):
-    """What is there is returned, what is not says how to give it."""
+    """Given data are returned; access to missing data raises an error that says how to give them."""
     shares, vectors = torch.eye(4)[:, :2] + torch.tensor([[0, 0], [0, 0], [1, 0], [0.5, 0.5]]), torch.ones(4, 3)
     catalogue = Catalogue(4, popularity=FOUR, num_users=5, categories=shares, embeddings=vectors.to(device))
     assert (catalogue.num_items, catalogue.num_users, catalogue.num_categories) == (4, 5, 2)
@@ -37,7 +37,7 @@ def test_knows_what_it_was_given(device):
 
 
 def test_from_interactions():
-    """Popularity counts interactions, users are those who have any, ids and history are kept."""
+    """Popularity counts interactions, `num_users` counts users with interactions, and ids and history are kept."""
     train = trm.Interactions.from_columns(["x", "x", "z"], ["b", "d", "b"], user_ids=list("xyz"), item_ids=list("abcd"))
     catalogue = Catalogue.from_interactions(train, categories=tensor([1, 1, 0, 7]))
     assert catalogue.popularity.tolist() == [0, 2, 0, 1]
@@ -50,7 +50,7 @@ def test_from_interactions():
 
 
 def test_tables(device):
-    """Information, places in the popularity order, heads, and lengths, worked out by hand."""
+    """Self-information, popularity ranks, tails and inverse lengths equal values that were worked out by hand."""
     catalogue = Catalogue(
         4, popularity=FOUR.to(device), num_users=8, embeddings=tensor([[3.0, 4], [0, 0], [1, 0], [0, -2]])
     )
@@ -60,7 +60,7 @@ def test_tables(device):
     assert catalogue.total_popularity == 9
     assert catalogue.inverse_lengths.tolist() == [0.2, 0, 1, 0.5]
     assert catalogue.inverse_lengths.dtype == torch.float64
-    # of 9 interactions item 0 has 5 and the next 2 each; of equals the lower id is in the head
+    # item 0 has 5 of 9 interactions, items 2 and 3 have 2 each; of these equals the lower id is first in the head
     assert catalogue.tail(0.5).tolist() == [False, True, True, True]
     assert catalogue.tail(0.7).tolist() == [False, True, False, True]
     assert catalogue.tail(0.8).tolist() == [False, True, False, False]
@@ -69,10 +69,10 @@ def test_tables(device):
 
 
 def test_head_is_exact_at_its_border():
-    """0.07 * 100 is 7.000000000000001, and 7 of 100 hold 7 %."""
+    """The head is exact although 0.07 * 100 is 7.000000000000001: 7 of 100 equal items hold 7 %."""
     catalogue = Catalogue(100, popularity=torch.ones(100))
     assert catalogue.tail(0.07).sum() == 93
-    fifth = 2**24 + 3  # of which four are no float32
+    fifth = 2**24 + 3  # four times this number is not exact in float32
     assert Catalogue(2, popularity=torch.tensor([4 * fifth, fifth])).tail(0.8).tolist() == [False, True]
 
 
@@ -84,7 +84,7 @@ def test_head_is_a_share(head):
 
 @pytest.mark.parametrize("popularity", [torch.zeros(3), torch.zeros(3, dtype=torch.int64)])
 def test_nothing_was_learned_from(popularity):
-    """Without interactions all items are tail, behind all others; without users nobody is surprised."""
+    """Without interactions all items are in the tail and ranked behind all others; without users information is nan."""
     catalogue = Catalogue(3, popularity=popularity, num_users=0)
     assert catalogue.tail(0.8).all()
     assert catalogue.popularity_rank.tolist() == [4, 4, 4]
@@ -93,7 +93,7 @@ def test_nothing_was_learned_from(popularity):
 
 
 def test_one_copy_for_each_device():
-    """`on` makes a catalogue once, whatever it is asked of; tables follow the device."""
+    """`on` makes one copy for each device, from whichever copy it is called; tables are on the device of their copy."""
     train = trm.Interactions.from_columns([0, 1], [1, 2], num_items=3)
     catalogue = Catalogue.from_interactions(train, embeddings=torch.ones(3, 2, dtype=torch.bfloat16))
     meta = catalogue.on("meta")
@@ -107,7 +107,7 @@ def test_one_copy_for_each_device():
 
 
 def test_copies_and_files():
-    """A deep copy is the catalogue itself; what is pickled leaves tables and copies behind."""
+    """A deep copy is the catalogue itself; pickling leaves out the tables and the copies on other devices."""
     catalogue = Catalogue(4, popularity=FOUR, num_users=5, item_ids=[4, 5, 6, 7])
     catalogue.on("meta")
     assert catalogue.tail(0.5).sum() == 3
@@ -121,7 +121,7 @@ def test_copies_and_files():
 
 
 def test_data_that_differ_have_other_fingerprints():
-    """What adds up to the same is not the same; the same data is, on any process and in any copy."""
+    """Different data have different fingerprints even if their sums are equal; copies have the same fingerprint."""
     popularity, categories = torch.tensor([3, 1, 2]), torch.tensor([0, 1, 0])
     shares = torch.eye(2)[categories]
     several = [
@@ -144,7 +144,7 @@ def test_data_that_differ_have_other_fingerprints():
 
 
 def test_categories_may_be_words():
-    """Numbered in their order; a dict has none."""
+    """Categories may be strings, which are numbered in sorted order; a dict raises because it has no order of items."""
     words = trm.Catalogue(3, categories=["noir", "drama", "noir"])
     assert words.categories.tolist() == [1, 0, 1]
     with pytest.raises(TypeError, match=r"in the order of the items, got a dict: \[categories\[one\] for one in train"):
@@ -218,7 +218,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input(name):
-    """What cannot be meant is refused where it is given, with what was given."""
+    """Bad input raises where it is given, with a message that names the bad value."""
     error, message, num_items, given = BAD[name]
     with pytest.raises(error, match=re.escape(message)):
         Catalogue(num_items, **given)
@@ -226,5 +226,5 @@ def test_bad_input(name):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_thirds_are_shares(dtype):
-    """Rows need not sum to 1 more closely than their numbers can."""
+    """Shares of 1/3 are accepted: the sum of a row may differ from 1 by the rounding of its dtype."""
     assert Catalogue(1, categories=torch.full((1, 3), 1 / 3, dtype=dtype)).categories.dtype == dtype

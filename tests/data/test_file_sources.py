@@ -1,4 +1,4 @@
-"""Files as shells and other programs hand them over: compressed, from pipes, without a suffix, with decimal ids."""
+"""Files from shells and other programs: compressed, from pipes, without a suffix, with decimal ids."""
 
 import bz2
 import gzip
@@ -41,7 +41,7 @@ CONTENT = {
 @pytest.mark.parametrize("kind", CONTENT)
 @pytest.mark.parametrize("suffix", ["gz", "bz2", "zst"])
 def test_compressed_files_are_read(kind, suffix, tmp_path):
-    """Any format, named by what stands before the last suffix."""
+    """A compressed file of any format is read; the suffix before the last one names the format."""
     path = tmp_path / f"log.{kind}.{suffix}"
     compress = {"gz": gzip.compress, "bz2": bz2.compress, "zst": lambda data: zstd(data)}[suffix]
     path.write_bytes(compress(CONTENT[kind]))
@@ -63,7 +63,7 @@ def test_a_file_that_is_not_compressed_as_its_name_says(tmp_path):
 
 @pytest.mark.parametrize("kind", CONTENT)
 def test_pipes_are_read_once(kind):
-    """/dev/fd/N, as `<(...)` of a shell is; the first bytes tell the format."""
+    """A pipe, such as /dev/fd/N of `<(...)` in a shell, is read once, and its first bytes tell the format."""
     reading, writing = os.pipe()
 
     def write():
@@ -81,7 +81,7 @@ def test_pipes_are_read_once(kind):
 
 @pytest.mark.slow
 def test_the_command_reads_its_input(tmp_path):
-    """evaluate /dev/stdin TRUTH."""
+    """`evaluate /dev/stdin TRUTH` reads the lists from its input."""
     (tmp_path / "truth.qrels").write_bytes(CONTENT["qrels"])
     done = subprocess.run(
         [sys.executable, "-m", "torchrecmetrics", "evaluate", "/dev/stdin", tmp_path / "truth.qrels", "-m", "MRR@1"],
@@ -95,7 +95,7 @@ def test_the_command_reads_its_input(tmp_path):
 @pytest.mark.parametrize(
     ("ids", "expected"),
     [
-        (["7.0", "10.0", "-3.0", "0.0"], [7, 10, -3, 0]),  # pandas writes integers so where some are missing
+        (["7.0", "10.0", "-3.0", "0.0"], [7, 10, -3, 0]),  # pandas writes whole numbers like this if some are missing
         (["7.0", "7.5"], ["7.0", "7.5"]),
         (["7.0", "7"], ["7.0", "7"]),
         (["07.0", "7.0"], ["07.0", "7.0"]),
@@ -104,14 +104,14 @@ def test_the_command_reads_its_input(tmp_path):
     ],
 )
 def test_ids_are_whole_numbers_where_all_end_in_point_zero(ids, expected, tmp_path):
-    """Otherwise two texts could become one id."""
+    """Ids become whole numbers if all end in .0 and stay distinct; otherwise they stay text."""
     (tmp_path / "log.csv").write_text("user,item\n" + "".join(f"{id_},1\n" for id_ in ids))
     log = trm.Log.from_csv(tmp_path / "log.csv")
     assert log.user_ids.ids(log.users) == expected
 
 
 def test_decimal_ids_meet_whole_ones(tmp_path):
-    """Lists with 7.0 and truth with 7, ranks written 1.0."""
+    """Lists with the item 7.0 and the rank 1.0 match a truth with the item 7."""
     (tmp_path / "lists.csv").write_text("user,item,rank\n1.0,7.0,1.0\n1.0,8.0,2.0\n")
     (tmp_path / "truth.csv").write_text("user,item\n1,8\n")
     found = trm.evaluate_lists("MRR", tmp_path / "lists.csv", target=tmp_path / "truth.csv", rank="rank", k=2)
@@ -119,7 +119,7 @@ def test_decimal_ids_meet_whole_ones(tmp_path):
 
 
 def test_the_command_takes_a_delimiter(tmp_path, capsys):
-    """For files whose header holds several, or that have another name."""
+    """`--delimiter` reads files whose header holds several delimiters or whose suffix is unknown."""
     from torchrecmetrics.cli import main
 
     (tmp_path / "lists.log").write_text("user:item:a,b\nal:x:1\nal:y:0\n")
@@ -132,7 +132,7 @@ def test_the_command_takes_a_delimiter(tmp_path, capsys):
 
 
 def test_the_command_compares_ids_of_files_as_text_with_and_without_gains(tmp_path, capsys):
-    """Truth with 7 beside lists with x: ids are text in both, whichever options there are."""
+    """Ids of all files are text, with and without gains: 7 in the truth matches 7 in lists that also hold x."""
     from torchrecmetrics.cli import main
 
     (tmp_path / "lists.csv").write_text("user,item\nal,7\nal,x\n")
@@ -150,7 +150,7 @@ LISTS = {"user": ["al"] * 4 + ["bo"] * 4, "item": list("xyzw") * 2}
 
 @pytest.mark.parametrize("prob", [[0.1, 0.2, 0.3, 0.4] * 2, [0.4, 0.3, 0.2, 0.1] * 2])
 def test_a_column_that_rises_or_falls_in_most_lists_may_be_the_order(prob, tmp_path):
-    """Refused under any name, in frames and files, until the caller says what orders the lists."""
+    """A column of numbers that could be the order is refused under any name until the caller states the order."""
     frame = pd.DataFrame({**LISTS, "prob": prob, "note": ["a"] * 8})
     frame.to_csv(tmp_path / "lists.csv", index=False)
     frame.to_parquet(tmp_path / "lists.parquet")
@@ -177,13 +177,13 @@ def test_other_columns_of_numbers_are_ignored(columns):
 
 
 def test_short_lists_may_be_in_order_by_chance():
-    """Lists of fewer than four items are not looked at."""
+    """Lists of fewer than four items are not searched for a column that could be their order."""
     lists = {"user": ["al"] * 3 + ["bo"] * 3, "item": list("xyz") * 2, "price": [1, 2, 3, 6, 5, 4]}
     assert trm.evaluate_lists("MRR", lists, target={"al": ["x"], "bo": ["y"]}, k=3)["MRR@3"] == 0.75
 
 
 def test_the_first_lines_of_a_large_file_are_looked_at(tmp_path, monkeypatch):
-    """Up to the end of a line."""
+    """The first bytes of a large file, up to the end of a line, are searched for a column that could be the order."""
     monkeypatch.setattr("torchrecmetrics.data.files._SAMPLE_BYTES", 100)
     pd.DataFrame({"user": ["al"] * 400, "item": range(400), "prob": range(400)}).to_csv(tmp_path / "x.csv", index=False)
     with pytest.raises(ValueError, match="has a column 'prob' that rises or falls"):
@@ -197,7 +197,7 @@ def test_the_index_that_pandas_writes_orders_nothing(tmp_path):
 
 
 def test_repeated_gains_are_named_by_id():
-    """The user and the item as the caller knows them."""
+    """The error about repeated gains names the user and the item by the caller's ids, or by number without ids."""
     frame = {"user": ["al", "al"], "item": ["x", "x"], "gain": [1, 5]}
     with pytest.raises(ValueError, match=r"such as user 'al', item 'x' with \[1, 5\]: values_reduce="):
         trm.Interactions.from_frame(frame, value="gain")
@@ -206,7 +206,7 @@ def test_repeated_gains_are_named_by_id():
 
 
 def test_lists_in_cells_are_refused_with_the_cure(tmp_path):
-    """One row per user with a list of items, as a frame or a file."""
+    """A frame or file with one row per user and a list of items in a cell is refused; the error says what a row is."""
     frame = pd.DataFrame({"user": ["al", "bo"], "item": [["x", "y"], ["z"]]})
     frame.to_parquet(tmp_path / "lists.parquet")
     for lists in (frame, tmp_path / "lists.parquet", frame.to_dict("list")):

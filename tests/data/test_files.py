@@ -1,4 +1,4 @@
-"""Files of events: each known kind is read as what it is; bad ones are refused by file, row and column."""
+"""Files of events are read by their kind; bad files raise errors that name the file, the row and the column."""
 
 import io
 import re
@@ -45,7 +45,7 @@ FILES = {  # name -> text, names of (user, item, value, time), whether ids are n
 
 @pytest.mark.parametrize("name", [name for name in FILES if name[0] not in "ef"])
 def test_known_kinds_are_read(name, tmp_path):
-    """By name and content: ids, values and times in the order of the file."""
+    """Every known kind of file is read by name and content, with ids, values and times in the order of the file."""
     text, (user, item, value, time), numbered = FILES[name]
     (tmp_path / name).write_text(text)
     log = Log.from_file(tmp_path / name, user, item, time, value)
@@ -58,7 +58,7 @@ def test_known_kinds_are_read(name, tmp_path):
 
 
 def test_runs_of_trec_are_read(tmp_path):
-    """Any number of blanks and tabs; scores as floats."""
+    """TREC runs may have any number of blanks and tabs between columns, and scores are read as floats."""
     text, (user, item, value, time), _ = FILES["f.txt"]
     for name in ("run.txt", "a.run", "a.trec"):
         (tmp_path / name).write_text(text)
@@ -68,7 +68,7 @@ def test_runs_of_trec_are_read(tmp_path):
 
 
 def test_parquet_is_read_as_pandas_wrote_it(tmp_path, monkeypatch):
-    """Categories, several row groups, numbers with their types; what is not named is not read."""
+    """Categories, several row groups and typed numbers are read from parquet, and only the columns that are named."""
     frame = pd.DataFrame(EVENTS * 50, columns=HEADER)
     frame["item"] = frame["item"].astype("category")
     frame["when"] = pd.to_datetime(frame["when"], unit="D")
@@ -91,7 +91,7 @@ def test_parquet_is_read_as_pandas_wrote_it(tmp_path, monkeypatch):
 
 
 def test_lines_of_items_are_read(tmp_path):
-    """LightGCN's text, as `Interactions.from_text` reads it."""
+    """LightGCN's text is read as `Interactions.from_text` reads it; lines that seem to be edges are refused."""
     (tmp_path / "train.txt").write_text("5 1 9\n2 9\n")
     log = Log.from_file(tmp_path / "train.txt")
     assert (log.user_ids.ids(log.users), log.item_ids.ids(log.items)) == ([5, 5, 2], [1, 9, 9])
@@ -121,16 +121,16 @@ def ids_of(text, tmp_path, name="x.csv", **options):
         ([str(2**64 - 1), "0"], [2**64 - 1, 0]),
         ([str(2**70), "0"], [str(2**70), "0"]),
         (["-0", "0"], ["-0", "0"]),
-        (['"NA"', '""""', "é, ü".join('""')], ["NA", '"', "é, ü"]),  # in quotes an id like others
+        (['"NA"', '""""', "é, ü".join('""')], ["NA", '"', "é, ü"]),  # a quoted id is an id like any other
     ],
 )
 def test_ids_of_text_are_numbers_only_if_all_are_written_so(ids, expected, tmp_path):
-    """No two ids become one, and none is lost."""
+    """Reading ids makes no two of them equal, and loses none."""
     assert ids_of("user,item\n" + "".join(f"{one},0\n" for one in ids), tmp_path) == expected
 
 
 def test_a_delimiter_can_be_said(tmp_path):
-    """For files that end in something else, and for .csv with another one; windows' line ends too."""
+    """`delimiter=` is read for .csv and for other endings, which need it; Windows' line ends are read, too."""
     assert ids_of("user;item\r\na;1\r\nb;2\r\n", tmp_path, delimiter=";") == ["a", "b"]
     assert ids_of("user|item\na|1\n", tmp_path, "x.log", delimiter="|") == ["a"]
     with pytest.raises(
@@ -142,7 +142,7 @@ def test_a_delimiter_can_be_said(tmp_path):
 
 
 def test_times_of_text(tmp_path):
-    """Whole numbers, fractions, dates with and without a zone."""
+    """Times of text may be whole numbers, fractions, and dates with or without a zone."""
     for times, unit, first in (
         (["3", "10"], None, 3),
         (["3.5", "10"], None, 3.5),
@@ -276,7 +276,7 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
 def test_real_files():
-    """MovieLens 100K against pandas; Gowalla and Beauty against `Interactions.from_text`."""
+    """MovieLens 100K is read as pandas reads it, Gowalla and Beauty as `Interactions.from_text` does."""
     path = DATA / "ml-100k" / "u.data"
     log = Log.from_file(path, time="timestamp", value="rating")
     frame = pd.read_csv(path, sep="\t", names=["user", "item", "rating", "timestamp"])
@@ -293,7 +293,7 @@ def test_real_files():
 
 
 def test_messages_name_the_path_as_given(tmp_path):
-    """As a Path or as text."""
+    """Messages name the path as it was given, as a Path or as text."""
     for path in (tmp_path / "x.csv", str(tmp_path / "x.csv")):
         Path(path).write_text("")
         with pytest.raises(ValueError, match=re.escape(str(path))):

@@ -1,4 +1,4 @@
-"""Interactions against Python sets: in, out, splits, set operations, and what they refuse."""
+"""Interactions against Python sets: input, output, splits, set operations and errors."""
 
 import math
 import re
@@ -23,7 +23,7 @@ def pairs(interactions):
 
 @st.composite
 def graphs(draw):
-    """Edges with repeats in any order, some users and items in none."""
+    """Draw edges in any order with repeats; some users and items have no edge."""
     users, items = draw(st.integers(1, 6)), draw(st.integers(1, 6))
     edge = st.tuples(st.integers(0, users - 1), st.integers(0, items - 1))
     return draw(st.lists(edge, max_size=25)), users, items
@@ -37,7 +37,7 @@ def build(edges, users, items, **options):
 @settings(max_examples=examples(100), deadline=None)
 @given(graph=graphs(), other=graphs(), offset=st.integers(0, 9))
 def test_is_a_set_of_pairs(graph, other, offset):
-    """Whatever the order and the repeats: sorted pairs, degrees, padded rows, and back."""
+    """Edges in any order with repeats become sorted distinct pairs; degrees, rows, exports and set operations agree."""
     edges, users, items = graph
     graph = build([(u, i + offset) for u, i in edges], users, items, item_offset=offset)
     expected = sorted(set(edges))
@@ -67,7 +67,7 @@ def test_is_a_set_of_pairs(graph, other, offset):
 
 @pytest.mark.parametrize(("reduce", "expected"), [("sum", [5.0, 2.0]), ("max", [4.0, 2.0]), ("last", [1.0, 2.0])])
 def test_values_of_repeated_edges(reduce, expected):
-    """Merged by sum, max or the last one given; padded with 0 beside the items."""
+    """Values of repeated edges become their sum, maximum or last value, also in `select`, `without` and `union`."""
     edges = torch.tensor([[0, 1, 0], [3, 0, 3]])
     graph = Interactions.from_edge_index(edges, 2, 4, torch.tensor([4.0, 2.0, 1.0]), values_reduce=reduce)
     assert graph.values.tolist() == expected
@@ -82,7 +82,7 @@ def test_any_signed_dtype(dtype):
 
 
 def test_scipy_matrices_are_copies():
-    """What a caller does to the matrix does not reach the interactions."""
+    """Changes to an exported scipy matrix do not change the interactions."""
     graph = Interactions.from_edge_index(EDGES, 3, 5, torch.arange(4.0, requires_grad=True))
     matrix = graph.to_scipy()
     matrix.data[:] = matrix.indices[:] = matrix.indptr[:] = 0
@@ -92,7 +92,7 @@ def test_scipy_matrices_are_copies():
 
 
 def test_scipy_gets_the_class_that_is_asked_for():
-    """An array by default; packages that know nothing but `csr_matrix` (implicit) get one of the same content."""
+    """`to_scipy` returns an array, or an equal `csr_matrix` for packages that accept only this class (implicit)."""
     sparse = pytest.importorskip("scipy.sparse")
     graph = Interactions.from_edge_index(EDGES, 3, 5, torch.arange(4.0))
     assert type(graph.to_scipy()) is sparse.csr_array
@@ -154,7 +154,7 @@ def test_a_matrix_where_a_column_is_expected_is_named_with_its_way_in(make, mess
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 def test_the_ways_in_that_messages_name_are_open():
-    """The edges of a sparse tensor by its indices; nested ones as they are."""
+    """Sparse tensors can be passed by their indices and nested tensors as they are, as the error messages say."""
     edges = torch.eye(2).to_sparse_csr().to_sparse_coo().coalesce().indices()
     assert pairs(Interactions.from_edge_index(edges, 2, 2)) == [(0, 0), (1, 1)]
     assert pairs(Interactions.from_jagged(ragged(), num_items=4)) == [(0, 1), (0, 2), (1, 3)]
@@ -162,7 +162,7 @@ def test_the_ways_in_that_messages_name_are_open():
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.bool])
 def test_small_integers_do_not_wrap(dtype):
-    """Values are summed in int64."""
+    """Values of small integer dtypes are summed in int64."""
     edges = torch.tensor([[0, 0, 0], [1, 1, 1]])
     graph = Interactions.from_edge_index(edges, 1, 2, torch.tensor([100, 100, 100]).to(dtype), values_reduce="sum")
     assert graph.values.tolist() == [3 if dtype == torch.bool else 300]
@@ -175,7 +175,7 @@ def test_repr_and_device(device):
 
 
 def test_select_on_the_device(device):
-    """Device ids pad to max_items, or look the width up; a user with more than max_items is an error."""
+    """Rows are padded to `max_items`, or else to the largest degree; a user with more than `max_items` raises."""
     graph = Interactions.from_edge_index(EDGES, 3, 5).to(device)
     ids = torch.tensor([1, 2], device=device)
     assert graph.select(ids).items.tolist() == [[-1, -1], [1, 3]]
@@ -191,11 +191,11 @@ def test_select_with_max_items_never_waits():
     for name in ("offsets", "items"):
         setattr(graph, name, getattr(graph, name).to("meta"))
     assert graph.select(torch.empty(7, dtype=torch.int64, device="meta"), max_items=2).items.shape == (7, 2)
-    assert graph.select([0, 2]).items.shape == (2, 2)  # ids on the host need none anyway
+    assert graph.select([0, 2]).items.shape == (2, 2)  # ids on the host need no sync in any case
 
 
 def test_text_files_share_one_shape(tmp_path):
-    """`user item item ...` lines; a user without items is a line with a user alone."""
+    """Files of `user item item ...` lines get one shape; a user without items is a line with the user alone."""
     (tmp_path / "train.txt").write_text("0 1 2\n2 5\n\n1\n")
     (tmp_path / "test.txt").write_text("3 0\n")
     train, test = Interactions.from_text(tmp_path / "train.txt", str(tmp_path / "test.txt"))
@@ -223,7 +223,7 @@ EDGE_FILES = {
 
 @pytest.mark.parametrize("name", EDGE_FILES)
 def test_files_of_edges_are_refused_with_the_reader_to_use(name, tmp_path):
-    """Ratings and times are not to become items; a header, a separator or a fraction gives a file away too."""
+    """Files with columns of ratings or times raise; a header, a separator or a fraction is a sign of such a file."""
     path = tmp_path / name
     path.write_text(EDGE_FILES[name], encoding="latin-1")
     cure = r"column by column.*Interactions.from_columns\(user, item, rating\).*leave_last_out\(user, item, time\)"
@@ -240,7 +240,7 @@ def test_files_of_edges_are_refused_with_the_reader_to_use(name, tmp_path):
         ("0 1 2\n1 3 4\n", [(0, 1), (0, 2), (1, 3), (1, 4)]),  # two items each, each user once
         ("0 1 2 3\n1 3 4 5\n", [(0, 1), (0, 2), (0, 3), (1, 3), (1, 4), (1, 5)]),
         ("0 1\n0 2\n1 1\n", [(0, 1), (0, 2), (1, 1)]),  # pairs
-        ("0 1 2\n0 3\n1 4 5\n", [(0, 1), (0, 2), (0, 3), (1, 4), (1, 5)]),  # a user goes on in the next line
+        ("0 1 2\n0 3\n1 4 5\n", [(0, 1), (0, 2), (0, 3), (1, 4), (1, 5)]),  # user 0 has a second line
         ("0 1 2 3 4\n0 5 6 7 8\n", [(0, item) for item in range(1, 9)]),
         ("0\n0\n", []),
     ],
@@ -256,7 +256,7 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 @pytest.mark.nightly
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
 def test_real_files_are_read_or_refused():
-    """Sizes as their sources have them; MovieLens is a file of edges, whose columns go into a split."""
+    """Sizes equal those of the sources; MovieLens, a file of edges, is refused, and its columns go into a split."""
     beauty = Interactions.from_text(DATA / "beauty" / "Beauty.txt")  # ids from 1
     assert (beauty.num_users, beauty.num_items, len(beauty)) == (22364, 12102, 198502)
     train, test = Interactions.from_text(DATA / "gowalla" / "train.txt", DATA / "gowalla" / "test.txt")
@@ -275,7 +275,7 @@ def test_real_files_are_read_or_refused():
 
 @pytest.mark.skipif(not hasattr(typing, "get_overloads"), reason="typing.get_overloads is of Python 3.11")
 def test_type_checkers_know_what_from_text_returns():
-    """Interactions for one path, a tuple of them for several."""
+    """`from_text` is annotated to return Interactions for one path and a tuple of Interactions for several paths."""
     signatures = [each.__func__.__annotations__ for each in typing.get_overloads(Interactions.from_text)]
     assert [(len(names) - 1, names["return"]) for names in signatures] == [
         (1, "Interactions"),
@@ -284,7 +284,7 @@ def test_type_checkers_know_what_from_text_returns():
 
 
 def test_ids_far_beyond_their_number_are_warned_of(tmp_path):
-    """Hashes want a vocabulary; the warning points at the caller; a vocabulary or a given size quiets it."""
+    """Ids far beyond their number, such as hashes, warn at the caller's line unless a vocabulary or a size is given."""
     (tmp_path / "train.txt").write_text("0 1 2\n1 2 999\n")
     doors = {
         "items": lambda: Interactions.from_text(tmp_path / "train.txt"),
@@ -310,7 +310,7 @@ def test_ids_far_beyond_their_number_are_warned_of(tmp_path):
 
 
 def test_columns_with_vocabularies():
-    """Strings and hashes become rows of their vocabulary; unknown ones are an error, or counted and dropped."""
+    """Strings and hashes become positions in their vocabulary; unknown ids raise, or are counted and dropped."""
     users, items = ["bo", "al", "bo", "eve"], [10**12, 7, 7, 7]
     vocabulary = {"user_ids": ["al", "bo"], "item_ids": [7, 10**12, 8]}
     with pytest.raises(ValueError, match=r"1 of 4 rows .* first in row 3: user 'eve'; unknown='drop'"):
@@ -324,7 +324,7 @@ def test_columns_with_vocabularies():
 
 
 def test_vocabularies_beyond_float64_are_exact():
-    """int64 beside uint64, lists that numpy would make floats of: neighbours stay apart, and nothing is dropped."""
+    """Ids beyond 2**53 stay distinct in int64, in uint64 and in lists that numpy would convert to floats."""
     np = pytest.importorskip("numpy")
     big = 2**53
     signed, unsigned = np.array([big, big + 1]), np.array([big + 1, big + 2, 2**63 + 1], dtype=np.uint64)
@@ -340,7 +340,7 @@ def test_vocabularies_beyond_float64_are_exact():
 
 
 def test_missing_entries_do_not_round_the_others():
-    """Nullable columns of pandas stay whole numbers, and NA is a missing id, beside numbers and beside text."""
+    """Nullable columns of pandas stay whole numbers, and NA is a missing id both among numbers and among strings."""
     pd = pytest.importorskip("pandas")
     users = pd.Series([2**53 + 1, None, 2**53], dtype="Int64")
     graph = Interactions.from_columns(users, [0, 1, 2], user_ids=[2**53, 2**53 + 1], unknown="drop")
@@ -351,7 +351,7 @@ def test_missing_entries_do_not_round_the_others():
 
 
 def test_masked_entries_are_missing():
-    """What lies behind a mask of numpy is no id and no time."""
+    """Masked entries of numpy arrays are missing ids and missing times; masked values raise."""
     np = pytest.importorskip("numpy")
     masked = np.ma.array([2, 9, 1], mask=[False, True, False])
     graph = Interactions.from_columns(masked, [0, 1, 2], user_ids=[1, 2, 9], unknown="drop")
@@ -378,7 +378,7 @@ def test_masked_entries_are_missing():
     ],
 )
 def test_whole_numbers_are_ids_whatever_holds_them(make):
-    """Unsigned, big-endian, objects, views from behind: with a vocabulary, without one, as times and as values."""
+    """Whole numbers of any dtype, byte order or container work as ids, with or without vocabulary, times and values."""
     np = pytest.importorskip("numpy")
     ids = make(np, [2, 0, 1])
     expected = [(0, 0), (1, 1), (2, 2)]
@@ -393,7 +393,7 @@ def test_whole_numbers_are_ids_whatever_holds_them(make):
 
 
 def test_columns_of_data_frames():
-    """pandas columns, of numbers or of strings."""
+    """Columns of pandas data frames may hold numbers or strings."""
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"user": ["b", "a"], "item": [3, 1], "rating": [5.0, 2.0]})
     graph = Interactions.from_columns(frame["user"], frame["item"], frame["rating"], user_ids=["a", "b"])
@@ -401,7 +401,7 @@ def test_columns_of_data_frames():
 
 
 def test_leave_last_out():
-    """By time, ties in input order; fewer than three events stay in train."""
+    """Events are split by time, with ties in input order; users with fewer than three events stay in train."""
     users = [0, 0, 1, 0, 0, 1, 2, 2, 2]
     items = [5, 6, 1, 7, 8, 2, 1, 2, 3]
     times = [2, 2, 0, 1, 2, 1, 3, 2, 1]
@@ -415,7 +415,7 @@ def test_leave_last_out():
 
 
 def test_splits_take_logs_as_they_are():
-    """Strings with a vocabulary, pandas' datetimes, bounds as text: a log needs no preparation."""
+    """Splits take strings with a vocabulary, pandas datetimes and bounds as text: a log needs no preparation."""
     pd = pytest.importorskip("pandas")
     log = pd.DataFrame(
         {
@@ -437,7 +437,7 @@ def test_splits_take_logs_as_they_are():
 
 
 def test_large_whole_times_are_not_rounded():
-    """Nanoseconds do not fit into float32, nor all of them into float64."""
+    """Large whole times are exact: nanoseconds do not fit into float32, nor all of them into float64."""
     base = 1_700_000_000_000_000_000
     split = Interactions.split_by_time([0, 0, 0], [0, 1, 2], [base, base + 1, base + 2], base + 1, base + 2)
     assert [pairs(part) for part in split[:3]] == [[(0, 0)], [(0, 1)], [(0, 2)]]
@@ -451,7 +451,7 @@ def test_large_whole_times_are_not_rounded():
 
 
 def in_order(times):
-    """Events 0, 1, 2 of one user by time, as `leave_last_out` has them."""
+    """Return the items 0, 1, 2 of one user in the order that `leave_last_out` gives them by time."""
     split = Interactions.leave_last_out([0, 0, 0], [0, 1, 2], times)
     return [part.items.tolist()[0] for part in split[:3]]
 
@@ -500,7 +500,7 @@ NEW_YEAR = datetime(2024, 1, 1)
     ],
 )
 def test_times_are_ordered_whatever_they_are_written_in(times, expected, bounds):
-    """Text of numbers and dates, numbers beyond float64 and int64, dates beyond nanoseconds, time zones."""
+    """Times are ordered as numbers, dates or text, beyond float64, int64 and nanoseconds, and across time zones."""
     assert in_order(times) == expected
     assert parts(times, *bounds) == [[item] for item in expected]
 
@@ -515,7 +515,7 @@ def test_uint64_times_are_exact():
 
 @pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
 def test_datetimes_of_numpy_keep_their_unit(unit):
-    """A bound of a finer unit counts from the next step on, one that the unit cannot hold from the end of time on."""
+    """A bound of a finer unit counts from the next step on; a bound beyond the unit's range is after all times."""
     np = pytest.importorskip("numpy")
     times = np.array(["2024-01-03", "2024-01-02", "2024-01-01"], dtype=f"M8[{unit}]")
     assert in_order(times) == [2, 1, 0]
@@ -529,7 +529,7 @@ def test_datetimes_of_numpy_keep_their_unit(unit):
 @pytest.mark.parametrize("zone", ["Europe/Paris", "America/New_York", "UTC"])
 @pytest.mark.parametrize("unit", ["ns", "us", "s"])
 def test_time_zones_of_pandas_are_brought_to_utc(zone, unit):
-    """As a column, an index or objects, without a warning; a bound may be in another zone."""
+    """Times with a zone work as a column, an index or objects, without a warning; a bound may be in another zone."""
     pd = pytest.importorskip("pandas")
     naive = pd.to_datetime(["2024-01-03", "2024-01-02", "2024-01-01"]).as_unit(unit)
     column = pd.Series(naive.tz_localize(zone))
@@ -547,7 +547,7 @@ def test_nanoseconds_of_pandas_objects_count():
 
 
 def test_missing_ids_are_unknown():
-    """None and NaN are in no vocabulary."""
+    """None is not in any vocabulary, so it raises or is dropped."""
     graph = Interactions.from_columns(["a", None, "b"], [0, 1, 2], user_ids=["a", "b"], unknown="drop")
     assert (pairs(graph), graph.num_dropped) == ([(0, 0), (1, 2)], 1)
     with pytest.raises(ValueError, match="first in row 1: user None"):
@@ -555,7 +555,7 @@ def test_missing_ids_are_unknown():
 
 
 def test_split_by_time():
-    """Bounds belong to the later part; users and items that train has never seen are counted."""
+    """A time equal to a bound is in the later part; users and items that are not in train are counted."""
     split = Interactions.split_by_time([0, 0, 1, 2], [0, 1, 1, 0], [1, 2, 3, 3.5], valid_from=2, test_from=3)
     assert [pairs(part) for part in split[:3]] == [[(0, 0)], [(0, 1)], [(1, 1), (2, 0)]]
     assert (split.num_unseen_users, split.num_unseen_items) == (2, 1)
@@ -570,7 +570,7 @@ def test_split_by_time():
 
 
 def test_a_million_edges():
-    """Built in O(E): no dense matrix (10^5 x 10^6 cells would be 100 GB)."""
+    """Interactions are built in O(E) without a dense matrix (10^5 x 10^6 cells would be 100 GB)."""
     generator = torch.Generator().manual_seed(0)
     n = 1_000_000
     edges = torch.stack(
@@ -582,7 +582,7 @@ def test_a_million_edges():
 
 @pytest.mark.parametrize("value", ["9", True, math.nan, 9.0, 1j, torch.tensor(True), [9]])
 def test_sizes_are_whole_numbers(value):
-    """What is none is refused by name, type and value at every door."""
+    """A size that is not a whole number is refused by every function, with its name, type and value."""
     doors = [
         ("num_users", lambda: Interactions.from_edge_index(EDGES, value, 5)),
         ("num_items", lambda: Interactions.from_edge_index(EDGES, 3, value)),
@@ -607,7 +607,7 @@ def test_sizes_of_numpy_and_torch_are_whole_numbers():
 
 @pytest.mark.parametrize("column", [[1j], torch.tensor([1j]), [1j, 2], torch.tensor([1j]).numpy()])
 def test_complex_numbers_are_refused_at_every_door(column):
-    """Also where a vocabulary is complex like the ids."""
+    """Complex numbers are refused by every function, also if the vocabulary is complex too."""
     doors = [
         lambda: Interactions.from_columns(column, [0] * len(column)),
         lambda: Interactions.from_columns(column, [0] * len(column), user_ids=column),
@@ -793,7 +793,7 @@ def test_bad_input(make, error, message):
 
 
 def test_a_column_of_values_is_named_or_ignored():
-    """Rows rated 0 would be edges like all others."""
+    """A column of ratings must be named or ignored explicitly, because rows rated 0 would become edges."""
     frame = {"user": [1, 1], "item": [3, 4], "Rating ": [0, 5]}
     with pytest.raises(
         ValueError, match=r"column 'Rating ' and value= was not given: pass value='Rating '.*value=None"

@@ -1,4 +1,4 @@
-"""Rows of uneven length as values and offsets: beside the same rows padded, and what is refused."""
+"""Jagged rows (values and offsets) against the same rows padded, and the input that is refused."""
 
 import hypothesis.strategies as st
 import pytest
@@ -17,7 +17,7 @@ ITEMS = 9
 
 
 def flat(rows, dtype=torch.int64, offsets_dtype=torch.int64):
-    """Rows as values and offsets."""
+    """Return the rows as values and offsets."""
     values = torch.tensor([each for row in rows for each in row], dtype=dtype)
     lengths = torch.tensor([0, *map(len, rows)])
     return values, lengths.cumsum(0).to(offsets_dtype)
@@ -39,7 +39,7 @@ FORMS = {
 
 @st.composite
 def ragged(draw):
-    """Targets with gains, history and lists, each of any length."""
+    """Draw targets with gains, histories and lists of any length."""
     rows = draw(st.integers(0, 5))
     distinct = st.lists(st.integers(0, ITEMS - 1), max_size=ITEMS, unique=True)
     several = st.lists(distinct, min_size=rows, max_size=rows)
@@ -50,7 +50,7 @@ def ragged(draw):
 
 
 def same(one, other):
-    """Whether two rankings hold the same, up to columns of padding."""
+    """Assert that two rankings are equal, apart from columns of padding."""
     pad = max(one.ranks.shape[1], other.ranks.shape[1])
 
     def wide(ranks):
@@ -71,7 +71,7 @@ def same(one, other):
 @settings(max_examples=examples(20), deadline=None)
 @given(batch=ragged(), at_once=st.sampled_from([1, 7, 2**18]), padding_idx=st.sampled_from([None, 0]))
 def test_as_padded(form, batch, at_once, padding_idx):
-    """Every argument, at every door, gives the ranking of the same rows padded; also a few rows at a time."""
+    """Every jagged argument of every function gives the ranking of the padded rows, also a few rows at a time."""
     targets, gains, history, lists = batch
     make = FORMS[form]
     scores = torch.arange(len(targets) * ITEMS).reshape(-1, ITEMS).mul(7).remainder(5).double()
@@ -118,19 +118,19 @@ TARGETS, HISTORY = [[2, 0], [], [3]], [[1], [0, 1, 1], []]
 
 @pytest.mark.parametrize("form", FORMS)
 def test_update_and_forward(form, device):
-    """Of a metric and of a collection."""
+    """`update` of a collection and `forward` of a metric take jagged targets and histories."""
     target, history = (FORMS[form](*(part.to(device) for part in flat(rows))) for rows in (TARGETS, HISTORY))
     collection, metric = trm.RecMetricCollection(["HR", "MAP"], k=[1, 2]).to(device), trm.NDCG(2).to(device)
     scores = SCORES.to(device)
     collection.update(scores, target, exclude=history)
     value = metric(scores, target, exclude=history)
-    # with item 1 out, item 2 is first and 0 last in row 0; row 1 has no target; item 3 is third in row 2
+    # without item 1, item 2 is first and 0 last in row 0; row 1 has no target; item 3 is third in row 2
     assert numbers(collection.compute()) == {"HR@1": 0.5, "MAP@1": 0.25, "HR@2": 0.5, "MAP@2": 0.25}
     assert value == metric.compute() == pytest.approx(1 / (1 + 1 / torch.log2(torch.tensor(3.0)).item()) / 2)
 
 
 def test_max_relevant_is_the_width():
-    """And a row with more is an error, as with dense targets."""
+    """`max_relevant` is the width of the ranks; a row with more relevant items raises, as with dense targets."""
     target = trm.Jagged(*flat(TARGETS))
     assert trm.Ranking.from_scores(SCORES, target, max_relevant=5).ranks.shape == (3, 5)
     with pytest.raises(ValueError, match="1 of 3 rows with more relevant items than max_relevant: row 0 has 2 > 1"):
@@ -141,18 +141,18 @@ def test_max_relevant_is_the_width():
 
 
 def test_two_columns_of_ids_stay_two_columns():
-    """[B] and [B] are two ids a row; values and offsets have B + 1 offsets, so that nothing can be both."""
+    """Two tensors [B] are two ids per row; offsets have B + 1 entries, so that no pair can be read as both."""
     two = (torch.tensor([1, 0, 2]), torch.tensor([0, 1, 3]))
     as_ids = trm.Ranking.from_scores(SCORES, torch.tensor([[3], [3], [1]]), exclude=two)
     assert as_ids.num_ranked.tolist() == [2, 2, 2]
-    # rows [1], [0, 2], [], as offsets of 3 rows have 4 entries
+    # rows [1], [0, 2] and [], because offsets of 3 rows have 4 entries
     as_rows = trm.Ranking.from_scores(
         SCORES, torch.tensor([[3], [3], [1]]), exclude=(two[0], torch.tensor([0, 1, 3, 3]))
     )
     assert as_rows.num_ranked.tolist() == [3, 2, 4]
     both = trm.Ranking.from_scores(SCORES, torch.tensor([[3], [3], [1]]), exclude=(two, torch.tensor([0, 1, 3, 3])[:3]))
     assert both.num_ranked.tolist() == [2, 2, 2]
-    # a mask of the four items is no offsets
+    # a mask of the four items is not read as offsets
     masked = (two[0], torch.tensor([True, False, False, False]))
     assert trm.Ranking.from_scores(SCORES, torch.tensor([3, 3, 1]), exclude=masked).num_ranked.tolist() == [2, 3, 2]
     with pytest.raises(
@@ -174,7 +174,7 @@ BAD_OFFSETS = {
 
 
 def doors(form):
-    """What takes jagged rows, by the name of the argument."""
+    """Return the functions that take jagged rows, each with the name of its argument."""
     target = torch.tensor([2, 1, 3])
     return [
         ("target", lambda **o: trm.Ranking.from_scores(SCORES, form, **o)),
@@ -186,7 +186,7 @@ def doors(form):
 
 @pytest.mark.parametrize("case", BAD_OFFSETS)
 def test_offsets_that_are_none(case):
-    """They raise on the CPU, and are counted where nobody waits; indexing stays safe without checks."""
+    """Invalid offsets raise on the CPU and are counted with deferred checks; without checks indexing is still safe."""
     offsets, detail = BAD_OFFSETS[case]
     bad = (VALUES, torch.tensor(offsets))
     for name, door in doors(bad):
@@ -244,7 +244,7 @@ def test_what_is_no_jagged_tensor(form, error, message):
 
 
 def test_a_row_counts_once():
-    """However many arguments are wrong about it."""
+    """A bad row is counted once, even if several arguments are wrong in it."""
     bad = (VALUES, torch.tensor([1, 2, 2, 3]))
     counted = trm.Ranking.from_scores(SCORES, bad, exclude=bad, overlap="miss", validate_args="deferred")
     assert (counted.invalid.sum().item(), counted.violations.rows.tolist()) == (1, [True, False, False])
@@ -254,7 +254,7 @@ def test_a_row_counts_once():
 
 
 def test_sequences_that_nobody_could_look_at():
-    """What `prefix_history` finds wrong where nothing waits is counted by the update that is given it."""
+    """Errors that `prefix_history` finds without waiting for the device are counted by the update that uses it."""
     past = trm.prefix_history(VALUES, OFFSETS)
     past.broken[1] = True
     counted = trm.Ranking.from_scores(SCORES, VALUES, exclude=past, overlap="miss", validate_args="deferred")
@@ -303,7 +303,7 @@ def test_jagged_gains_beside_padded_targets():
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 def test_nested_tensors_of_other_kinds():
-    """Strided ones, those with gaps, and those with more dimensions, each with its cure."""
+    """Nested tensors that are strided, have gaps or have more dimensions raise an error that names the fix."""
     strided = torch.nested.nested_tensor([torch.tensor([1, 2]), torch.tensor([3]), torch.tensor([0])])
     table = torch.arange(9).remainder(4).reshape(3, 3)
     gaps = torch.nested.narrow(table, 1, torch.zeros(3).long(), torch.tensor([2, 1, 3]), layout=torch.jagged)
@@ -326,7 +326,7 @@ def test_nested_tensors_of_other_kinds():
 
 
 def pasts(sequences):
-    """What stands before each position, in plain Python."""
+    """Return the items before each position, in plain Python."""
     return [row[:place] for row in sequences for place in range(len(row))]
 
 
@@ -338,7 +338,7 @@ def pasts(sequences):
     overlap=st.sampled_from(["keep", "miss"]),
 )
 def test_prefix_history_is_a_loop(sequences, at_once, padding_idx, overlap):
-    """Each position without what came before it, whatever stands beside it, at once or a few rows at a time."""
+    """Each position excludes the items before it, also beside other exclusions and a few rows at a time."""
     values, offsets = flat(sequences)
     past, rows = trm.prefix_history(values, offsets), pasts(sequences)
     assert len(past) == len(rows)
@@ -373,7 +373,7 @@ def test_prefix_history_is_a_loop(sequences, at_once, padding_idx, overlap):
 
 
 def test_prefix_history_of_some_rows(device):
-    """By slice, by number and by mask; from a nested tensor, too."""
+    """Rows of a history are selected by slice, number or mask, also if it is made from a nested tensor."""
     sequences = [[3, 1, 3, 2], [], [0, 1]]
     values, offsets = (part.to(device) for part in flat(sequences))
     past = trm.prefix_history(values, offsets)
@@ -389,7 +389,7 @@ def test_prefix_history_of_some_rows(device):
 
 
 def test_history_that_is_not_in_the_catalogue():
-    """Ids beyond the last item are named by their row, those below 0 are padding; also a few rows at a time."""
+    """Ids beyond the last item raise with their row, and ids below 0 are padding; also a few rows at a time."""
     values, offsets = flat([[-5, 9, 1], [2]])
     past, scores = trm.prefix_history(values, offsets), torch.rand(4, 5)
     for at_once in (1, 2**18):
@@ -410,7 +410,7 @@ def test_history_that_is_not_in_the_catalogue():
 
 
 def test_repeats_are_overlaps():
-    """An item that its own past holds is a target that is also excluded."""
+    """An item that is repeated in its sequence is a target that is also excluded, which raises."""
     values, offsets = flat([[1, 2, 1]])
     past = trm.prefix_history(values, offsets)
     with pytest.raises(ValueError, match="1 of 3 rows with a target that is also excluded: 1 pairs, in row 2 item 1"):
@@ -418,7 +418,7 @@ def test_repeats_are_overlaps():
 
 
 class Largest(TorchDispatchMode):
-    """Entries of the largest tensor that is made inside."""
+    """A mode that records the number of entries of the largest tensor made inside it."""
 
     entries = 0
 
@@ -431,7 +431,7 @@ class Largest(TorchDispatchMode):
 
 @pytest.mark.parametrize("padding_idx", [None, 0])
 def test_pasts_never_stand_side_by_side(monkeypatch, padding_idx):
-    """No tensor is as large as all pasts, padded: of 400 positions, never more than a few rows' at a time."""
+    """No tensor is as large as all pasts, padded: of 400 positions only a few rows are padded at a time."""
     items, scores = torch.arange(400) % 30, torch.rand(400, 30)
     monkeypatch.setattr(exclusion, "PADDED_IDS_CPU", 4000)
     collection = trm.RecMetricCollection(["HR", "NDCG", "Recall"], k=3, overlap="keep", padding_idx=padding_idx)
@@ -448,7 +448,7 @@ def test_pasts_never_stand_side_by_side(monkeypatch, padding_idx):
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_update_never_waits_for_the_device(k):
-    """On "meta" there are no values to read, where max_relevant or max_length say how wide rows can be."""
+    """With max_relevant or max_length an update reads no value from the device ("meta" has no values to read)."""
     scores = torch.empty(8, 30, device="meta")
     values, offsets = (
         torch.empty(24, dtype=torch.int64, device="meta"),
@@ -469,7 +469,7 @@ def test_update_never_waits_for_the_device(k):
     trm.get_topk_ranks(scores, known, k, exclude=past)
     lists = trm.Ranking.from_topk(known, known, gains=known, exclude=past)
     trm.RecMetricCollection(["HR", "NDCG"], k=k).to("meta").update(lists)
-    with pytest.raises((RuntimeError, NotImplementedError)):  # meta would notice
+    with pytest.raises((RuntimeError, NotImplementedError)):  # without a width a value is read, which meta refuses
         trm.Ranking.from_scores(scores, (values, offsets))
 
 
@@ -478,7 +478,7 @@ def test_update_never_waits_for_the_device(k):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_interactions(form, device):
-    """The same as edges, with gains as values."""
+    """`from_jagged` equals `from_edge_index` of the same edges, with gains as values."""
     rows, gains = [[4, 1], [], [2, 4, 0]], torch.tensor([5.0, 1.0, 2.0, 3.0, 4.0])
     values, offsets = flat(rows)
     edges = torch.tensor([[0, 0, 2, 2, 2], values.tolist()])
@@ -492,7 +492,7 @@ def test_interactions(form, device):
 
 
 def test_interactions_with_ids():
-    """A vocabulary of the items reads ids of its own; one of the users says what rows are."""
+    """A vocabulary of items translates the ids in the rows; a vocabulary of users names the rows."""
     values, offsets = torch.tensor([700, 500, 500]), torch.tensor([0, 2, 3])
     built = trm.Interactions.from_jagged(values, offsets, user_ids=["al", "bo"], item_ids=[500, 600, 700])
     assert (built.items.tolist(), built.num_items, built.user_ids.ids([1])) == ([0, 2, 0], 3, ["bo"])
@@ -545,7 +545,7 @@ def test_no_sequences():
 
 @pytest.mark.parametrize("width", [0, 1, 4])
 def test_rows_side_by_side_are_copies(width):
-    """What is written into them, and what they are made of, stay apart."""
+    """Rows side by side are copies: writing into them does not change the tensors that they are made of."""
     values, ends = torch.arange(10, 16), torch.tensor([0, 2, 2, 6])
     before = values.clone(), ends.clone()
     made = jagged.side_by_side(values, ends[:-1], ends[1:], width, -1)

@@ -1,4 +1,4 @@
-"""`Log` and its splits against plain Python, one event at a time."""
+"""`Log` and its splits give what plain Python gives, one event at a time."""
 
 import math
 from collections import Counter
@@ -18,7 +18,7 @@ DAY = {"user": ["al", "bo", "al", "al", "bo"], "item": ["x", "x", "y", "x", "z"]
 
 @st.composite
 def events(draw):
-    """Events of a few users and items, repeats among them, with times that repeat."""
+    """Draw events of a few users and items, with repeated events and repeated times."""
     event = st.tuples(st.integers(0, 5), st.integers(0, 6), st.integers(0, 8), st.integers(1, 5))
     return draw(st.lists(event, min_size=1, max_size=40))
 
@@ -35,7 +35,7 @@ def log_of(events):
 
 
 def told(log):
-    """The events of a log, by name."""
+    """Return the events of a log as tuples (user, item, time, value)."""
     users, items = log.user_ids.ids(log.users), log.item_ids.ids(log.items)
     columns = (
         [int(user[1:]) for user in users],
@@ -49,7 +49,7 @@ def told(log):
 @settings(max_examples=examples(100), deadline=None)
 @given(events=events(), bounds=st.tuples(st.integers(0, 9), st.integers(0, 9)))
 def test_splits_are_those_of_python_and_of_interactions(events, bounds):
-    """Every event is in one part, in the order of the log; all parts share the vocabularies."""
+    """A split puts every event in one part, in the order of the log, and all parts share the vocabularies."""
     log = log_of(events)
     assert told(log) == events
     order = sorted(range(len(events)), key=lambda row: (events[row][0], events[row][2]))
@@ -80,7 +80,7 @@ def test_splits_are_those_of_python_and_of_interactions(events, bounds):
 @settings(max_examples=examples(100), deadline=None)
 @given(events=events(), n=st.integers(1, 5))
 def test_k_core_is_what_is_left_in_turns(events, n):
-    """Taking out one user or item at a time comes to the same set; the vocabularies hold what is left, in order."""
+    """`k_core` keeps the events that are left after removing one event at a time, and their sorted vocabularies."""
     left = list(events)
     while True:
         users, items = Counter(event[0] for event in left), Counter(event[1] for event in left)
@@ -103,7 +103,7 @@ def test_k_core_is_what_is_left_in_turns(events, n):
 @settings(max_examples=examples(100), deadline=None)
 @given(events=events(), seed=st.integers(0, 3), share=st.sampled_from([0.1, 0.3, 0.5, 0.9]))
 def test_users_are_held_out_with_a_share_of_their_items(events, seed, share):
-    """All of an item's events go together; at least one item is found and one known; the others' events stay whole."""
+    """A held-out user's items are split with all their events, at least one item per part; other users stay whole."""
     log = log_of(events)
     items = {user: {event[1] for event in events if event[0] == user} for user in {event[0] for event in events}}
     able = [user for user in items if len(items[user]) >= 2]
@@ -128,7 +128,7 @@ def test_users_are_held_out_with_a_share_of_their_items(events, seed, share):
 
 
 def test_random_splits(generator):
-    """Sizes are rounded shares; the parts make up the log; a seed decides, and another one decides otherwise."""
+    """The parts have rounded shares of the events and make up the log; a seed gives one split, another seed another."""
     events = [tuple(row) for row in torch.randint(1, 5, (101, 4), generator=generator).tolist()]
     log = log_of(events)
     parts = log.split_random((8, 1, 1), seed=1)
@@ -142,7 +142,7 @@ def test_random_splits(generator):
 
 
 def test_every_user_may_be_held_out():
-    """Over seeds, each user and each item has its turn."""
+    """Over 200 seeds, each user and each item is held out several times."""
     log = log_of([(user, item, 0, 1) for user in range(4) for item in range(5)])
     held, found = Counter(), Counter()
     for seed in range(200):
@@ -155,7 +155,7 @@ def test_every_user_may_be_held_out():
 
 
 def test_to_interactions():
-    """Repeats are one, by sum, max or last; from a value on, events are alike; vocabularies come along."""
+    """Repeated events become one edge by sum or last value; `min_value` keeps edges without values; ids are kept."""
     log = log_of([(1, 1, 0, 5), (0, 2, 0, 1), (1, 1, 3, 2), (0, 1, 0, 4)])
     with pytest.raises(
         ValueError, match=r"1 of 4 edges repeat .* user 'u1', item 10 with \[5, 2\]: values_reduce='sum'"
@@ -173,7 +173,7 @@ def test_to_interactions():
 
 
 def test_a_model_that_has_rows_already():
-    """Vocabularies of all row numbers keep those without an event, and a split fits the model's embeddings."""
+    """Vocabularies of all row numbers keep rows without an event, so that a split fits the model's embeddings."""
     users, items = torch.eye(4), torch.eye(6)[:, :4]
     frame = {"user": [0, 0, 2, 2], "item": [1, 0, 4, 2]}
     bare = Log.from_frame(frame)
@@ -189,7 +189,7 @@ def test_a_model_that_has_rows_already():
 
 @pytest.mark.parametrize("unit", [None, "D", "ns"])
 def test_survives_a_file(unit, tmp_path):
-    """Times with their unit, values, vocabularies; `torch.load` with its default reads it."""
+    """A saved log keeps times with their unit, values and vocabularies, and `torch.load` reads it with its default."""
     np = pytest.importorskip("numpy")
     times = [3.5, 1, 2] if unit is None else np.array([3, 1, 2], dtype=f"M8[{unit}]")
     log = Log.from_frame(
@@ -208,7 +208,7 @@ def test_survives_a_file(unit, tmp_path):
 
 
 def test_logs_of_two_sources_share_rows_after_recode():
-    """By id; what a vocabulary lacks is named."""
+    """`recode` gives logs of two sources the same rows by id, and names an id that a vocabulary does not have."""
     train, test = Log.from_frame(DAY), Log.from_frame({"user": ["zoe", "al"], "item": ["z", "q"]})
     users, items = train.user_ids.union(test.user_ids), train.item_ids.union(test.item_ids)
     both = test.recode(users, items)
@@ -257,7 +257,7 @@ BAD = [
 
 @pytest.mark.parametrize(("make", "error", "message"), BAD)
 def test_bad_input(make, error, message):
-    """What was given, what is accepted, and the cure."""
+    """The error message says which value was given, which ones are accepted, and what to do."""
     with pytest.raises(error, match=message):
         make()
 
@@ -269,7 +269,7 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
 def test_movielens_from_file_to_baseline():
-    """The split and the popularity baseline of MovieLens 100K, counted by hand."""
+    """The split and the popularity baseline of MovieLens 100K are those of plain Python, one event at a time."""
     pytest.importorskip("pyarrow")
     log = Log.from_file(DATA / "ml-100k" / "u.data", time="timestamp", value="rating")
     core = log.k_core(20)
@@ -296,7 +296,7 @@ def test_movielens_from_file_to_baseline():
 
 
 def test_files_of_movielens_bring_their_times(tmp_path):
-    """They are a column of the format; a split without them would be one by the order of the lines."""
+    """MovieLens files are read with their times: without times, a split would follow the order of the lines."""
     pytest.importorskip("pyarrow")
     (tmp_path / "u.data").write_text("1\t5\t3\t300\n1\t6\t3\t100\n1\t7\t3\t200\n")
     split = Log.from_file(tmp_path / "u.data").leave_last_out()
@@ -306,7 +306,10 @@ def test_files_of_movielens_bring_their_times(tmp_path):
 
 @pytest.mark.parametrize("name", ["time", "Timestamp", "date", "datetime", "unixReviewTime"])
 def test_a_column_of_times_is_named_or_ignored(name, tmp_path):
-    """On a newest-first log the oldest event would be tested; columns with another role are not asked about."""
+    """A column that is named like times must be passed as `time=`, unless it has another role or `time=None` is passed.
+
+    Without times, the oldest event of a newest-first log would be the test event.
+    """
     columns = {"user": [1, 1, 1], "item": [3, 4, 5], name: [9, 8, 7]}
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")

@@ -1,4 +1,4 @@
-"""`Vocabulary` against Python's lists and dicts, and what happens where two of them meet."""
+"""`Vocabulary` against Python's lists and dicts, and operations that match two vocabularies."""
 
 import re
 
@@ -24,7 +24,7 @@ IDS = st.one_of(
 
 @pytest.fixture(params=["pyarrow", "lists"])
 def storage(request, monkeypatch):
-    """Text and bytes are held by pyarrow, or, where it is not installed, in lists."""
+    """Hold text and bytes in pyarrow, or in lists, as where pyarrow is not installed."""
     if request.param == "pyarrow":
         pytest.importorskip("pyarrow")
     else:
@@ -41,7 +41,7 @@ same_for_each = settings(
 @same_for_each
 @given(column=IDS, asked=IDS)
 def test_numbers_what_python_numbers(column, asked):
-    """Distinct ids ascending, exact beyond 64 bits, NUL and all; found again, and nothing else."""
+    """Distinct ids are numbered in ascending order, exactly beyond 64 bits and with NUL, and no other id is found."""
     vocabulary, rows = Vocabulary.number(column)
     expected = sorted(set(column))
     assert list(vocabulary) == expected
@@ -62,7 +62,7 @@ def test_numbers_what_python_numbers(column, asked):
 @same_for_each
 @given(column=IDS)
 def test_survives_a_file(column, tmp_path_factory):
-    """`torch.load` with weights_only=True, its default, reads it."""
+    """A saved vocabulary loads as an equal one, and `torch.load` reads its file with the default weights_only=True."""
     path = tmp_path_factory.mktemp("vocabulary") / "ids.pt"
     vocabulary, _ = Vocabulary.number(column)
     vocabulary.save(path)
@@ -72,7 +72,7 @@ def test_survives_a_file(column, tmp_path_factory):
 
 
 def test_files_do_not_depend_on_pyarrow(tmp_path, monkeypatch):
-    """What is written with it is read without it, and the other way round."""
+    """Files written with pyarrow are read without it, and the other way round."""
     pytest.importorskip("pyarrow")
     Vocabulary(["b", "é", ""]).save(tmp_path / "with")
     with monkeypatch.context() as without:
@@ -84,12 +84,12 @@ def test_files_do_not_depend_on_pyarrow(tmp_path, monkeypatch):
 
 
 def columns():
-    """The same three ids in everything that may hold them."""
+    """Yield columns of each type that can hold ids, and the ids that each of them holds."""
     np, pd, pl, pa = (pytest.importorskip(name) for name in ("numpy", "pandas", "polars", "pyarrow"))
     words, numbers = ["b", "a", "ü"], [7, 2**63 - 1, -3]
     for kind in ("str", "object", "string", "category", "string[pyarrow]"):
         yield pd.Series(words, dtype=kind), words
-    yield pd.Categorical(words, categories=["z", "ü", "b", "a"]), words  # unused, and in another order
+    yield pd.Categorical(words, categories=["z", "ü", "b", "a"]), words  # one unused, in another order
     yield pd.Series(pd.Categorical(words, categories=["z", "ü", "b", "a"])), words
     yield pd.Series(pd.Categorical(numbers)), numbers
     yield pd.Index(words), words
@@ -110,11 +110,11 @@ def columns():
     yield np.array([2**64 - 1, 0, 5], dtype=np.uint64), [2**64 - 1, 0, 5]
     yield pl.Series([2**64 - 1, 0, 5], dtype=pl.UInt64), [2**64 - 1, 0, 5]
     yield torch.tensor([2, 1], dtype=torch.uint8), [2, 1]
-    yield np.array([3.0, 1.0]), [3, 1]  # pandas makes floats of whole numbers where some are missing
+    yield np.array([3.0, 1.0]), [3, 1]  # pandas makes whole numbers floats if some are missing
 
 
 def test_takes_ids_whatever_holds_them():
-    """Order and type are kept; categories are what they stand for."""
+    """A vocabulary takes ids from any column in their order and with their type, and categories by their values."""
     for column, expected in columns():
         vocabulary = Vocabulary(column)
         assert list(vocabulary) == expected, type(column)
@@ -123,7 +123,7 @@ def test_takes_ids_whatever_holds_them():
 
 
 def test_anything_that_can_be_hashed_is_an_id():
-    """But saving takes whole numbers, text and bytes."""
+    """Anything hashable can be an id, but only whole numbers, text and bytes can be saved."""
     import uuid
 
     ids = [uuid.UUID(int=2), uuid.UUID(int=1)]
@@ -134,7 +134,7 @@ def test_anything_that_can_be_hashed_is_an_id():
 
 
 def test_a_category_that_is_missing_is_a_missing_id():
-    """Whether the code or what it stands for is not there."""
+    """An id is missing if its category code is null or if the category of that code is null."""
     pa = pytest.importorskip("pyarrow")
     for codes, words in (([0, 1], [None, "a"]), ([None, 0], ["a"])):
         column = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(words))
@@ -144,7 +144,7 @@ def test_a_category_that_is_missing_is_a_missing_id():
 
 
 def test_signed_and_unsigned_hashes_are_one_kind():
-    """The same number is the same id, whether its column has room for more or not."""
+    """The same number is the same id in signed and in unsigned columns."""
     np = pytest.importorskip("numpy")
     signed, unsigned = Vocabulary([5, -1, 7]), Vocabulary(np.array([2**64 - 1, 7, 5], dtype=np.uint64))
     assert signed.rows_in(unsigned).tolist() == [2, -1, 1]
@@ -200,13 +200,13 @@ BAD = [
 
 @pytest.mark.parametrize(("make", "error", "message"), BAD)
 def test_bad_input(make, error, message):
-    """What was given, what is accepted, and the cure."""
+    """Each error says what was given, what is accepted, or how to correct it."""
     with pytest.raises(error, match=message):
         make()
 
 
 def test_files_of_something_else_are_refused(tmp_path):
-    """By name: of another type, of none, of a later version; and what fails leaves no file."""
+    """Files of another type, of no type or of a later version are refused; a failed save leaves no file."""
     Interactions.from_columns([0], [0]).save(tmp_path / "a")
     with pytest.raises(ValueError, match=r"holds Interactions, not Vocabulary: Interactions\.load reads it"):
         Vocabulary.load(tmp_path / "a")
@@ -226,7 +226,7 @@ def test_files_of_something_else_are_refused(tmp_path):
 
 
 def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
-    """A full disk leaves the old file, and nothing beside it."""
+    """A save that fails on a full disk leaves the old file and no other file."""
     Vocabulary([1]).save(tmp_path / "ids")
 
     def half(_, path):
@@ -240,18 +240,18 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
     assert list(Vocabulary.load(tmp_path / "ids")) == [1]
 
 
-# ------------------------------------------------------------------------------------------------- where two meet
+# ----------------------------------------------------------------------------------------------- two vocabularies
 
 
 def graph(pairs, users, items, values=None):
-    """Interactions of named pairs."""
+    """Return interactions of named pairs."""
     return Interactions.from_columns(
         [user for user, _ in pairs], [item for _, item in pairs], values, user_ids=users, item_ids=items
     )
 
 
 def named(interactions):
-    """The pairs of interactions by name."""
+    """Return the pairs of interactions by name."""
     users, items = interactions.user_ids.ids(interactions.users), interactions.item_ids.ids(interactions.items)
     return set(zip(users, items, strict=True))
 
@@ -263,7 +263,7 @@ TRAIN = graph(PAIRS, ["zoe", "eve", "bo", "al"], ["q", *ITEMS[::-1]])
 
 
 def test_history_is_matched_by_id():
-    """Rows in another order, users and items that the ground truth lacks: the same numbers as with one vocabulary."""
+    """History in another order, with users and items that the truth lacks, gives the values of a common vocabulary."""
     one = graph([pair for pair in PAIRS if pair[0] in USERS and pair[1] in ITEMS], USERS, ITEMS)
     scores = torch.tensor([[1.0, 5, 4, 3, 2], [5, 4, 3, 2, 1], [5, 4, 3, 2, 1]])
     run = {"users": lambda ids: scores[ids], "target": TEST, "k": [1, 2, 3]}
@@ -271,11 +271,11 @@ def test_history_is_matched_by_id():
     assert trm.evaluate(["HR", "MRR"], exclude=TRAIN, **run) == expected
     assert trm.evaluate(["HR", "MRR"], exclude=(TRAIN, torch.zeros(5, dtype=torch.bool)), **run) == expected
     assert trm.evaluate(["HR", "MRR"], **run) != expected
-    assert expected["HR@1"] == pytest.approx(1 / 3)  # al's w is out, so x is first
+    assert expected["HR@1"] == pytest.approx(1 / 3)  # item w is excluded for al, so x is first
 
 
 def test_recode_matches_by_id():
-    """Pairs whose user and item both are known keep their value; the others are counted."""
+    """Interactions are matched by id; `recode` keeps the values of known pairs and counts the other pairs."""
     graded = graph(PAIRS, ["zoe", "eve", "bo", "al"], ["q", *ITEMS], [1.0, 2, 3, 4, 5])
     made = graded.recode(USERS, ITEMS)
     assert named(made) == {("eve", "v"), ("al", "w"), ("bo", "x")}
@@ -289,7 +289,7 @@ def test_recode_matches_by_id():
 
 
 def test_a_side_without_a_vocabulary_is_refused():
-    """Row 5 could mean two users: the message says how to say that it does not."""
+    """A side without a vocabulary is refused, as its row 5 could mean two users; the message shows how to add one."""
     bare = Interactions.from_columns([0, 1, 2], [0, 1, 2], num_users=3, num_items=5)
     run = {"users": lambda ids: torch.rand(len(ids), 5), "k": 1}
     cure = re.escape("exclude.with_ids(user_ids=target.user_ids)")
@@ -316,7 +316,7 @@ def test_a_side_without_a_vocabulary_is_refused():
 
 
 def test_interactions_carry_their_vocabularies(tmp_path, device):
-    """Through splits, set operations, devices and files."""
+    """Vocabularies are kept by splits, set operations, moves between devices, and files."""
     split = Interactions.leave_last_out(
         ["a"] * 3 + ["b"], [1, 2, 3, 1], user_ids=Vocabulary(["a", "b"]), item_ids=[3, 2, 1]
     )
@@ -336,7 +336,7 @@ def test_interactions_carry_their_vocabularies(tmp_path, device):
 
 
 def test_popularity_is_a_baseline(device):
-    """Without users and items the bias alone ranks, for everybody alike, as the function of the README does."""
+    """Without users and items, the item bias alone ranks, alike for all, as a function that returns it does."""
     generator = torch.Generator().manual_seed(0)
     edges = torch.stack(
         [torch.randint(0, 40, (400,), generator=generator), torch.randint(0, 30, (400,), generator=generator)]

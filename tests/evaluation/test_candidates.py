@@ -1,4 +1,4 @@
-"""`evaluate(candidates=)`: beside full scores with -inf elsewhere; gathered products, batches, errors."""
+"""`evaluate(candidates=)` against full scores with -inf elsewhere; gathered products, batches, errors."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ NAMES = ["NDCG", "HR", "AUROC", "MAP"]
 
 
 def integers(*shape):
-    """Small whole numbers: products are exact."""
+    """Return small whole numbers, whose products are exact."""
     return torch.randint(-3, 4, shape, generator=GENERATOR).float()
 
 
@@ -28,7 +28,7 @@ TARGET, EXCLUDE, CANDIDATES = pairs(0.05), pairs(0.1), pairs(0.4)
 @pytest.mark.parametrize("options", [{}, {"batch_size": 3}, {"memory_budget": 5000}])
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 def test_equals_full_scores(options, similarity):
-    """The values of a matrix with -inf where an item is no candidate, in bits, whatever the batches."""
+    """Values are those of a score matrix with -inf where an item is no candidate, whatever the batches."""
     bias = integers(ITEMS)
     users, items = EMBEDDINGS
     if similarity == "cosine":
@@ -57,7 +57,7 @@ def test_equals_full_scores(options, similarity):
 
 
 def test_a_user_without_candidates_finds_nothing():
-    """It counts as a miss."""
+    """A user without candidates counts as a miss."""
     target = trm.Interactions.from_columns([0, 1], [2, 3], num_users=2, num_items=4)
     candidates = trm.Interactions.from_columns([0, 0], [2, 1], num_users=2, num_items=4)
     found = trm.evaluate("HR@5", torch.ones(2, 1), torch.ones(4, 1), target=target, candidates=candidates)
@@ -78,7 +78,7 @@ def test_a_user_without_candidates_finds_nothing():
     ],
 )
 def test_bad_input(changed, error, message):
-    """Each names what was given."""
+    """Each error names the argument that is wrong."""
     given = {"users": EMBEDDINGS[0], "items": EMBEDDINGS[1], "target": TARGET, "candidates": CANDIDATES} | changed
     with pytest.raises(error, match=message):
         trm.evaluate("HR@5", given.pop("users"), given.pop("items"), **given)

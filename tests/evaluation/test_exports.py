@@ -1,4 +1,4 @@
-"""Results as columns, frames, JSON, Markdown and LaTeX: always the same columns, nothing lost."""
+"""Results are exported as columns, frames, JSON, Markdown and LaTeX, always with the same columns and without loss."""
 
 import json
 import math
@@ -19,7 +19,7 @@ def made(metrics=None):
 
 
 def test_columns_are_those_of_every_result():
-    """A row per metric and cut-off, with its interval; no group yet."""
+    """A result has one row per metric and cut-off, with its interval, and no group."""
     found = made()
     columns = found.to_dict()
     assert list(columns) == COLUMNS
@@ -34,7 +34,7 @@ def test_columns_are_those_of_every_result():
 
 
 def test_results_of_embeddings_have_them_too():
-    """Each metric with its own number of users; a prefix stands in keys, not in the column."""
+    """Results of embeddings have counts, and a metric column that leaves out the prefix of the keys."""
     collection = trm.RecMetricCollection(["HR", "MRR"], k=[1], prefix="val/")
     test = trm.Interactions.from_columns([0, 1], [0, 1], num_users=3, num_items=2)
     found = trm.evaluate(collection, torch.eye(3, 2), torch.eye(2), target=test)
@@ -43,7 +43,7 @@ def test_results_of_embeddings_have_them_too():
 
 
 def test_frames():
-    """pandas and polars hold what the columns do, with types that do not depend on the values."""
+    """Frames of pandas and polars hold the values of the columns, with types that do not depend on the values."""
     pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
     for found in (made(), made(["HR"]), made(["RPrecision"])):
         frame = found.to_pandas()
@@ -60,7 +60,7 @@ def test_frames():
 
 
 def test_json_is_strict():
-    """NaN is null; counts stand beside the rows."""
+    """JSON has null for NaN, and the counts beside the rows."""
     found = trm.evaluate_lists("HR", {"al": ["x"]}, target={"user": ["al"], "item": ["x"]}, k=1)
     assert math.isnan(found.standard_errors["HR@1"])
     read = json.loads(found.to_json(), parse_constant=pytest.fail)
@@ -73,7 +73,7 @@ def test_json_is_strict():
 
 
 def test_tables():
-    """Markdown and LaTeX leave out columns that hold nothing, and escape what they would understand."""
+    """Markdown and LaTeX leave out empty columns and escape special characters."""
     assert made(["HR", "RPrecision"]).to_markdown() == (
         "| metric     |   k |  value | standard_error |    low |   high | num_users |\n"
         "| ---------- | --: | -----: | -------------: | -----: | -----: | --------: |\n"
@@ -96,7 +96,7 @@ def test_tables():
 
 
 def test_a_library_that_is_not_there(monkeypatch):
-    """Is named with the way to get it."""
+    """A missing library is named in the error, with the way to install it."""
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(ImportError, match="a frame of pandas needs it: pip install pandas"):
         made().to_pandas()
@@ -105,7 +105,7 @@ def test_a_library_that_is_not_there(monkeypatch):
 
 
 def test_results_can_be_pickled():
-    """With their counts, and recommendations with their ids."""
+    """Results are pickled with their counts, and recommendations with their ids."""
     found = made()
     assert pickle.loads(pickle.dumps(found)).to_dict() == found.to_dict()
     had = trm.Interactions.from_frame(TRUTH)
@@ -115,7 +115,7 @@ def test_results_can_be_pickled():
 
 @pytest.mark.parametrize("kind", ["scores", "lists", "flat", "gains", "deferred"])
 def test_rankings_are_saved_whole(kind, tmp_path):
-    """Every field comes back, by torch.load's default; metrics find the same."""
+    """Every field of a ranking is loaded again, by `torch.load` with its default, and metrics give the same."""
     scores = torch.tensor([[0.1, 0.9, 0.5, 0.5], [0.4, 0.3, 0.2, 0.1]])
     target = torch.tensor([[2, 0], [3, -1]])
     ranking = {
@@ -147,7 +147,7 @@ def test_rankings_are_saved_whole(kind, tmp_path):
 
 
 def same(one, other):
-    """Whether fields are equal, and of one type."""
+    """Return whether two fields are equal and of one type."""
     if isinstance(other, torch.Tensor):
         return torch.equal(one, other) and one.dtype == other.dtype
     if isinstance(other, tuple):

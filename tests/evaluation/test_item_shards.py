@@ -1,4 +1,4 @@
-"""`evaluate` and `recommend` with items on several processes or in pieces, beside one process that has all items."""
+"""`evaluate` and `recommend` with items on several processes, or in pieces, give the results of one process."""
 
 import re
 import weakref
@@ -17,7 +17,7 @@ NAMES = ["HR", "NDCG", "AUROC", "MAP", "MRR", "Novelty", "Coverage", "Seen"]
 
 
 def problem(dtype=torch.float32):
-    """Embeddings and bias of small whole numbers: products are exact, and many are equal."""
+    """Return interactions, and embeddings and bias of small whole numbers: products are exact, and many are equal."""
     generator = torch.Generator().manual_seed(0)
     users, items = (torch.randint(-2, 3, (n, 4), generator=generator).to(dtype) for n in (USERS, ITEMS))
     target, exclude = (
@@ -33,7 +33,7 @@ def options(bias, target, exclude, **others):
 
 
 def borders(world_size):
-    """Uneven shards, one of them empty where there are three or four."""
+    """Return the borders of uneven shards, one of which is empty for three and for four processes."""
     return {1: [0, ITEMS], 2: [0, 4, ITEMS], 3: [0, 9, 9, ITEMS], 4: [0, 9, 9, 10, ITEMS]}[world_size]
 
 
@@ -64,7 +64,7 @@ def shared(rank, world_size, how, dtype):
     ("how", "dtype"), [("items", torch.float32), ("both", torch.float64), ("pieces", torch.bfloat16)]
 )
 def test_equals_one_process(processes, world_size, how, dtype):
-    """Uneven and empty shards, ties across borders, bias and history, metrics of lists: the same bits everywhere."""
+    """Uneven and empty shards give the bits of one process, with ties across borders, bias and history."""
     users, items, bias, target, exclude = problem(dtype)
     single = trm.evaluate(NAMES, users, items, **options(bias, target, exclude))
     top = trm.recommend(users, items, 6, exclude=exclude, item_bias=bias, user_ids=[5, 2, 29])
@@ -123,13 +123,13 @@ def with_dtensors(rank, world_size):
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_dtensor(processes):
-    """A row-sharded DTensor is taken as it is, and says which processes share it."""
+    """A row-sharded DTensor is taken as it is, and its mesh says which processes share it."""
     for found, expected in processes.run(with_dtensors, 2):
         assert found == [expected] * 3
 
 
 def on_some_processes(rank, world_size):
-    """Processes 0 and 1 share items as a DTensor of their mesh; 2 has other work."""
+    """Let processes 0 and 1 share items as a DTensor of their mesh; process 2 takes no part."""
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Shard
 
@@ -149,7 +149,7 @@ def on_some_processes(rank, world_size):
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_some_processes(processes):
-    """The mesh of a DTensor is the group; `edge_index` is read against the items of all."""
+    """The mesh of a DTensor is the process group, and an `edge_index` is read against the items of the whole group."""
     if TORCH < (2, 5):
         pytest.skip("DeviceMesh.from_group of this torch warns")
     *of_two, other = processes.run(on_some_processes, 3)
@@ -159,7 +159,7 @@ def test_some_processes(processes):
 
 
 def out_of_memory(rank, world_size):
-    """Process 1 has memory for 4 users at most; it says how many each process scored."""
+    """Let process 1 have memory for 4 users at most; return the values and how many users were scored at once."""
     users, items, bias, target, exclude = problem()
     sizes, real = [], item_shards.SharedItems._scores
 
@@ -179,7 +179,7 @@ def out_of_memory(rank, world_size):
 
 
 def test_memory_is_agreed(processes):
-    """Where one process runs out of memory, all halve the batch; no row is counted twice."""
+    """Where one process runs out of memory, all processes halve the batch, and no row is counted twice."""
     users, items, bias, target, exclude = problem()
     expected = numbers(trm.evaluate(NAMES, users, items, **options(bias, target, exclude)))
     (found, sizes), (others, other_sizes) = processes.run(out_of_memory, 2)
@@ -276,14 +276,14 @@ def fault(rank, world_size, kind, on):
 @pytest.mark.parametrize("on", [0, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", FAULTS)
 def test_faults(processes, kind, on):
-    """An error of one process, or a difference between them, is an error of all, before anything is counted."""
+    """An error of one process, or a difference between processes, raises on all of them before anything is counted."""
     for message in processes.run(fault, 2, kind, on):
         assert message is not None
         assert re.search(FAULTS[kind], message)
 
 
 def dies(rank, world_size, at):
-    """Process 1 is gone in the middle; return the error of the other one."""
+    """End process 1 in the middle of an evaluation, and return the error of the other process."""
     users, items, bias, target, exclude = problem()
     mine, real, calls = slice(*borders(2)[rank : rank + 2]), torch.distributed.all_reduce, []
 
@@ -304,13 +304,13 @@ def dies(rank, world_size, at):
 
 @pytest.mark.parametrize("at", [1, 3, 5])
 def test_a_process_that_dies(processes, at):
-    """The other one raises as soon as the connection is lost, at the latest after the timeout of its group."""
+    """If a process dies, the other raises once the connection is lost, at the latest after the timeout of its group."""
     message, _ = processes.run(dies, 2, at, timeout=60)
     assert "onnection" in message
 
 
 def count_bytes(rank, world_size):
-    """Return bytes that all-reduces carry for 2,000 users of one target each, and those of lists beside."""
+    """Return the bytes that all-reduces carry for 2,000 users with one target each, and all-gathers for lists."""
     users, items = torch.eye(4).repeat(500, 1), torch.rand(50, 4, generator=torch.Generator().manual_seed(rank))
     target = trm.Interactions.from_columns(torch.arange(2000), torch.arange(2000) % 100, num_users=2000, num_items=100)
     reduced, listed = [], []
@@ -331,9 +331,9 @@ def count_bytes(rank, world_size):
 
 
 def test_traffic(processes):
-    """At most 20 bytes per user, target and process for counts, 12 per listed place."""
+    """Counts take at most 20 bytes per user, target and process, and lists 12 bytes per listed item."""
     for counts, listed in processes.run(count_bytes, 2):
-        assert counts <= 20 * 2000 + 64  # what is agreed on, per batch
+        assert counts <= 20 * 2000 + 64  # 64 bytes: processes agree on the size of each batch
         assert listed == 12 * 10 * 2000
 
 
@@ -342,7 +342,7 @@ def test_traffic(processes):
 
 @pytest.mark.parametrize("memory_budget", [None, 5000])
 def test_in_pieces(tmp_path, memory_budget):
-    """A file, an array and tensors give what the whole tensor gives; 5,000 bytes hold few items and users at once."""
+    """A file, an array and tensors give the results of one tensor; 5,000 bytes hold few items and users at once."""
     users, items, bias, target, exclude = problem()
     given = options(bias, target, exclude, items_allowed=torch.arange(ITEMS) % 5 > 0, similarity="cosine")
     expected = trm.evaluate(NAMES, users, items, **given)
@@ -358,7 +358,7 @@ def test_in_pieces(tmp_path, memory_budget):
 
 
 def test_users_without_ground_truth():
-    """They are counted as `empty_target_action` says, are in no list, and one may be chosen by `user_ids`."""
+    """Users without ground truth, chosen by `user_ids` too, count as `empty_target_action` says, and are in no list."""
     users, items, _, _, exclude = problem()
     few = trm.Interactions.from_columns([1, 4, 4], [0, 3, 9], num_users=USERS, num_items=ITEMS)
     for user_ids in (None, [7, 4, 1, 8]):
@@ -375,7 +375,7 @@ def test_users_without_ground_truth():
 
 
 def test_edges_and_repeated_users():
-    """Ground truth as an edge_index; a user that is asked for twice has two lists; ids that start at 1 are noticed."""
+    """Ground truth may be an edge_index, a user asked for twice has two lists, and ids from 1 on cause a warning."""
     users, items, _, target, _ = problem()
     found = trm.evaluate("HR@5", users, [items[:9], items[9:]], target=target.to_edge_index())
     assert numbers(found) == numbers(trm.evaluate("HR@5", users, items, target=target))
@@ -390,14 +390,14 @@ def test_edges_and_repeated_users():
 
 
 def test_recommend_refuses_nan():
-    """Of items in pieces; the row is named."""
+    """`recommend` from items in pieces refuses NaN scores and counts their rows."""
     users, items, *_ = problem()
     with pytest.raises(ValueError, match=r"30 of 30 rows with a score that is NaN or \+inf"):
         trm.recommend(users, [items[:9], items[9:].index_fill(0, torch.tensor([3]), torch.nan)], 3)
 
 
 def test_two_pieces_in_memory():
-    """While one piece is used the next one is read; the one before is gone."""
+    """At most two pieces are in memory: while one is used the next one is read, and the one before is freed."""
     users, items, bias, target, exclude = problem()
     alive, most, real = [], [], item_pieces.ItemPieces._read
 
@@ -434,7 +434,7 @@ def test_two_pieces_in_memory():
     ],
 )
 def test_refused(change, error, message):
-    """Each names what was given and what is accepted."""
+    """The error message says which value was given and which ones are accepted."""
     users, items, _, target, _ = problem()
     given = {"users": users, "items": [items], "target": target} | change
     with pytest.raises(error, match=message):

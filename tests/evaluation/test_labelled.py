@@ -1,4 +1,4 @@
-"""`evaluate_lists(label=)` and the command's `--label`: a whole evaluation in one table."""
+"""`evaluate_lists(label=)` and the command's `--label` evaluate one table that holds lists and labels."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ OPTIONS = {"user": "session", "label": "clicked"}
 
 
 def test_by_hand(tmp_path):
-    """Session s finds c at rank 2 of 3, t at rank 2 of 2, u has no click."""
+    """Session s has its click, item c, at rank 2 of 3, session t at rank 2 of 2, and session u has no click."""
     expected = {"MRR": 0.5, "AUROC": (0.5 + 0) / 2}
     FRAME.to_parquet(tmp_path / "sessions.parquet")
     FRAME.to_csv(tmp_path / "sessions.csv", index=False)
@@ -34,7 +34,7 @@ def test_by_hand(tmp_path):
 
 
 def test_labels_are_gains():
-    """NDCG reads a rating."""
+    """NDCG reads labels as gains, such as ratings."""
     rated = FRAME.assign(clicked=[3, 0, 1, 2, 0, 0])
     found = trm.evaluate_lists("NDCG", rated, k=2, score="score", **OPTIONS)
     metric = trm.NDCG(2)
@@ -44,7 +44,7 @@ def test_labels_are_gains():
 
 
 def test_the_command(tmp_path, capsys):
-    """`--label` in place of TRUTH."""
+    """`--label` takes the place of TRUTH, the file of ground truth, and of its options."""
     path = str(tmp_path / "sessions.csv")
     FRAME.to_csv(path, index=False)
     words = ["evaluate", path, "--user", "session", "--score", "score", "-m", "MRR"]
@@ -71,6 +71,6 @@ def test_the_command(tmp_path, capsys):
     ],
 )
 def test_bad_input(frame, options, message):
-    """Each names the column or the argument."""
+    """The error names the column or the argument."""
     with pytest.raises((ValueError, TypeError), match=message):
         trm.evaluate_lists("MRR", frame, **OPTIONS, **options)

@@ -1,4 +1,4 @@
-"""evaluate_lists: lists in every form against oracles, the rules of their order, and what is wrong with them."""
+"""`evaluate_lists`: lists in every form against other programs, the rules of their order, and errors."""
 
 import math
 import re
@@ -22,7 +22,7 @@ U, NUM, K = 23, 31, 8
 
 
 def made(seed=0, k=K, history=0):
-    """Embeddings, train and test of text ids, and the lists that the embeddings recommend."""
+    """Return embeddings, train and test with text ids, and the lists that the embeddings recommend."""
     generator = torch.Generator().manual_seed(seed)
     users, items = torch.randn(U, 5, generator=generator), torch.randn(NUM, 5, generator=generator)
     ids = Vocabulary([f"u{n:02d}" for n in range(U)]), Vocabulary([f"ï{n:02d}" for n in range(NUM)])
@@ -49,7 +49,7 @@ def same(found, expected):
 
 
 def test_lists_of_embeddings_get_what_the_embeddings_get():
-    """With values, standard errors and counts; history that left the lists before."""
+    """Lists made from embeddings without the history get the values, standard errors and counts of the embeddings."""
     users, items, train, test, recommended = made(history=4)
     expected = trm.evaluate(NAMES, users, items, target=test, exclude=train, k=[1, 5, K])
     found = evaluate_lists(NAMES, recommended, target=test, k=[1, 5, K])
@@ -59,7 +59,7 @@ def test_lists_of_embeddings_get_what_the_embeddings_get():
 
 
 def test_history_leaves_the_lists():
-    """Lists of k + history items with exclude= are those that the recommender made without it."""
+    """`exclude=` removes the history from longer lists, which get the values of lists that never held the history."""
     users, items, train, test, _ = made(history=4)
     longer = trm.recommend(users, items, K + 4).with_ids(test.user_ids, test.item_ids)
     expected = trm.evaluate(NAMES, users, items, target=test, exclude=train, k=[1, 5, K])
@@ -118,7 +118,7 @@ def given_as(form, recommended):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gets_the_same(form):
-    """Frames in any order of rows, dicts, tuples; ground truth as interactions, log and frame."""
+    """Frames in any order of rows, dicts and tuples give equal values, with truth as interactions, log or frame."""
     _, _, _, test, recommended = made()
     expected = evaluate_lists(NAMES, recommended, target=test, k=[1, 5, K])
     lists, how = given_as(form, recommended)
@@ -128,7 +128,9 @@ def test_every_form_gets_the_same(form):
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "jsonl", "run"])
 def test_every_kind_of_file_gets_the_same(suffix, tmp_path, monkeypatch):
-    """Users may span row groups; runs are ordered by score unless asked otherwise; qrels hold gains."""
+    """Lists get equal values from every kind of file, also if row groups split the rows of a user.
+    Runs are ordered by score unless the caller says otherwise, and qrels hold gains.
+    """
     _, _, _, test, recommended = made()
     expected = evaluate_lists(NAMES, recommended, target=test, k=[1, 5, K])
     frame = pd.DataFrame(recommended.to_dict()).sample(frac=1, random_state=0)
@@ -152,7 +154,7 @@ def test_every_kind_of_file_gets_the_same(suffix, tmp_path, monkeypatch):
 
 
 def graded(tmp_path, seed=5):
-    """A run without ties and qrels with grades, some users in one of the two only."""
+    """Write and return a run without ties and qrels with grades, in which some users are in only one of the two."""
     random = np.random.default_rng(seed)
     run, qrels = {}, {}
     for user in range(30):
@@ -168,7 +170,9 @@ def graded(tmp_path, seed=5):
 
 
 def test_ranx_pytrec_eval_and_ir_measures_agree_on_the_files(tmp_path):
-    """TREC's run and qrels as they are; users without a list score 0 with ranx, and are left out by the other two."""
+    """Values for a run and qrels of TREC equal those of the three packages.
+    Users without a list score 0, as in ranx and ir_measures; pytrec_eval leaves them out.
+    """
     ranx, pytrec_eval = pytest.importorskip("ranx"), pytest.importorskip("pytrec_eval")
     ir_measures = pytest.importorskip("ir_measures")
     run, qrels = graded(tmp_path)
@@ -204,7 +208,7 @@ def test_ranx_pytrec_eval_and_ir_measures_agree_on_the_files(tmp_path):
 
 @pytest.mark.parametrize("package", ["rectools", "replay"])
 def test_rectools_and_replay_agree(package):
-    """Frames with ranks, or with scores; RecTools' NDCG divides by what a row can reach only if it is told to."""
+    """RecTools and RePlay agree on frames with ranks or scores, if RecTools' NDCG divides by the achievable DCG."""
     pd, theirs = pytest.importorskip("pandas"), pytest.importorskip(f"{package}.metrics")
     draw = torch.Generator().manual_seed(0)
     lists, pairs = (torch.rand(30, 40, generator=draw).topk(n).indices.tolist() for n in (10, 5))
@@ -224,7 +228,7 @@ def test_rectools_and_replay_agree(package):
 
 
 def test_lines_of_lightgcn(tmp_path):
-    """Hold lists in order; six numbers in a line are no run, and qrels judge a pair once."""
+    """Lines of LightGCN hold lists in order: six numbers are not a run. A pair that qrels judge twice is refused."""
     (tmp_path / "lists.txt").write_text("0 5 3 9 1 2\n1 7 8 3 4 6\n")
     (tmp_path / "truth.txt").write_text("0 9 77\n1 8\n")
     found = evaluate_lists("MRR", tmp_path / "lists.txt", target=tmp_path / "truth.txt", k=5)
@@ -235,7 +239,7 @@ def test_lines_of_lightgcn(tmp_path):
 
 
 def test_plain_reference():
-    """Lists of uneven length, empty ones, unknown items: the definitions in plain Python, item by item."""
+    """Values equal plain Python definitions, item by item, for uneven and empty lists and for unknown items."""
     generator = torch.Generator().manual_seed(3)
     lists, truth, users = {}, {"user": [], "item": []}, []
     for user in range(40):
@@ -261,7 +265,7 @@ TRUTH = {"user": ["al", "al", "bo", "eve"], "item": ["x", "y", "z", "x"]}
 
 
 def test_who_has_no_list_and_who_has_no_truth():
-    """The first score 0 and are counted, an empty list among them; the others are left out and counted."""
+    """Users without a list, or with an empty one, score 0 and are counted; those without truth are only counted."""
     lists = {"al": ["x"], "bo": [], "zoe": ["x"], "ian": []}
     found = evaluate_lists("HR", lists, target=TRUTH, k=1)
     assert float(found["HR@1"]) == 1 / 3
@@ -273,7 +277,7 @@ def test_who_has_no_list_and_who_has_no_truth():
 
 
 def test_items_that_truth_does_not_know_take_their_places():
-    """As misses, counted; history takes them out where it knows them."""
+    """Items that the truth lacks keep their ranks as misses and are counted; history that has them removes them."""
     lists = {"al": ["new", "x"], "bo": ["old", "z"], "eve": ["x", "new"]}
     found = evaluate_lists("MRR", lists, target=TRUTH, k=2)
     assert (float(found["MRR@2"]), found.num_unknown) == (pytest.approx((0.5 + 0.5 + 1) / 3), 3)
@@ -283,14 +287,14 @@ def test_items_that_truth_does_not_know_take_their_places():
 
 
 def test_lists_that_history_made_too_short():
-    """Are an error that names the user and both cures; a list that ended early is not."""
+    """Lists made too short by history are errors that name the user and two cures; lists that ended early are not."""
     lists = {"al": ["x", "y", "z"], "bo": ["z"], "eve": ["x", "y", "z"]}
     had = {"user": ["bo", "eve"], "item": ["x", "y"]}
     with pytest.raises(ValueError, match=r"user 'eve' holds 2 items after .* look at 3 places: .*complete=True"):
         evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=3)
     assert float(evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=3, complete=True)["HR@3"]) == 1
     assert float(evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=2)["HR@2"]) == 1
-    lists["al"] = [*"xyzw"]  # that one is longer changes nothing for the others
+    lists["al"] = [*"xyzw"]  # a longer list changes nothing for the others
     with pytest.raises(ValueError, match="user 'eve' holds 2 items"):
         evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=3)
     assert evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=3, validate_args=False).num_users == 3
@@ -298,7 +302,7 @@ def test_lists_that_history_made_too_short():
 
 @pytest.mark.parametrize("metric", ["HR@4", "MRR", "RPrecision"])
 def test_lists_that_are_all_too_short(metric):
-    """Say which metric looks further; complete=True says that there was no more."""
+    """An error names the metric that looks beyond the longest list; with complete=True there is no error."""
     lists = {"al": ["y"], "bo": ["z"]}
     said = (
         "places, but the ranks are known" if metric == "RPrecision" else f"{metric} looks at .* longest list of lists"
@@ -310,13 +314,13 @@ def test_lists_that_are_all_too_short(metric):
 
 @pytest.mark.parametrize("complete", [False, True])
 def test_metrics_of_all_items(complete):
-    """Lists cannot be enough, whatever is said of them."""
+    """AUROC compares all items, so lists are refused, complete or not."""
     with pytest.raises(ValueError, match=r"AUROC compares all items.*: pass scores, or embeddings$"):
         evaluate_lists("AUROC", {"al": ["y"]}, target=TRUTH, complete=complete)
 
 
 def test_equal_scores_stand_as_their_rows():
-    """A stated rule, whatever other users' rows stand between."""
+    """Equal scores of a user are ordered by row, wherever rows of other users are."""
     frame = {"user": ["al", "bo", "al", "bo", "al"], "item": ["w", "v", "x", "z", "y"], "score": [1.0, 0, 1, 0, 2]}
     found = evaluate_lists("MRR", frame, target={"user": ["al", "bo"], "item": ["x", "z"]}, k=3, score="score")
     assert float(found["MRR@3"]) == pytest.approx((1 / 3 + 1 / 2) / 2)
@@ -327,7 +331,7 @@ def test_equal_scores_stand_as_their_rows():
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_ranks_begin_at_0_or_1_throughout(first):
-    """In any order of rows; users without truth may have any."""
+    """Ranks begin at 0 or 1 for all users, with rows in any order; users without truth may have any ranks."""
     frame = {
         "user": ["al", "bo", "al", "zoe", "bo", "al"],
         "item": ["w", "z", "x", "x", "v", "y"],
@@ -352,14 +356,14 @@ def test_ranks_begin_at_0_or_1_throughout(first):
     ],
 )
 def test_ranks_that_are_no_places(ranks, said):
-    """Gaps, repeats, mixed beginnings and what is no number are named by row and user."""
+    """Gaps, repeats, mixed first ranks and values that are no ranks are errors that name the row where known."""
     frame = {"user": ["al", "al", "al", "bo"], "item": ["w", "x", "y", "z"], "rank": ranks}
     with pytest.raises((ValueError, TypeError), match=said):
         evaluate_lists("HR", frame, target=TRUTH, k=1, rank="rank")
 
 
 def test_rows_of_errors_are_those_of_the_frame():
-    """Rows of users without truth count too, and rows are in any order."""
+    """Errors give the row of the frame, counting rows of users without truth, in any order of rows."""
     frame = {"user": ["zoe", "al", "bo", "zoe", "al"], "item": ["x", "x", "z", "x", "x"], "score": [1, 2, 3, 4, 5]}
     with pytest.raises(ValueError, match=r"^lists, row 1, column 'item': user 'al' has item 'x' for the second"):
         evaluate_lists("HR", frame, target=TRUTH, k=1, score="score")
@@ -376,7 +380,7 @@ def test_unknown_items_that_repeat_are_found():
 
 
 def test_ids_of_64_bits():
-    """Hashes, signed and not, are exact; negative ones are ids of frames, and -1 alone fills up arrays."""
+    """Ids of 64 bits, signed or not, are exact; frames may hold negative ids, and only -1 is padding in arrays."""
     big = [2**63 + 1, 2**63 + 2, 2**64 - 1]
     truth = {"user": np.array(big, np.uint64), "item": np.array([-7, -(2**63), -8])}
     found = evaluate_lists("HR", dict(zip(big, [[-7], [-(2**63)], [5]], strict=True)), target=truth, k=1)
@@ -389,7 +393,7 @@ def test_ids_of_64_bits():
 
 
 def test_row_numbers_where_target_has_no_ids():
-    """Dicts, tuples and recommendations hold row numbers then; frames, which hold ids, are refused with the cure."""
+    """Without ids in the target, dicts and tuples hold row numbers; frames hold ids and are refused with the cure."""
     target = Interactions.from_columns([0, 1, 2], [2, 3, 0], num_users=4, num_items=4)
     lists = torch.tensor([[2, 9, -1], [0, 3, 1]])
     found = evaluate_lists("MRR", (lists, [0, 1]), target=target, k=2)
@@ -408,7 +412,7 @@ def test_row_numbers_where_target_has_no_ids():
 
 
 def test_vocabularies_meet():
-    """Recommendations and history of other vocabularies are matched by id, refused where one side has none."""
+    """Recommendations with other vocabularies are matched by id, and refused if only one side has a vocabulary."""
     users, items, _, test, recommended = made(history=4)
     expected = evaluate_lists(NAMES, recommended, target=test, k=K)
     order = torch.randperm(U, generator=torch.Generator().manual_seed(2))
@@ -431,7 +435,7 @@ def test_vocabularies_meet():
 
 
 def test_gains_are_those_of_the_truth():
-    """Values of logs and interactions, relevance of qrels; 0 is not relevant."""
+    """Gains are the values of the ground truth, and an item with a gain of 0 is not relevant."""
     log = Log.from_frame(TRUTH | {"stars": [3, 1, 0, 2]}, value="stars")
     found = evaluate_lists("NDCG", {"al": ["y", "x"], "bo": ["z"], "eve": ["x"]}, target=log, k=2)
     al = (1 + 3 / math.log2(3)) / (3 + 1 / math.log2(3))
@@ -447,7 +451,7 @@ def test_gains_in_a_dict_are_not_dropped(role):
 
 
 def test_batches_change_nothing(monkeypatch):
-    """However few users stand in one, whose lists may be shorter than the longest."""
+    """Values do not depend on the number of users per batch, even if all lists of a batch are short."""
     generator = torch.Generator().manual_seed(4)
     lists = {n: torch.randperm(50, generator=generator)[: 3 + n % 11].tolist() for n in range(60)}
     truth = {"user": [*range(60), *range(60)], "item": [n % 50 for n in range(60)] + [(n + 7) % 50 for n in range(60)]}
@@ -465,7 +469,7 @@ def test_batches_change_nothing(monkeypatch):
 
 
 def test_a_short_list_is_whole_in_every_batch(monkeypatch):
-    """RPrecision looks at R places: a list that ended before others did had no more, whoever stands beside it."""
+    """A list shorter than the R ranks of RPrecision has no more items, whichever users are in the same batch."""
     lists = {"al": [*"xyz"], "bo": [*"uvwxyz"]}
     truth = {"user": [*"aaab"], "item": [*"xpqu"]}
     truth["user"] = ["al" if user == "a" else "bo" for user in truth["user"]]
@@ -477,7 +481,7 @@ def test_a_short_list_is_whole_in_every_batch(monkeypatch):
 
 
 def test_nobody_is_asked():
-    """Other processes are not: each evaluates its own lists."""
+    """Other processes are not asked, because each process evaluates its own lists."""
 
     def alone(*_):
         raise AssertionError("asked another process")
@@ -489,7 +493,7 @@ def test_nobody_is_asked():
 
 
 def test_a_collection_stays_as_it_was():
-    """A fresh clone is used, with its keys; options go to names."""
+    """A collection is cloned and keeps its state, and the result has its keys; options go to metrics given by name."""
     collection = trm.RecMetricCollection(["HR"], k=1, prefix="val/")
     found = evaluate_lists(collection, {"al": ["x"]}, target=TRUTH)
     assert list(found) == ["val/HR@1"]
@@ -509,7 +513,7 @@ def test_a_collection_stays_as_it_was():
 
 
 def test_a_key_that_there_is_not():
-    """Is a KeyError that names the nearest, as with a collection; `get` and `in` are those of a dict."""
+    """An unknown key is a KeyError that names the nearest, as in a collection; `get` and `in` are those of a dict."""
     found = evaluate_lists(["HR", "NDCG"], {"al": ["x"]}, target=TRUTH, k=1)
     with pytest.raises(
         KeyError, match=r"no metric has the key 'NDGC@1'; did you mean 'NDCG@1'\? There are HR@1, NDCG@1"
@@ -520,7 +524,7 @@ def test_a_key_that_there_is_not():
 
 
 def test_overlap_of_truth_and_history():
-    """Is an error that names ids, or what overlap= says."""
+    """A pair in both truth and history is an error that names its ids, unless overlap= says what to do."""
     lists, had = {"al": ["x", "y"], "bo": ["z", "y"], "eve": ["y", "x"]}, {"user": ["eve"], "item": ["x"]}
     with pytest.raises(ValueError, match=r"1 \(user, item\) pair of target is also in exclude.*\['eve', 'x'\]"):
         evaluate_lists("HR", lists, target=TRUTH, exclude=had, k=1)
@@ -531,7 +535,7 @@ def test_overlap_of_truth_and_history():
 
 
 def test_overlap_may_leave_the_ground_truth(tmp_path):
-    """As `without` takes it out, in whatever form truth and history come; who has nothing left is skipped."""
+    """overlap='without' removes the pairs from truth in any form, and skips users who have no truth left."""
     pytest.importorskip("pyarrow")
     lists, had = {"al": ["x", "y"], "bo": ["z", "y"], "eve": ["y", "x"]}, {"user": ["eve", "al"], "item": ["x", "y"]}
     how = {"k": 2, "complete": True}
@@ -554,7 +558,7 @@ def test_overlap_may_leave_the_ground_truth(tmp_path):
             evaluate_lists("HR", lists, target=target, exclude=exclude, **how)
     collection = trm.RecMetricCollection(NAMES, k=2)
     same(evaluate_lists(collection, lists, target=TRUTH, exclude=had, overlap="without", complete=True), expected)
-    mask = torch.tensor([True, False, False])  # x
+    mask = torch.tensor([True, False, False])  # item x
     found = evaluate_lists("HR", lists, target=truth, exclude=mask, overlap="without", **how)
     assert (float(found["HR@2"]), found.num_users, found.num_skipped) == (1, 2, 1)
     with pytest.raises(ValueError, match=r"all pairs of target are also in exclude: .* leaves nothing to evaluate"):
@@ -638,7 +642,7 @@ def test_bad_truth_and_history_name_the_cure(how, said):
 
 
 def test_recommendations_know_whose_they_are():
-    """They unpack into two, and a frame has ids, ranks and scores without the places that stayed empty."""
+    """Recommendations unpack into ids and scores, and frames have ids, ranks and scores without empty entries."""
     train = Interactions.from_frame({"user": ["al", "al", "bo"], "item": ["x", "y", "x"]})
     scores = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     found = trm.recommend(lambda ids: scores[ids], k=2, exclude=train)
@@ -659,7 +663,7 @@ def test_recommendations_know_whose_they_are():
 
 
 def test_histories_of_recommend_are_matched_by_id():
-    """Numbered as the first one; refused where one has no vocabulary."""
+    """Several histories of `recommend` are matched by id, and refused if only one has a vocabulary."""
     first = Interactions.from_frame({"user": ["al", "bo"], "item": ["x", "y"]})
     other = Interactions.from_frame({"user": ["bo", "al"], "item": ["x", "x"]}, user_ids=["bo", "al"], item_ids=["x"])
     ids, _ = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(first, other))
@@ -671,7 +675,7 @@ def test_histories_of_recommend_are_matched_by_id():
 
 @pytest.mark.parametrize(("truth", "lists"), [("7,x9", "7,8"), ("7,8", "x9,7")])
 def test_ids_of_text_files_are_what_is_written(truth, lists, tmp_path):
-    """That a file holds numbers alone does not make other ids of those that another one holds beside text."""
+    """Ids of text files are the text as written: 7 in a file of numbers is the same id as 7 in a file with text."""
     pytest.importorskip("pyarrow")
     for name, items in (("truth", truth), ("lists", lists), ("seen", "5")):
         rows = [f"al,{item}" for item in items.split(",")]
@@ -683,7 +687,7 @@ def test_ids_of_text_files_are_what_is_written(truth, lists, tmp_path):
 
 
 def test_lines_of_json_may_have_keys_of_their_own(tmp_path):
-    """A rank in any line is an order that somebody has to name."""
+    """Lines of JSON may have different keys, and a rank in any line must be named as the order."""
     pytest.importorskip("pyarrow")
     (tmp_path / "a.jsonl").write_text('{"user":1,"item":2}\n{"user":1,"item":7,"rank":1}\n')
     with pytest.raises(ValueError, match="has a column 'rank' and neither"):
@@ -691,7 +695,7 @@ def test_lines_of_json_may_have_keys_of_their_own(tmp_path):
 
 
 def test_ground_truth_as_a_dict():
-    """Items of a user in any order, also a set; what is no collection of items is refused by name."""
+    """A user's relevant items may be in any order or a set; a value that is no collection is refused with the user."""
     lists = {"al": ["y", "x"], "bo": ["z", "w"]}
     found = evaluate_lists("HR", lists, target={"al": {"x"}, "bo": ["q", "w"], "eve": []}, k=2)
     assert float(found["HR@2"]) == 1
@@ -710,7 +714,7 @@ def test_other_names_in_the_ground_truth_show_the_cure():
 
 @pytest.mark.parametrize("name", ["label", "Rating", "relevance", "gain", "grade", "value"])
 def test_a_column_of_gains_is_named_or_ignored(name, tmp_path):
-    """Rows of the ground truth with 0 would be relevant."""
+    """A column that looks like gains must be named or declined, because rows with a gain of 0 would be relevant."""
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     truth = pd.DataFrame({"user": ["al", "al"], "item": ["x", "y"], name: [0, 2]})
@@ -743,7 +747,7 @@ def test_a_column_that_may_order_lists_is_named_or_ignored(name, role):
 
 
 def test_swapped_files_of_trec_are_refused(tmp_path):
-    """Also two runs, and two files of qrels."""
+    """A run and qrels that are swapped are refused, and so are two runs and two files of qrels."""
     run, qrels = tmp_path / "bm25.run", tmp_path / "test.qrels"
     run.write_text("al Q0 x 1 2.0 tag\nal Q0 y 2 1.0 tag\n")
     qrels.write_text("al 0 y 1\n")
@@ -770,7 +774,7 @@ def test_repeated_history_with_values_needs_no_rule():
 
 
 def test_lists_with_scores_show_the_cure():
-    """ranx' dicts of scores, and pairs of item and score."""
+    """Lists as ranx' dicts of scores, or as pairs of item and score, are refused with the cure."""
     with pytest.raises(TypeError, match=r"got dict: of a dict \{item: score\} pass sorted\(scores, key=scores.get"):
         evaluate_lists("HR", {"al": {"x": 0.9, "y": 0.5}}, target={"al": ["x"]}, k=2)
     with pytest.raises(TypeError, match=r"got \('x', 0.9\): pass the items alone"):

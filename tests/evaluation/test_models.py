@@ -1,4 +1,4 @@
-"""evaluate and recommend: every batch size the same, equal to the metrics fed by hand, within their memory."""
+"""evaluate and recommend: every batch size gives the result of the metrics by hand, within the memory budget."""
 
 import math
 import subprocess
@@ -22,7 +22,10 @@ USERS, ITEMS = 40, 60
 
 
 def world(seed=0, integer=True, dtype=torch.float32):
-    """Embeddings (small integers: scores are exact and tied), train and test without overlap, users without either."""
+    """Return embeddings, train and test without overlap, with users who lack either.
+
+    Embeddings are small integers by default, so that scores are exact and tied.
+    """
     generator = torch.Generator().manual_seed(seed)
     users, items = torch.randn(USERS, 8, generator=generator), torch.randn(ITEMS, 8, generator=generator)
     if integer:
@@ -36,7 +39,7 @@ def world(seed=0, integer=True, dtype=torch.float32):
 
 
 def by_hand(users, items, train, test, **options):
-    """The whole users x items matrix, which the library never makes."""
+    """Return the metrics of the whole users x items matrix, which the library never makes."""
     collection = trm.RecMetricCollection(NAMES, k=[5, 10], **options)
     everyone = torch.arange(USERS)
     relevant = test.select(everyone)
@@ -48,7 +51,7 @@ def by_hand(users, items, train, test, **options):
 @pytest.mark.parametrize("batch_size", [1, 3, 17, None])
 @pytest.mark.parametrize("history", [True, False])
 def test_batches_do_not_show(batch_size, history, device):
-    """Any batch size gives the counts and means of the whole, user subsets and all."""
+    """Any batch size gives the counts and means of the whole matrix."""
     users, items, train, test = world()
     train = train if history else None
     got = trm.evaluate(
@@ -69,7 +72,7 @@ def test_batches_do_not_show(batch_size, history, device):
 @given(data=st.data(), users=st.integers(1, 6), items=st.integers(1, 7), batch_size=st.integers(1, 6))
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_random_graphs(data, users, items, batch_size):
-    """Isolated users, users who have everything, repeated and shuffled edges: as with the matrix made by hand."""
+    """Isolated users, users with all items and repeated, shuffled edges give the result of the whole matrix."""
     cells = st.lists(st.tuples(st.integers(0, users - 1), st.integers(0, items - 1)), max_size=30)
     seen, wanted = data.draw(cells), data.draw(cells.filter(len))
     seen += [(0, item) for item in range(items)] if data.draw(st.booleans()) else []
@@ -93,7 +96,7 @@ def test_random_graphs(data, users, items, batch_size):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 def test_low_precision_embeddings_score_in_float32(dtype, device):
-    """Half embeddings, autocast and inference mode change nothing: scores are made and kept in float32."""
+    """Half-precision embeddings, autocast and inference mode change nothing: scores are made and kept in float32."""
     users, items, train, test = world(integer=False, dtype=dtype)
     expected = by_hand(users.double(), items.double(), train, test)
     with torch.inference_mode(), torch.autocast(device.type, dtype=torch.bfloat16):
@@ -104,7 +107,7 @@ def test_low_precision_embeddings_score_in_float32(dtype, device):
 
 
 def test_random_floats_differ_by_close_scores_only():
-    """Products of different batch shapes differ in the last bits; a rank by items within d 2^-22 |u||v| only."""
+    """Products of other batch shapes differ in the last bits; ranks differ only by items within d 2^-22 |u||v|."""
     users, items, train, test = world(integer=False)
     exact = users.double() @ items.double().T
     bound = 8 * 2**-22 * users.double().norm(dim=1)[:, None] * items.double().norm(dim=1)
@@ -124,7 +127,7 @@ def test_random_floats_differ_by_close_scores_only():
 
 
 def test_score_function(device):
-    """A function of user ids serves as well as embeddings; it is asked for users with ground truth only."""
+    """A function of user ids gives the same as embeddings; it is called only for users with ground truth."""
     users, items, train, test = world()
     asked = []
 
@@ -139,7 +142,7 @@ def test_score_function(device):
 
 
 def test_modules_are_evaluated_in_eval_mode():
-    """A module that scores is put into eval mode and back, also when it fails."""
+    """A module that scores is put into eval mode, and each submodule is back in its mode afterwards, even on error."""
     users, items, train, test = world()
 
     class Model(torch.nn.Module):
@@ -168,7 +171,7 @@ def test_modules_are_evaluated_in_eval_mode():
 
 
 def test_functions_may_change_their_ids():
-    """The ids a score function gets are its own."""
+    """A score function may change its ids in place, because the ids are a copy."""
     users, items, train, test = world()
     scores = (users @ items.T).roll(1, 0)
     got = trm.evaluate(
@@ -178,7 +181,7 @@ def test_functions_may_change_their_ids():
 
 
 def test_bias_cosine_allowed(device):
-    """Item bias, cosine similarity, and items that are not for sale."""
+    """Item bias, cosine similarity and `items_allowed` give the same as metrics of the changed scores."""
     users, items, train, test = world(dtype=torch.float64)
     bias, allowed = torch.arange(ITEMS).double() / 7, torch.arange(ITEMS) % 3 > 0
     scores = users @ items.T + bias
@@ -199,7 +202,7 @@ def test_bias_cosine_allowed(device):
 
 
 def test_gains_and_exclude_tuples(device):
-    """Values of the ground truth are gains; Interactions and item masks exclude together."""
+    """Values of the ground truth are used as gains; Interactions and item masks exclude together."""
     users, items, train, test = world()
     graded = Interactions(test.offsets, test.items, ITEMS, torch.arange(len(test)) % 3 + 1)
     mask = torch.arange(ITEMS) >= 50
@@ -220,14 +223,14 @@ def test_gains_and_exclude_tuples(device):
 
 @pytest.mark.parametrize("action", ["skip", "neg", "pos"])
 def test_users_without_ground_truth(action):
-    """They are never scored, and counted as empty_target_action says."""
+    """Users without ground truth are counted as `empty_target_action` says."""
     users, items, train, test = world()
     got = trm.evaluate(NAMES, users, items, target=test, exclude=train, k=[5, 10], empty_target_action=action)
     assert numbers(got) == by_hand(users, items, train, test, empty_target_action=action)
 
 
 def test_works_on_a_clone():
-    """The collection handed in keeps its state and its settings."""
+    """The collection that is passed keeps its state and its settings, because `evaluate` works on a clone."""
     users, items, train, test = world()
     collection = trm.RecMetricCollection(NAMES, k=[5, 10], prefix="val/")
     collection.update(torch.rand(2, 5), torch.tensor([1, 2]))
@@ -239,7 +242,7 @@ def test_works_on_a_clone():
 
 
 def test_leaves_the_callers_metric_alone():
-    """A metric handed in is copied: it belongs to no collection afterwards and has seen no user."""
+    """A metric that is passed is copied: it belongs to no collection afterwards and is not updated."""
     users, items, train, test = world()
     metric = trm.HR(5)
     assert trm.evaluate([metric], users, items, target=test, exclude=train)["HR@5"] > 0
@@ -248,7 +251,7 @@ def test_leaves_the_callers_metric_alone():
 
 
 def test_user_subset():
-    """user_ids in any order pick whom to evaluate."""
+    """`user_ids` selects the users that are evaluated, in any order."""
     users, items, train, test = world()
     picked = [33, 4, 12, 5]
     got = trm.evaluate(NAMES, users, items, target=test, exclude=train, k=[5, 10], user_ids=picked)
@@ -261,11 +264,11 @@ def test_user_subset():
     assert numbers(got) == {k: pytest.approx(v.item(), abs=1e-12) for k, v in expected.items()}
     others = (test.degree > 0).nonzero()[:, 0][~torch.isin((test.degree > 0).nonzero()[:, 0], rows)]
     seen_by_others = Interactions.from_edge_index(test.to_edge_index()[:, torch.isin(test.users, others)], USERS, ITEMS)
-    trm.evaluate("HR@5", users, items, target=test, exclude=seen_by_others, user_ids=picked)  # no overlap of theirs
+    trm.evaluate("HR@5", users, items, target=test, exclude=seen_by_others, user_ids=picked)  # no overlap in `picked`
 
 
 def test_edge_index():
-    """Edges [2, E] as target and exclude, alone, in a tuple or a dict, are `Interactions` of the embeddings' sizes."""
+    """Edges [2, E] as target or exclude, alone, in a tuple or in a dict, get the sizes of the embeddings."""
     users, items, train, test = world()
     expected = trm.evaluate(NAMES, users, items, target=test, exclude=train, k=5)
     edges, seen = test.to_edge_index(), train.to_edge_index()
@@ -308,7 +311,7 @@ EDGES = torch.tensor([[0, 1, 1], [2, 0, 1]])
     ],
 )
 def test_edge_index_without_sizes_or_beyond_them(given, error, message):
-    """An edge_index beside a function, ids beyond the embeddings and other tensors raise an error with the cure."""
+    """An edge_index without embeddings, ids beyond the embeddings and other tensors raise an error with the fix."""
     given = {**({} if {"users", "item_bias"} & set(given) else {"users": torch.eye(3), "items": torch.eye(3)}), **given}
     if given["target"] == "interactions":
         given["target"] = Interactions.from_edge_index(EDGES, 2, 3)
@@ -317,7 +320,7 @@ def test_edge_index_without_sizes_or_beyond_them(given, error, message):
 
 
 def test_edges_numbered_behind_the_users_are_refused():
-    """PyG's node ids would be other items, where the catalogue is larger than the number of users."""
+    """PyG's node ids of items raise if the catalogue is larger than the number of users: they would be other items."""
     edges = torch.tensor([[0, 1], [3, 4]])
     for options in ({"target": edges}, {"target": EDGES[:, 1:2], "exclude": edges}):
         with pytest.raises(ValueError, match=r"are 2 or more, the number of users, as PyG numbers items.*item_offset"):
@@ -327,7 +330,7 @@ def test_edges_numbered_behind_the_users_are_refused():
 
 
 def test_table():
-    """str() shows values, standard errors, intervals and counts, and where two models are compared."""
+    """str() shows values, standard errors, intervals and counts, and names trm.compare for comparing two models."""
     users, items, train, test = world()
     got = trm.evaluate(["HR", "NDCG"], users, items, target=test, exclude=train, k=10)
     lines = str(got).splitlines()
@@ -340,7 +343,7 @@ def test_table():
 
 
 def test_table_of_few_users():
-    """Fewer than 10 users have a standard error and no interval, which the last line says; 10 users have both."""
+    """Fewer than 10 users have standard errors but no intervals, as the table's last line says; 10 users have both."""
     ten = [trm.Interactions.from_columns(range(n), range(n), num_users=n, num_items=20) for n in (9, 10)]
     users = torch.eye(20).where(torch.arange(20)[:, None] < 6, 0)  # six hit at k = 1
     few, enough = (trm.evaluate("HR", users[: len(t)], torch.eye(20), target=t, k=1) for t in ten)
@@ -363,7 +366,7 @@ def test_table_of_few_users():
 
 
 def test_table_stays_within_bounds():
-    """Intervals of metrics with one known bound, such as novelty, end there."""
+    """Intervals of metrics with only one known bound, such as Novelty, end at this bound."""
     names = ["AveragePopularity", "CategoryShare", "Novelty", "PopularityLift"]
     assert [getattr(trm, name).bounds for name in names] == [(0, math.inf)] * 3 + [(-1, math.inf)]
     novelty = trm.Novelty(1, catalogue=trm.Catalogue(3, popularity=torch.tensor([8, 1, 2]), num_users=8))
@@ -375,7 +378,7 @@ def test_table_stays_within_bounds():
 
 
 def test_batches_follow_the_budget():
-    """Padded lists count as well as scores: a user with a long list is a batch of their own."""
+    """Padded lists count in the memory budget as scores do: a user with a long list is in a batch alone."""
     sizes = torch.tensor([1] * 50 + [100_000])
     seen = []
 
@@ -390,7 +393,7 @@ def test_batches_follow_the_budget():
 
 
 def test_sizes_are_of_users():
-    """Not of places in the batch: users come in another order, and some do not come."""
+    """Sizes belong to user ids, not to positions in the batch: users may come in another order or be left out."""
     sizes, seen = torch.tensor([1000] * 4 + [4, 1, 3, 2]), []
 
     class Scorer:
@@ -408,7 +411,7 @@ def test_sizes_are_of_users():
 @pytest.mark.parametrize("chosen", [False, True])
 @pytest.mark.parametrize("history", [False, True])
 def test_users_in_order_of_their_lists(all_users, alike, chosen, history):
-    """Short lists first, users with equal ones as they were asked for; without ground truth only where all are."""
+    """Users with short lists are scored first, ties in order; `all_users` adds users without ground truth."""
     _, _, train, test = world()
     test = Interactions.from_dense(torch.eye(USERS, ITEMS) > 0) if alike else test
     train = train.without(test) if history else None
@@ -438,9 +441,9 @@ def test_users_in_order_of_their_lists(all_users, alike, chosen, history):
 
 @pytest.mark.parametrize("make", [torch.tensor, np.array], ids=["torch", "numpy"])
 def test_ids_are_not_held(make):
-    """The caller may use the memory of `user_ids` for something else as soon as the first user is scored."""
+    """The caller may overwrite the memory of `user_ids` as soon as the first user is scored."""
     users, items, _, _ = world()
-    test = Interactions.from_dense(torch.eye(USERS, ITEMS) > 0)  # lists are equally long: ids stay in their order
+    test = Interactions.from_dense(torch.eye(USERS, ITEMS) > 0)  # lists are equally long: their order is kept
     ids = make([3, 1, 6])
 
     def score(asked):
@@ -454,13 +457,13 @@ def test_ids_are_not_held(make):
 
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_nobody_is_asked_for():
-    """No user is no mistake; nor is one twice among none."""
+    """An empty `user_ids` does not raise and evaluates 0 users."""
     target = trm.Interactions.from_edge_index(torch.tensor([[0], [1]]), 2, 3)
     assert trm.evaluate("HR", torch.ones(2, 1), torch.ones(3, 1), target=target, k=1, user_ids=[]).num_users == 0
 
 
 def test_history_is_no_ground_truth():
-    """Users who only had something before are as many as before: their lists do not count."""
+    """A history does not add users: lists of users without ground truth do not count."""
     target = trm.Interactions.from_edge_index(torch.tensor([[0], [1]]), 2, 3)
     train = trm.Interactions.from_edge_index(torch.tensor([[0, 1], [0, 2]]), 2, 3)
     known = trm.Catalogue.from_interactions(train)
@@ -471,20 +474,20 @@ def test_history_is_no_ground_truth():
 
 @pytest.mark.parametrize("width", [0, 5])
 def test_norms_of_rows_wider_than_a_piece(width, monkeypatch):
-    """One row at a time, and rows of nothing."""
+    """Rows wider than a piece are read one at a time, and rows of width 0 have norm 0."""
     monkeypatch.setattr(scoring, "_NORM_NUMBERS", 3)
     assert scoring.longest(torch.ones(4, width), None) == pytest.approx(width**0.5)
 
 
 def test_nothing_is_looked_for_in_no_history(monkeypatch):
-    """Where nothing is excluded, no number is made for each edge of the ground truth."""
+    """Without `exclude` the keys of the ground truth's edges are not computed."""
     users, items, _, test = world()
     monkeypatch.setattr(Interactions, "keys", property(lambda self: pytest.fail("asked for")))
     trm.evaluate("HR", users, items, target=test, k=3)
 
 
 def test_scores_are_made_for_a_few_users_at_once():
-    """On the CPU a small buffer is filled again and again, for many users whose lists are read together."""
+    """On the CPU a small buffer of scores is reused within a batch of many users whose lists are read together."""
     used = []
 
     class Scorer:
@@ -498,13 +501,13 @@ def test_scores_are_made_for_a_few_users_at_once():
     assert used[3:] == [(4096, 5), (4096, 5), (1808, 5)]
     used.clear()
     Scorer.row_bytes = 2**20
-    for number in (256, 257):  # up to 256 MB in all through memory that the C library hands out again
+    for number in (256, 257):  # up to 256 MB in all, the buffer is so small that the C library reuses memory
         list(scoring.batches(Scorer(), sizes[:number], sizes, lambda batch, rows: used.append(rows), scoring.Budget()))
     assert used == [31, 64]
 
 
 def test_out_of_memory_halves_the_batch():
-    """A batch that runs out of GPU memory is tried again in halves; nothing is lost or counted twice."""
+    """A batch that runs out of GPU memory is tried again in halves; no user is lost or counted twice."""
     users, items, train, test = world()
     calls = []
 
@@ -520,7 +523,7 @@ def test_out_of_memory_halves_the_batch():
 
 
 def test_progress(capsys):
-    """tqdm shows users and the running value of the first metric."""
+    """With `progress=True` tqdm shows users and the running value of the first metric."""
     pytest.importorskip("tqdm")
     users, items, train, test = world()
     trm.evaluate(["NDCG"], users, items, target=test, exclude=train, k=10, batch_size=8, progress=True)
@@ -530,7 +533,7 @@ def test_progress(capsys):
 
 
 def test_progress_told_to_a_function():
-    """A function hears of the users done so far, the last time of all of them."""
+    """A progress function gets the number of users done so far and the total; the last call is for all users."""
     users, items, train, test = world()
     heard = []
     trm.evaluate(
@@ -542,7 +545,7 @@ def test_progress_told_to_a_function():
 
 
 def test_progress_without_tqdm(monkeypatch):
-    """The error names the extra."""
+    """Without tqdm `progress=True` raises an error that names the extra."""
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     users, items, train, test = world()
     with pytest.raises(ImportError, match=r"progress=True needs tqdm: pip install 'torchrecmetrics\[progress\]'"):
@@ -554,7 +557,7 @@ def test_progress_without_tqdm(monkeypatch):
 
 @pytest.mark.parametrize("batch_size", [1, 7, None])
 def test_recommend(batch_size, device):
-    """The best k of each user, ties by lower id, -1 where the candidates end."""
+    """`recommend` returns the k best items of each user, ties by lower id, and -1 after the last candidate."""
     users, items, train, _ = world()
     k = 50
     ids, scores = trm.recommend(users.to(device), items.to(device), k, exclude=train.to(device), batch_size=batch_size)
@@ -567,7 +570,7 @@ def test_recommend(batch_size, device):
 
 
 def test_recommend_feeds_from_topk():
-    """Lists of recommend, read by from_topk, give what evaluate gives."""
+    """Lists of `recommend` that `from_topk` reads give the same values as `evaluate`."""
     users, items, train, test = world(integer=False)
     rows = torch.arange(USERS)
     lists, _ = trm.recommend(users, items, 10, exclude=train)
@@ -578,7 +581,7 @@ def test_recommend_feeds_from_topk():
 
 
 def test_recommend_with_a_function():
-    """A score function needs to be told how large the catalogue is."""
+    """With a score function `recommend` needs the number of items, and the users or their number."""
     scores = torch.tensor([[0.1, 0.3, 0.2]])
     ids, _ = trm.recommend(
         lambda users: scores[users * 0], k=2, user_ids=[5], num_items=3, exclude=torch.tensor([0, 1, 0]) > 0
@@ -605,7 +608,7 @@ def empty_is_an_error(rank, world_size):
 
 
 def test_shard_raises_everywhere(processes):
-    """A user without ground truth who is an error is one on every process: none waits for another."""
+    """If a user without ground truth is an error, it raises on every process: no process waits for another."""
     assert processes.run(empty_is_an_error, 2) == [True, True]
 
 
@@ -620,7 +623,7 @@ def sharded(rank, world_size):
 
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_shard_by_users(world_size, processes):
-    """Each process takes its share and all get the whole result; without shard nothing is communicated."""
+    """Each process takes its share and all get the whole result; without `shard` processes do not communicate."""
     users, items, train, test = world()
     for values, num_users, num_skipped, alone in processes.run(sharded, world_size):
         assert values == by_hand(users, items, train, test)
@@ -632,7 +635,7 @@ def test_shard_by_users(world_size, processes):
 
 
 def from_1(tmp_path, make):
-    """Train and test interactions whose ids start at 1, of a size that is not given unless `make` says so."""
+    """Return train and test interactions whose ids start at 1, without a given size unless `make` says so."""
     users, items, times = [0, 0, 0, 1, 1, 1], [1, 2, 3, 3, 2, 4], [1, 2, 3, 4, 5, 6]
     if make == "text":
         for name, line in (("train", "0 1 2\n1 3 2"), ("test", "0 3\n1 4")):
@@ -651,7 +654,7 @@ def from_1(tmp_path, make):
 
 @pytest.mark.parametrize("make", ["columns", "text", "split", "time"])
 def test_ids_from_1_are_noticed(make, tmp_path):
-    """Where nobody said how many items there are, and none has id 0, its column would compete with all others."""
+    """A warning is given if no size was given and no id is 0: item 0 would compete with all other items."""
     train, test = from_1(tmp_path, make)
     users, items = torch.ones(2, 1), torch.tensor([[9.0], [1], [2], [5], [4]])
     both = {"target": test, "exclude": train, "k": 1}
@@ -669,7 +672,7 @@ def test_ids_from_1_are_noticed(make, tmp_path):
         assert call(items_allowed=torch.arange(5) > 0)["HR@1"] > 0
     assert trm.evaluate("HR", users, items, target=test, exclude=(train, torch.arange(5) == 0), k=1)["HR@1"] > 0
     known = trm.Interactions.from_columns([0, 1], [0, 4])
-    trm.evaluate("HR", users, items, target=known, exclude=test, k=1, overlap="keep")  # item 0 is one like the others
+    trm.evaluate("HR", users, items, target=known, exclude=test, k=1, overlap="keep")  # item 0 is an item too
     if make != "time":
         with pytest.warns(
             UserWarning, match=r"ids start at 1, pass items_allowed=torch.arange\(5\) > 0 to keep item 0"
@@ -688,7 +691,7 @@ def test_sizes_that_were_given_are_believed(make, tmp_path):
 
 
 def test_padding_is_no_overlap():
-    """The id that pads target and history is in neither: evaluate says what update does."""
+    """The padding id is neither relevant nor excluded, in `evaluate` as in `update`."""
     users, items = torch.tensor([[1.0], [2.0]]), torch.tensor([[9.0], [1], [2], [5]])
     train = trm.Interactions.from_edge_index(torch.tensor([[0, 0, 1], [0, 3, 0]]), 2, 4)
     test = trm.Interactions.from_edge_index(torch.tensor([[0, 0, 1], [0, 2, 0]]), 2, 4)
@@ -905,7 +908,7 @@ GOWALLA = Path(__file__).parents[3] / "shared" / "data" / "gowalla"
 @pytest.mark.slow
 @pytest.mark.skipif(not GOWALLA.exists(), reason="the Gowalla data set is not here")
 def test_memory_on_gowalla():
-    """29,858 x 40,981 at d = 64: at most 512 MB beside embeddings and edges (600 users)."""
+    """Evaluating 600 users of 29,858 x 40,981 at d = 64 takes at most 512 MB beside embeddings and edges."""
     program = f"""
 import resource, torch, torchrecmetrics as trm
 train, test = trm.Interactions.from_text("{GOWALLA}/train.txt", "{GOWALLA}/test.txt")
@@ -923,7 +926,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 @pytest.mark.slow
 @pytest.mark.skipif(not GOWALLA.exists(), reason="the Gowalla data set is not here")
 def test_gowalla_equals_numpy_and_pyg():
-    """500 users of Gowalla, fixed embeddings: each as sorted with numpy, the mean as PyG's own collection has it."""
+    """For 500 users of Gowalla with fixed embeddings, values are those of a numpy sort and means those of PyG."""
     link = pytest.importorskip("torch_geometric.metrics")
     cutoffs = (5, 10, 20, 50)
     train, test = Interactions.from_text(GOWALLA / "train.txt", GOWALLA / "test.txt")
@@ -996,7 +999,7 @@ def test_gowalla_equals_numpy_and_pyg():
 
 @pytest.mark.parametrize(("dtype", "number"), [(torch.float32, 256), (torch.float16, 256), (torch.float64, 448)])
 def test_memory_of_scores(dtype, number):
-    """What a user's scores take, in the dtype they are made in and up to the end of a cache line."""
+    """The scores of a user are counted in the dtype that they are made in, up to the end of a cache line."""
     place = scoring.TargetDevice(torch.device("cpu"), False)
     users, items = torch.ones(3, 2, dtype=dtype), torch.ones(50, 2, dtype=dtype)
     assert scoring.EmbeddingScorer(users, items, (3, 50), scoring.ScoreOptions(), place).row_bytes == number
@@ -1007,7 +1010,7 @@ CPU = scoring.TargetDevice(torch.device("cpu"), False)
 
 
 def refused(users, items, ids=None, **options):
-    """Whether embeddings cannot be counted as they are multiplied, because a score might not be finite."""
+    """Return whether the scores must be kept because one of them might not be finite."""
     shape = len(users), len(items)
     scorer = scoring.EmbeddingScorer(users, items, shape, scoring.ScoreOptions(**options).read(len(items), CPU), CPU)
     return isinstance(scorer.without_memory(torch.arange(len(users)) if ids is None else ids, True), str)
@@ -1016,9 +1019,9 @@ def refused(users, items, ids=None, **options):
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 21])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_norms_are_looked_at_in_pieces(rows, dtype, monkeypatch, generator):
-    """8 rows at a time: the largest norm is that of all at once, whichever piece holds it, NaN where one holds NaN."""
+    """The largest norm, from 8 rows at a time, equals that of all rows at once, and is NaN or inf if a row holds it."""
     monkeypatch.setattr(scoring, "_NORM_NUMBERS", 8 * 3 + 2)
-    embeddings = torch.randn(2 * rows, 6, generator=generator).to(dtype)[::2, ::2]  # in no order of memory
+    embeddings = torch.randn(2 * rows, 6, generator=generator).to(dtype)[::2, ::2]  # not contiguous
     norms = torch.linalg.vector_norm(embeddings, dim=1, dtype=torch.float64)
     assert torch.equal(scoring.longest(embeddings, None), norms.max())
     for row in {0, rows - 1, rows // 2}:
@@ -1035,7 +1038,7 @@ def test_norms_are_looked_at_in_pieces(rows, dtype, monkeypatch, generator):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_products_that_may_be_infinite(dtype, monkeypatch):
-    """It is the product of norms that must be finite in float32: their squares may be beyond it, or one of them."""
+    """Norms are refused if their product, or for cosine one norm, is beyond float32; their squares may be beyond it."""
     monkeypatch.setattr(scoring, "_NORM_NUMBERS", 8)
     users, items = torch.ones(9, 4, dtype=dtype), torch.ones(11, 4, dtype=dtype)
     assert not refused(users * 2.0**70, items * 2.0**-70)
@@ -1056,7 +1059,7 @@ def test_products_that_may_be_infinite(dtype, monkeypatch):
 
 
 def test_no_copy_of_embeddings_is_made():
-    """To see that scores are finite takes 8 MB at once, however many embeddings there are; float64 would be 51 MB."""
+    """The check that scores are finite takes at most 8 MB at once; all embeddings in float64 would be 51 MB."""
     users, items = torch.ones(10, 64), torch.ones(100_000, 64, dtype=torch.float16)
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as seen:
@@ -1075,7 +1078,10 @@ class RefusesNobody(trm.RankingMetric):
 
 
 def only_the_first_fails(rank, world_size):
-    """Users without ground truth are counted by the first process alone, before any is scored."""
+    """Run an evaluation that fails before scoring on the first process alone, and then one that works.
+
+    Only the first process counts the users without ground truth, which it does before any user is scored.
+    """
     test = trm.Interactions.from_edge_index(torch.tensor([[0, 1], [1, 2]]), num_users=3, num_items=4)
     with pytest.raises((ValueError, RuntimeError), match="nobody has a relevant item"):
         trm.evaluate([RefusesNobody(2)], torch.eye(3, 4), torch.eye(4), target=test, shard="users")
@@ -1084,5 +1090,5 @@ def only_the_first_fails(rank, world_size):
 
 
 def test_what_fails_before_scoring_raises_on_all(processes):
-    """Nobody is left waiting, and the next evaluation works."""
+    """An error of one process before scoring raises on all processes, and the next evaluation works."""
     assert processes.run(only_the_first_fails, 2, timeout=60) == [(2, 1)] * 2

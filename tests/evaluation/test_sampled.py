@@ -1,4 +1,4 @@
-"""`bound_sampled` against a linear program over all ranks and by simulation; `propensity` against the formula."""
+"""`bound_sampled` agrees with a linear program over all ranks and with simulations, `propensity` with its formula."""
 
 import math
 
@@ -14,14 +14,14 @@ stats = pytest.importorskip("scipy.stats")
 
 
 def draw(true_ranks, num_items, num_negatives, seed):
-    """Sampled ranks of rows with these ranks among all items."""
+    """Draw sampled ranks of rows that have `true_ranks` among all items."""
     generator = np.random.default_rng(seed)
     better = generator.hypergeometric(true_ranks - 1, num_items - true_ranks, num_negatives)
     return torch.from_numpy(better) + 1
 
 
 def rank_law(number, num_items, rows, seed):
-    """Ranks of one of 20 laws: powers, mixtures of a hit and the rest, all at one rank."""
+    """Draw ranks from one of 20 laws: powers, mixtures of hits and other ranks, and one rank for all rows."""
     generator = np.random.default_rng(seed)
     uniform = generator.random(rows)
     if number < 10:
@@ -33,7 +33,7 @@ def rank_law(number, num_items, rows, seed):
 
 
 def test_distribution_is_scipys():
-    """P(sampled rank = j) for every true rank."""
+    """The probability of each sampled rank, for every true rank, is that of scipy."""
     law = sampled._Law(30, 7)
     ranks = np.arange(1, 31)
     expected = stats.hypergeom.pmf(np.arange(8)[:, None], 29, ranks[None] - 1, 7)
@@ -42,7 +42,7 @@ def test_distribution_is_scipys():
 
 @pytest.mark.parametrize("metric", ["HR@3", "MRR", "NDCG@5"])
 def test_equals_a_program_over_all_ranks(metric, monkeypatch):
-    """Columns are added until none is missing, however few there are at first."""
+    """The bounds are those of a program over all ranks, however few of its columns the search begins with."""
     num_items, num_negatives, rows = 60, 9, 150
     ranks = draw(rank_law(3, num_items, rows, 0), num_items, num_negatives, 0)
     values = sampled._values(metric, num_items)
@@ -60,7 +60,7 @@ def test_equals_a_program_over_all_ranks(metric, monkeypatch):
             b_eq=[1],
         )
         assert bound == pytest.approx(sign * program.fun, abs=1e-6)
-        assert sign * bound <= program.fun + 1e-9  # certified from outside
+        assert sign * bound <= program.fun + 1e-9  # a certified bound is never inside the program's
     assert found.low <= found.estimate <= found.high
 
 
@@ -69,7 +69,7 @@ def test_equals_a_program_over_all_ranks(metric, monkeypatch):
     [number if number in (2, 12, 18) else pytest.param(number, marks=pytest.mark.nightly) for number in range(20)],
 )
 def test_bounds_hold_the_truth(number):
-    """In 20 draws of 300 rows at least 19 intervals of 95 % hold HR@10 of the law: the band is wide."""
+    """In 20 draws of 300 rows at least 19 intervals of 95 % hold HR@10 of the law, because the band is wide."""
     num_items, num_negatives = 500, 50
     values = sampled._values("HR@10", num_items)
     truth = values[rank_law(number, num_items, 20_000, 99) - 1].mean()
@@ -82,7 +82,7 @@ def test_bounds_hold_the_truth(number):
 
 
 def test_all_items_as_negatives_are_the_full_ranking():
-    """With every other item as a negative, what is left is the band."""
+    """With every other item as a negative, only the band around the value of the full ranking remains."""
     ranks = torch.tensor([1, 2, 30, 4] * 500)
     found = trm.bound_sampled(ranks, "HR@3", num_items=40, num_negatives=39)
     assert found.low < 0.5 < found.high < found.low + 0.1
@@ -106,14 +106,14 @@ GOOD = {"ranks": RANKS, "metric": "HR@10", "num_items": 100, "num_negatives": 10
     ],
 )
 def test_bad_input(changed, error, message):
-    """Each names what was given and what is accepted."""
+    """The error message says which value was given and which ones are accepted."""
     with pytest.raises(error, match=message):
         trm.bound_sampled(**(GOOD | changed))
 
 
 @pytest.mark.parametrize("gamma", [1.0, 1.5, 2])
 def test_propensity_is_a_power_of_popularity(gamma):
-    """(n / max n) ** ((gamma + 1) / 2), as Yang et al. have it; 1 where nothing is known."""
+    """The propensity is (n / max n) ** ((gamma + 1) / 2), as in Yang et al., and 1 for items without interactions."""
     popularity = torch.tensor([9.0, 3, 1, 0])
     expected = [(n / 9) ** ((gamma + 1) / 2) if n else 1 for n in (9, 3, 1, 0)]
     assert trm.propensity(popularity, gamma).tolist() == pytest.approx(expected)

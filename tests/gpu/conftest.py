@@ -1,12 +1,12 @@
-"""What only a card can show. Without CUDA every test here is skipped.
+"""Fixtures for tests that need a GPU. Without CUDA every test here is skipped.
 
-With TRITON_INTERPRET=1 those that need no more than the kernels run on the CPU, small: test_triton.py does that.
+With TRITON_INTERPRET=1 tests that need only the kernels run on the CPU with small inputs: test_triton.py does that.
 """
 
 import os
 from typing import NamedTuple
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read once; deterministic mode asks for it
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read only once; deterministic mode needs it
 
 import pytest
 import torch
@@ -18,19 +18,19 @@ except ImportError:
 
 
 class Place(NamedTuple):
-    """Where a test runs, and whether it has to be quick there."""
+    """The device of a test, and whether its inputs must be small."""
 
     device: torch.device
     small: bool
 
     def pick(self, large, small):
-        """What to take on a card, or in the interpreter."""
+        """Return `large` on a GPU and `small` in the interpreter."""
         return small if self.small else large
 
 
 @pytest.fixture
 def cuda():
-    """A card on which the kernels run."""
+    """Return a GPU on which the kernels run, or skip the test."""
     if kernels is None:
         pytest.skip("Triton is not installed")
     if kernels._INTERPRETED or not torch.cuda.is_available():
@@ -43,7 +43,7 @@ def cuda():
 
 @pytest.fixture
 def place(request):
-    """A card, or the CPU where Triton is interpreted."""
+    """Return a GPU, or the CPU if Triton is interpreted."""
     if kernels is not None and kernels._INTERPRETED:
         torch.manual_seed(0)
         return Place(torch.device("cpu"), True)
@@ -52,7 +52,7 @@ def place(request):
 
 @pytest.fixture
 def precision():
-    """`torch.set_float32_matmul_precision`, put back at the end."""
+    """Yield `torch.set_float32_matmul_precision` and restore the precision at the end."""
     before = torch.get_float32_matmul_precision()
     yield torch.set_float32_matmul_precision
     torch.set_float32_matmul_precision(before)

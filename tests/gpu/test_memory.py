@@ -1,4 +1,4 @@
-"""`evaluate` on a card that runs out of memory: batches are halved and repeated, and nothing changes."""
+"""`evaluate` on a GPU that runs out of memory: batches are halved and repeated, and the results are the same."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ KERNELS = ["eager", "triton"]
 
 
 def world(users, items, d, listed, device):
-    """Whole-number embeddings, whose scores are exact in every batch; ground truth and history side by side."""
+    """Return whole-number embeddings, whose scores are exact in every batch, with ground truth and history."""
     vectors = [torch.randint(-3, 4, (n, d), device=device).float() for n in (users, items)]
     first = torch.randint(items, (users, 1), device=device)
     ids = (first + torch.arange(listed + 5, device=device) * 31) % items
@@ -20,7 +20,7 @@ def world(users, items, d, listed, device):
 
 
 def evaluate(vectors, kernels, **options):
-    # overlap: whether an item is on both sides is not looked up, for all users at once, where nothing is repeated
+    # overlap="miss" avoids the search for overlaps, which is for all users at once and is not repeated in halves
     found = trm.evaluate(["HR", "NDCG", "MAP", "AUROC"], *vectors, kernels=kernels, overlap="miss", **options)
     assert found.kernels == kernels
     return numbers(found), found.num_users
@@ -28,7 +28,7 @@ def evaluate(vectors, kernels, **options):
 
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_a_batch_that_fails_is_repeated_in_halves(kernels, place, monkeypatch):
-    """Memory runs out in the midst of the first three attempts."""
+    """A batch is repeated in halves if memory runs out, which it does during the first three attempts."""
     vectors, options = world(*place.pick((2000, 5000, 32, 50), (40, 300, 8, 6)), place.device)
     wanted = evaluate(vectors, kernels, **options)
     count, attempts = counting.count, []
@@ -49,7 +49,7 @@ def test_a_batch_that_fails_is_repeated_in_halves(kernels, place, monkeypatch):
 
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_a_card_that_is_full(kernels, cuda):
-    """The process may take 256 MiB more than it has; the first batch would take several times that."""
+    """Results are the same if only 256 MiB more may be taken; the first batch would take several times that."""
     shape = {"eager": (4096, 100_000, 32, 50), "triton": (100_000, 20_000, 32, 200)}[kernels]
     vectors, options = world(*shape, cuda)
     wanted = evaluate(vectors, kernels, **options)

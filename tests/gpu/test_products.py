@@ -1,4 +1,4 @@
-"""Products on a card: pairs have the bits of their tiles, and places are those of float64 as far as sums allow."""
+"""Products on a card: pairs have the bits of their tiles, and ranks are those of float64 as far as rounding allows."""
 
 import math
 from typing import NamedTuple
@@ -17,14 +17,14 @@ INF, NAN = math.inf, math.nan
 
 
 class Kind(NamedTuple):
-    """What is multiplied how, and how far that may be from the operands' own product, relative to |u| |v|."""
+    """The dtype and precision of a product, and the rounding of its operands relative to |u| |v|."""
 
     dtype: torch.dtype
     precision: str
-    operands: float  # what is lost before the product
+    operands: float  # relative error of rounding the operands before the product
 
 
-# tf32 cuts an operand to 10 bits behind the point, bfloat16 rounds it to 7
+# tf32 cuts the mantissa of an operand to 10 bits, bfloat16 rounds it to 7
 KINDS = {
     "bf16": Kind(torch.bfloat16, "highest", 0.0),
     "fp16": Kind(torch.float16, "highest", 0.0),
@@ -36,7 +36,7 @@ KINDS = {
 
 @pytest.fixture(params=KINDS)
 def kind(request, place, precision):
-    """A kind of product that can be made here, set up."""
+    """Return a kind of product that this machine can make, with its precision set."""
     if place.small and "bf16" in request.param:
         pytest.skip("the interpreter gives wrong products of bfloat16")
     precision(KINDS[request.param].precision)
@@ -44,7 +44,7 @@ def kind(request, place, precision):
 
 
 def embeddings(rows, items, d, dtype, device, whole=False):
-    """Random ones, or whole numbers whose products every order of sums makes exactly."""
+    """Return random embeddings, or whole numbers whose products are exact in every order of sums."""
     if whole:
         users, others = (torch.randint(-2, 3, (n, d), device=device) for n in (rows, items))
     else:
@@ -55,10 +55,10 @@ def embeddings(rows, items, d, dtype, device, whole=False):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("d", "biased"), [(64, False), (96, True), (128, False), (300, False)])
 def test_pairs_have_the_bits_of_their_tiles(d, biased, kind, place):
-    """Counted against the scores of all 10^7 pairs, the tiles hold those very numbers and no others.
+    """Tiles and pairs have the same scores bit by bit, as counts against the scores of all 10^7 pairs show.
 
-    A row whose scores are > and >= each of its pairs' scores as often as those pairs' scores themselves are has the
-    same scores, each as often: one that differed in its last bit would be missing from its own `equal`.
+    The count of scores > and >= a pair's score in the tiles is the count in the pairs themselves. A score that differed
+    in its last bit would be missing from its own `equal`.
     """
     rows, items = place.pick((500, 20_011), (5, 130))
     users, others = embeddings(rows, items, d, kind.dtype, place.device)
@@ -74,7 +74,7 @@ def test_pairs_have_the_bits_of_their_tiles(d, biased, kind, place):
     assert torch.equal((found.better + found.equal)[ranked], count_at_least(ascending, pairs)[ranked])
     assert (found.equal[ranked] >= 1).all()
 
-    # one target a row is another kernel: rows as often as they ask
+    # one target per row is another kernel: each row is repeated once per target
     asks = place.pick(512, 2)
     row = torch.arange(rows, device=place.device).repeat_interleave(asks)
     ids = torch.randint(items, (rows * asks, 1), device=place.device)
@@ -89,7 +89,7 @@ def test_pairs_have_the_bits_of_their_tiles(d, biased, kind, place):
     found = kernels.count_products(again, Question(thresholds))
     assert torch.equal(found.better[ranked], better)
     assert torch.equal((found.better + found.equal)[ranked], at_least)
-    # the next float above an own score is reached by what is better, and no longer by the item itself
+    # only better scores reach the next float above an item's own score
     further = kernels.count_products(again, Question(thresholds.nextafter(own.new_tensor(INF))))
     assert torch.equal((further.better + further.equal)[ranked], better)
 
@@ -97,9 +97,9 @@ def test_pairs_have_the_bits_of_their_tiles(d, biased, kind, place):
 @pytest.mark.parametrize("targets", [1, 5])
 @pytest.mark.parametrize("d", [64, 300])
 def test_places_are_those_of_float64(d, targets, kind, place):
-    """Only items within the rounding of a score may stand on the other side of a target.
+    """Only items whose scores are within rounding of a target's score may be counted on the wrong side of it.
 
-    A score is off by less than (lost + d 2^-22) |u| |v|: what its operands lose, and d sums in float32.
+    A score is off by less than (operands + d 2^-22) |u| |v|: the rounding of its operands, and d sums in float32.
     """
     rows, items, sampled = place.pick((4096, 50_000, 64), (40, 300, 8))
     users, others = embeddings(rows, items, d, kind.dtype, place.device)
@@ -123,7 +123,7 @@ def test_places_are_those_of_float64(d, targets, kind, place):
 
 @pytest.mark.parametrize("targets", [1, 20])
 def test_whole_numbers_have_no_rounding(targets, kind, place):
-    """Counts over products are those of eager over the matrix; history, bias and early exit included."""
+    """Counts over products of whole numbers equal eager counts over the matrix, with history, bias and early exit."""
     rows, items, d = place.pick((1000, 30_000, 64), (30, 200, 24))
     users, others = embeddings(rows, items, d, kind.dtype, place.device, whole=True)
     bias = torch.randint(-3, 3, (items,), device=place.device).float()
@@ -151,7 +151,7 @@ def test_whole_numbers_have_no_rounding(targets, kind, place):
 @pytest.mark.parametrize("targets", [1, 20])
 @pytest.mark.parametrize("d", [96, 300])
 def test_every_run_gives_the_same_bits(d, targets, kind, cuda):
-    """Pairs, counts and early exit, whatever order their programs finish in.
+    """Pairs, counts and early exit have the same bits in every run, in whatever order the programs finish.
 
     For widths above 256 bytes or so Triton 3.6 copies both operands without a fence between copy and multiplication.
     """

@@ -1,4 +1,4 @@
-"""The kernels touch no memory that is not theirs, and no two threads the same without order."""
+"""The kernels access no memory that is not theirs, and no two threads access the same memory without order."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 HERE = Path(__file__).parent
 CASE = [sys.executable, str(HERE / "small_case.py")]
-# allocations of their own, so that one cannot run into the next unseen
+# no caching: an access beyond one tensor must not fall into another allocation unseen
 ENV = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONPATH": str(HERE.parents[1])}
 
 
@@ -21,7 +21,7 @@ def run(command, seconds=800):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
 def test_sanitizer_finds_nothing(tool, cuda):
-    """Every kernel on small odd shapes."""
+    """compute-sanitizer finds no error in any kernel on small odd shapes."""
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
         pytest.skip("compute-sanitizer is not installed")
@@ -35,7 +35,7 @@ def test_sanitizer_finds_nothing(tool, cuda):
 
 
 def test_the_case_runs(place):
-    """What the sanitizer is given, without it."""
+    """The program that the sanitizer watches runs without the sanitizer."""
     done = run(CASE)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.endswith("done\n")

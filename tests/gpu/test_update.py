@@ -1,4 +1,4 @@
-"""A collection on a card: update never waits, works in deterministic mode, and can be recorded up to its last line."""
+"""A collection on a GPU: update never waits, is deterministic, and can be recorded except for its last line."""
 
 import warnings
 from contextlib import contextmanager
@@ -16,21 +16,21 @@ KERNELS = ["eager", "triton"]
 
 
 def collection(kernels, device, whole=True, **options):
-    """Metrics with cut-offs, and those that need the whole list if wanted."""
+    """Return metrics with cut-offs and, if `whole`, metrics that need the whole list."""
     options |= {"kernels": kernels}
     further = ["RPrecision", "AUROC", *(cls(**options) for cls in (trm.MAP, trm.NDCG, trm.MRR))]
     return trm.RecMetricCollection([*NAMES, *(further if whole else [])], k=[1, 20], **options).to(device)
 
 
 def batch(place, rows=None, targets=5):
-    """Scores with ties, and different ids in each row."""
+    """Return scores with ties, and ids of targets and history that are distinct in each row."""
     rows, items = rows or place.pick(512, 4), place.pick(3000, 120)
     scores = (torch.randn(rows, items, device=place.device) * 64).round()
     ids = torch.rand(rows, items, device=place.device).argsort(1)
     return scores, ids[:, :targets].contiguous(), ids[:, targets : targets + 9].contiguous()
 
 
-# every form: what update is given for (scores, target, history)
+# every form of input: the arguments of update for (scores, target, history)
 FORMS = {
     "ids": lambda s, t, h: ((s, t), {}),
     "ids [B]": lambda s, t, h: ((s, t[:, 0]), {}),
@@ -47,7 +47,7 @@ FORMS = {
 
 
 def jagged(ids):
-    """Rows as values and offsets."""
+    """Return the rows as values and offsets."""
     return trm.Jagged(ids.flatten(), torch.arange(0, ids.numel() + 1, ids.shape[1], device=ids.device), ids.shape[1])
 
 
@@ -61,13 +61,13 @@ OTHERS = {
 
 @contextmanager
 def without_waiting(device):
-    """Inside, whatever makes the host wait for the card raises."""
+    """Raise inside the block if an operation makes the host wait for the GPU."""
     if device.type == "cpu":
         yield
         return
     torch.cuda.synchronize()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the mode is called a prototype
+        warnings.simplefilter("ignore")  # a warning calls the mode a prototype
         torch.cuda.set_sync_debug_mode("error")
     try:
         yield
@@ -79,7 +79,7 @@ def without_waiting(device):
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_update_never_waits(form, many, kernels, place):
-    """With targets few and many (which eager counts in another way); the values are those of the CPU."""
+    """An update never waits, with few or many targets (eager counts them differently); values are those of the CPU."""
     overlap = "keep" if form in ("exclude items", "exclude several") else "error"
     options = {"max_relevant": 100, "overlap": overlap}
     args, kwargs = FORMS[form](*batch(place, targets=90 if many else 5))
@@ -103,7 +103,7 @@ def test_update_never_waits(form, many, kernels, place):
 @pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("form", OTHERS)
 def test_nothing_else_waits(form, kernels, place):
-    """Ranks, rankings and lists neither when they are made nor when they are added."""
+    """Ranks, rankings and lists do not wait when they are made or when they are added."""
     inputs = batch(place)
     metrics = collection(kernels, place.device, whole=False)
     for _ in range(2):
@@ -114,7 +114,7 @@ def test_nothing_else_waits(form, kernels, place):
 
 
 def test_waiting_would_raise(cuda):
-    """The proof can fail: compute waits, and so does a dense target whose width is not known."""
+    """Waiting is noticed: `compute` and a dense target of unknown width raise in this mode."""
     scores = torch.rand(4, 300, device=cuda)
     metrics = collection("eager", cuda)
     metrics.update(scores, torch.arange(4, device=cuda))
@@ -134,7 +134,7 @@ def deterministic():
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("form", ["ids", "exclude several", "gains", "weights"])
 def test_deterministic_mode(form, many, kernels, place, deterministic):
-    """No operation of an update is one that PyTorch calls nondeterministic, and the values stay what they are."""
+    """An update has no operation that PyTorch calls nondeterministic, and the values are the same in this mode."""
     args, kwargs = FORMS[form](*batch(place, targets=90 if many else 5))
     metrics = collection(kernels, place.device, overlap="keep")
     metrics.update(*args, **kwargs)
@@ -146,7 +146,7 @@ def test_deterministic_mode(form, many, kernels, place, deterministic):
 
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_deterministic_mode_of_ranks_and_products(kernels, place, deterministic):
-    """Float ranks, whose places are added up to check them, and a whole evaluation from embeddings."""
+    """Float ranks, whose check adds up places, and an evaluation from embeddings work in deterministic mode."""
     scores, target, _ = batch(place)
     ranking = trm.Ranking.from_scores(scores, target, kernels=kernels)
     metrics = collection(kernels, place.device, whole=False)
@@ -161,7 +161,7 @@ def test_deterministic_mode_of_ranks_and_products(kernels, place, deterministic)
 
 
 def record(step, device):
-    """Record a function of no arguments; return what repeats it, and what it writes to, a list of tuples of tensors."""
+    """Record a function without arguments; return a function that replays it, and the outputs, tuples of tensors."""
     if device.type == "cpu":
         outputs = [tuple(part.clone() for part in one) for one in step()]
 
@@ -186,7 +186,7 @@ def record(step, device):
 @pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("targets", [5, 90])
 def test_sums_can_be_recorded(targets, kernels, place):
-    """All of an update but the last line: its tallies, replayed on new inputs and added outside, give equal states."""
+    """An update without its last line can be recorded: its sums, replayed on new inputs, add up to equal states."""
     inputs = batch(place, targets=targets)
     metrics, wanted = (collection(kernels, place.device) for _ in range(2))
     members = metrics.members
@@ -213,12 +213,12 @@ def test_sums_can_be_recorded(targets, kernels, place):
 
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_a_recorded_update_does_not_accumulate(kernels, cuda, place):
-    """States are replaced, not written to: each replay adds its batch to the state at the time of recording."""
+    """States are replaced and not written to, so each replay adds its batch to the state at the time of recording."""
     inputs = batch(place)
     metrics, single = collection(kernels, cuda), collection(kernels, cuda)
     metrics.update(*inputs[:2])
     members = metrics.members
-    before = [metric.state() for metric in members]  # what the graph reads: it must live as long
+    before = [metric.state() for metric in members]  # the graph reads these tensors, so they must stay alive
 
     def step():
         for metric, state in zip(members, before, strict=True):

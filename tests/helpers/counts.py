@@ -1,4 +1,4 @@
-"""What two ways of counting give, compared."""
+"""Comparisons of the counts that two kernels return."""
 
 import torch
 
@@ -6,7 +6,7 @@ from torchrecmetrics.kernels import Counts, eager
 
 
 def same(found, expected, thresholds):
-    """Both count the same for what is asked, and say the same of all else."""
+    """Assert that both counts are equal for thresholds that are not NaN, and that their other fields are equal."""
     asked = ~thresholds.isnan()
     for name in ("better", "equal"):
         mine, theirs = getattr(found, name), getattr(expected, name)
@@ -20,7 +20,7 @@ def same(found, expected, thresholds):
 
 
 def compared(scores, question):
-    """The counts of plain comparisons, with masked items left out."""
+    """Return the counts of plain comparisons, with masked items left out."""
     if not question.masks:
         return eager.compare(scores, question)
     parts = [eager.compare(tile, part) for tile, part in eager._copies(scores, question)]

@@ -1,4 +1,4 @@
-"""Functions on several processes that gloo joins over loopback: started once, they wait for the next function."""
+"""Run functions on several processes that gloo joins over loopback; processes are started once and used again."""
 
 import faulthandler
 import os
@@ -19,10 +19,10 @@ TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 def _call(folder, rank, world_size, function, arguments):
-    """Call the function as a process newly started would, whatever was called before; leave nothing to the next one.
+    """Call the function as in a new process, whatever was called before, and leave nothing behind for the next call.
 
-    Every call has a process group of its own. Lightning's Trainers and Accelerate find it, use it and let it be; what
-    destroys it does no harm to later calls. So nothing here has to start processes for itself.
+    Every call has its own process group. Lightning's Trainers and Accelerate find it, use it and leave it as it is; a
+    function that destroys it does no harm to later calls. So no test that uses this has to start processes itself.
     """
     environment = dict(os.environ)
     random.seed(0), torch.manual_seed(0)
@@ -31,7 +31,7 @@ def _call(folder, rank, world_size, function, arguments):
     with warnings.catch_warnings():
         result = function(rank, world_size, *arguments)
     if dist.is_initialized():
-        dist.barrier()  # nobody leaves while another still reads from them
+        dist.barrier()  # no process leaves while another still reads from it
         dist.destroy_process_group()
     os.environ.clear()
     os.environ.update(environment)
@@ -39,7 +39,7 @@ def _call(folder, rank, world_size, function, arguments):
 
 
 def _serve(calls):
-    """Answer calls with (True, result), or with (False, traceback) and the end, until no more can come."""
+    """Answer calls with (True, result), or with (False, traceback) and then return, until the pipe is closed."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     try:
         while True:
@@ -56,7 +56,7 @@ def _serve(calls):
 
 
 class Processes:
-    """Processes that are started when first needed, and anew after a call that failed or took too long."""
+    """Processes that are started when first needed, and again after a call that failed or took too long."""
 
     def __init__(self):
         self._context = get_context(
@@ -80,7 +80,7 @@ class Processes:
         self._started = {}
 
     def run(self, function, world_size, *arguments, timeout=120):
-        """Return [function(rank, world_size, *arguments)] of all processes; `function` lives at the top of a module."""
+        """Return [function(rank, world_size, *arguments)] of all processes; `function` is defined at a module's top."""
         while len(self._started) < world_size:
             self._start()
         try:
@@ -100,7 +100,7 @@ class Processes:
         for calls, rank in waiting.items():
             calls.send((folder, deadline, rank, world_size, function, arguments))
         while waiting:
-            answered = connection.wait(waiting, max(0, deadline + 1 - time.monotonic()))  # 1 s to tell where it hangs
+            answered = connection.wait(waiting, max(0, deadline + 1 - time.monotonic()))  # 1 s to write where it hangs
             if not answered:
                 where = "\n".join(file.read_text() for file in Path(folder).glob("[0-9]"))
                 raise TimeoutError(f"{name} took more than {timeout} s\n{where}")
@@ -117,7 +117,7 @@ class Processes:
 
 @contextmanager
 def counted_collectives():
-    """Give a list that holds the name of each collective called inside."""
+    """Yield a list that gets the name of each collective called in the `with` block."""
     calls = []
 
     def counted(name):

@@ -1,9 +1,9 @@
-"""The code blocks of README and docs: found, run, and what they print compared with what the page shows.
+"""Find the code blocks of README and docs, run them, and compare their output with the page.
 
-A fence says what it is by its first word:
+The first word of a fence says what the block is:
 
-- ``python`` with prompts is a doctest; without, a program, whose output stands in the ``text`` block behind it;
-- ``bash`` is a script, its output likewise;
+- ``python`` with prompts is a doctest; without prompts, a program, whose output is in the ``text`` block after it;
+- ``bash`` is a script, whose output is in the ``text`` block after it;
 - ``{code-block} lexer`` with ``:caption: name`` is a file of that name, written into the page's folder and not run;
 - other words in braces are directives of the site.
 
@@ -36,10 +36,10 @@ FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 @dataclass
 class Block:
-    """One fence of a page, and the output that the page shows behind it."""
+    """One fence of a page, and the output that the page shows after it."""
 
     page: Path
-    line: int  # of its first line of text
+    line: int  # number of the first line of text
     kind: str
     text: str
     title: str | None = None
@@ -94,15 +94,15 @@ def blocks(page, text=None):
 
 @dataclass
 class Reader:
-    """Someone who types in a page from its top."""
+    """A reader who types in a page from its top."""
 
     folder: Path
     namespace: dict = field(default_factory=lambda: {"__name__": "__main__"})
-    done: int = 0  # blocks behind us
+    done: int = 0  # number of blocks that were run or skipped
     failed: str | None = None
 
     def run(self, block):
-        """Do what a block says, or skip it; fail with page, line, expected and got."""
+        """Run, write or skip a block; fail with the page, the line, and the expected and actual output."""
         if block.not_run is not None:
             pytest.skip(f"{block}: not run: {block.not_run}")
         for name in block.needs:

@@ -1,4 +1,4 @@
-"""The definitions, once more, one user at a time in plain Python: no torch, no import of the package.
+"""The definitions of the metrics in plain Python, one user at a time, without torch and without the package.
 
 A user is `scores` (a list, higher is better), `gains` ({item: gain}; > 0 relevant, < 0 unwanted) and `excluded` items.
 """
@@ -21,7 +21,7 @@ class User:
 
 
 def rank(scores, gains, excluded=(), ties="realistic", padding_idx=None, overlap="miss", threshold=-math.inf):
-    """Place every item of one user by sorting all candidates."""
+    """Rank the items of one user by sorting all candidates."""
     gains = {item: gain for item, gain in gains.items() if item != padding_idx}
     relevant = {item for item, gain in gains.items() if gain > 0}
     gone = {item for item in excluded if item >= 0} | ({padding_idx} - {None})
@@ -108,7 +108,7 @@ def reciprocal_rank(user, k=math.inf):
 
 
 def auroc(scores, gains, excluded=(), padding_idx=None, overlap="miss"):
-    """Count (relevant, other candidate) pairs one by one; a relevant item that is no candidate loses them all."""
+    """Count (relevant, other candidate) pairs one by one; a relevant item that is no candidate loses its pairs."""
     relevant = [i for i, gain in gains.items() if gain > 0 and i != padding_idx]
     gone = (set(excluded) | {padding_idx}) - (set(relevant) if overlap == "keep" else set())
     candidates = [i for i, score in enumerate(scores) if i not in gone and score > -math.inf]
@@ -120,7 +120,7 @@ def auroc(scores, gains, excluded=(), padding_idx=None, overlap="miss"):
 
 
 def mean(values, weights=None):
-    """Weighted mean and its standard error over the defined values."""
+    """Return the weighted mean of the defined values and its standard error."""
     weights = [1.0] * len(values) if weights is None else weights
     kept = [(v, w) for v, w in zip(values, weights, strict=True) if not math.isnan(v) and w > 0]
     if not kept:

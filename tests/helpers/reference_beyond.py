@@ -1,6 +1,6 @@
-"""What lists hold and whom they serve, by definition: plain Python, no torch, no import of the package.
+"""Metrics of lists and of the users whom lists serve, by definition: plain Python, no torch, no import of the package.
 
-A list holds item ids, best first, each once; `k` is the cut-off. What is undefined is nan.
+A list holds item ids, best first, each once; `k` is the cut-off. Undefined values are nan.
 """
 
 import math
@@ -36,7 +36,7 @@ def novelty(items, k, popularity, num_users, normalize=False):
 
 
 def head_items(popularity, share):
-    """The fewest items that hold this share, the border by lower id."""
+    """Return the fewest items that hold this share of the popularity; of equally popular ones, those with lower ids."""
     head, held = set(), 0
     for i in sorted(range(len(popularity)), key=lambda i: (-popularity[i], i)):
         if held >= share * sum(popularity):
@@ -60,7 +60,7 @@ def unit(vectors):
 
 
 def intra_list_diversity(items, k, vectors):
-    """1 - the mean over pairs of the product of their vectors: categories' shares, or embeddings of length 1."""
+    """Return 1 - the mean over pairs of the product of their vectors: categories' shares, or embeddings of length 1."""
     return 1 - mean(dot(vectors[i], vectors[j]) for i, j in combinations(items[:k], 2))
 
 
@@ -70,7 +70,7 @@ def category_share(items, k, shares):
 
 
 def serendipity(items, k, popularity, relevant):
-    """Of RecTools: equally popular items share a rank, the next gets the next one; what nobody had is unlikely, 0."""
+    """Return serendipity as in RecTools: popularity ranks are dense, and an item that nobody had has likelihood 0."""
     size, distinct = len(popularity), sorted({p for p in popularity if p}, reverse=True)
 
     def likely_for_all(item):
@@ -104,7 +104,7 @@ def seen(items, k, history):
 
 
 def repeats(entries, k):
-    """Of a list as it was handed in, where an item may stand twice."""
+    """Return the share of repeated entries in a list as it was given, where an item may occur twice."""
     entries = entries[:k]
     return 1 - len(set(entries)) / len(entries) if entries else NAN
 
@@ -135,7 +135,7 @@ def coverage(lists, k, num_items):
 
 
 def gini(values):
-    """Mean difference of two items drawn with replacement, over twice the mean."""
+    """Return the mean difference of two items drawn with replacement, over twice the mean."""
     total = sum(values)
     return sum(abs(a - b) for a in values for b in values) / (2 * len(values) * total) if total else NAN
 
@@ -147,7 +147,7 @@ def entropy(lists, k, num_items):
 
 
 def personalization(lists, k):
-    """1 - items that two lists share, summed over all pairs, over the items that they could share."""
+    """Return 1 - the items that two lists share, summed over all pairs, over the items that they could share."""
     tops = [set(items[:k]) for items in lists]
     could = sum(min(len(a), len(b)) for a, b in combinations(tops, 2))
     return 1 - sum(len(a & b) for a, b in combinations(tops, 2)) / could if could else NAN

@@ -1,4 +1,4 @@
-"""What compute, evaluate and Trainers return, as numbers to compare."""
+"""Results of compute, evaluate and Trainers as numbers to compare."""
 
 import pytest
 
@@ -8,5 +8,5 @@ def numbers(values):
 
 
 def near(values, tolerance=1e-12):
-    """Numbers that equal others within the tolerance."""
+    """Return values that compare equal to others within the tolerance."""
     return {key: pytest.approx(value, abs=tolerance) for key, value in numbers(values).items()}

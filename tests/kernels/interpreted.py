@@ -1,4 +1,4 @@
-"""The Triton kernels on the CPU. test_triton.py runs this with TRITON_INTERPRET=1, which is read at Triton's import."""
+"""The Triton kernels on the CPU. test_triton.py runs this with TRITON_INTERPRET=1, which Triton reads at import."""
 
 import math
 import runpy
@@ -26,7 +26,7 @@ FP32, FP16, MIXED = (torch.float32,) * 2, (torch.float16,) * 2, (torch.float16, 
 @settings(max_examples=20, deadline=None)
 @given(problem=problems())
 def test_scores(way, problem):
-    """Each way is exact for every input, and writes to nothing."""
+    """Each way of counting is exact for every input and does not change the scores."""
     scores, thresholds, depth, min_scores, masks, out = problem
     before = scores.clone()
     patch = pytest.MonkeyPatch()
@@ -42,7 +42,7 @@ def test_scores(way, problem):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [0, 1, 3, 30, 31, 100, 1100])
 def test_scores_of_several_tiles(dtype, width, generator):
-    """Programs with several tiles and a part of one, more of them than one a row; each way at its own width."""
+    """Each way of counting, at its own width, is exact with several programs per row and a part of a tile."""
     scores = (torch.randn(2, 9000, generator=generator) * 4).round().to(dtype)
     scores[0, 8999], scores[1, 3] = NAN, INF
     scores[:, 5:900] = -INF
@@ -61,14 +61,14 @@ def test_scores_of_several_tiles(dtype, width, generator):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("width", [2, 100])
 def test_scores_that_are_skipped(dtype, width, generator, monkeypatch):
-    """Where lists are long, what is settled is left out; what is not is exact, and the highest score is known."""
+    """In long rows parts that are settled are skipped; counts up to the depth and the highest score are exact."""
     monkeypatch.setattr(kernels, "_LONG", 1000)
     monkeypatch.setattr(kernels, "_TILE", 64)
     monkeypatch.setattr(kernels, "_PART", 16)
     scores = torch.randn(3, 1500, generator=generator).to(dtype)
     scores[1, -1], scores[2] = NAN, 1.0
-    scores[2, 0] = 2.0  # the highest of its row, in the first part of it
-    scores[1, 700:702] = torch.tensor([NAN, 9.0])  # a tile hides its best score behind NaN
+    scores[2, 0] = 2.0  # the highest score of its row is in the first part
+    scores[1, 700:702] = torch.tensor([NAN, 9.0])  # NaN comes before the best score of a tile
     thresholds = scores[:, torch.randint(1500, (width,), generator=generator)]
     thresholds[0, 0], thresholds[0, -1], thresholds[1, 0] = scores[0].topk(5).values[4], NAN, scores[1, :9].max()
     thresholds[1, -1] = scores[1].nan_to_num(0).topk(5).values[4]
@@ -91,7 +91,7 @@ def test_scores_that_are_skipped(dtype, width, generator, monkeypatch):
 
 
 def far_apart(*shape, steps, dtype):
-    """Zeros of a few rows or columns so far apart that their offsets need more than 32 bits."""
+    """Return zeros whose rows or columns are so far apart that offsets need more than 32 bits."""
     last = sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
     assert last >= 2**31
     try:
@@ -103,7 +103,7 @@ def far_apart(*shape, steps, dtype):
 
 @pytest.mark.parametrize("steps", [(2**30, 1), (1, 2**30), (2**31, 1)])
 def test_far_offsets(steps, generator, monkeypatch):
-    """Rows and columns further apart than 2^31 numbers, of scores, of masks and of embeddings."""
+    """Rows and columns of scores, masks and embeddings may be more than 2^31 numbers apart."""
     scores = far_apart(3, 4, steps=steps, dtype=torch.int8).view(torch.bool)
     mask = scores.copy_(torch.tensor([[1, 0, 0, 1], [0, 0, 1, 0], [1, 0, 1, 0]]))
     values = torch.randint(3, (3, 4), generator=generator).float()
@@ -111,7 +111,7 @@ def test_far_offsets(steps, generator, monkeypatch):
     for width, long in ((1, 2**15), (40, 2**15), (40, 1)):
         monkeypatch.setattr(kernels, "_LONG", long)
         thresholds = values[:, torch.randint(4, (width,), generator=generator)].half()
-        for question in (Question(thresholds, min_scores=(0.5,)), Question(thresholds, 9)):  # none is left out
+        for question in (Question(thresholds, min_scores=(0.5,)), Question(thresholds, 9)):  # without masks
             same(kernels.count(far, question), compared(values.half(), question), thresholds)
         question = Question(thresholds.float(), 9, masks=[mask])
         same(kernels.count(values, question), compared(values, question), thresholds)
@@ -123,13 +123,13 @@ def test_far_offsets(steps, generator, monkeypatch):
 
 
 def whole_numbers(rows, items, width, operands, generator):
-    """Embeddings whose products every order of sums makes exactly, with many ties."""
+    """Return embeddings whose products are exact for every order of sums, with many ties."""
     users = torch.randint(-2, 3, (rows, width), generator=generator).to(operands[0])
     return users, torch.randint(-2, 3, (items, width), generator=generator).to(operands[1])
 
 
 def check_products(products, ids, min_scores, taken, kept=1.0):
-    """Pairs and counts are those of the product in memory; early exit counts what matters."""
+    """Assert that pair scores and counts are those of the product in memory; early exit is exact up to the depth."""
     users, items, bias = products
     scores = users.float() @ items.float().T + (0 if bias is None else bias)
     own = kernels.pair_scores(products, ids)
@@ -161,17 +161,17 @@ def above(out):
         (1, 1, 1, 1, FP32),
         (1, 700, 16, 1, FP16),
         (3, 500, 8, 2, MIXED),
-        (300, 150, 100, 1, FP16),  # several blocks of rows, entries filled up
+        (300, 150, 100, 1, FP16),  # several blocks of rows, embeddings padded
         (130, 130, 40, 9, FP16),
         (130, 100, 20, 9, FP32),
-        (70, 130, 300, 10, FP16),  # entries in parts
+        (70, 130, 300, 10, FP16),  # embeddings read in parts
         (5, 64, 64, 33, FP32),
         (4, 90, 3, 100, FP16),
         (20, 70, 130, 3, MIXED),
     ],
 )
 def test_products(rows, items, width, targets, operands, generator):
-    """Odd shapes, ties, items that are no candidates, rows that ask for nothing, minimum scores and removed items."""
+    """Products are counted exactly for odd shapes, ties, -inf items, empty rows, minimum scores and removed items."""
     users, others = whole_numbers(rows, items, width, operands, generator)
     bias = torch.randint(-3, 3, (items,), generator=generator).float()
     bias[1::7] = -INF
@@ -182,7 +182,7 @@ def test_products(rows, items, width, targets, operands, generator):
 
 
 def test_products_of_any_strides(generator):
-    """Transposed, every other, expanded."""
+    """Embeddings may be transposed, strided or expanded."""
     users, items = whole_numbers(20, 150, 24, FP32, generator)
     ids = torch.randint(150, (20, 2), generator=generator)
     bias = torch.arange(300.0).view(150, 2)[:, 1]
@@ -193,7 +193,7 @@ def test_products_of_any_strides(generator):
 
 @pytest.mark.parametrize("columns", [1, 2, 20])
 def test_ragged_and_constant(columns, generator):
-    """Rows that ask for nothing, for one anywhere, for all; everybody's scores equal."""
+    """Rows may ask for no threshold, for one in any column or for all, and all scores may be equal."""
     users, items = torch.ones(130, 4), torch.ones(200, 4)
     thresholds = torch.full((130, columns), NAN)
     thresholds[7, columns - 1] = thresholds[129] = 4.0
@@ -213,7 +213,7 @@ def test_ragged_and_constant(columns, generator):
 
 @pytest.mark.parametrize("width", [2, 9])
 def test_thresholds_of_any_strides(width, generator):
-    """The operators read rows side by side, whatever they are given."""
+    """The operators give the same counts for thresholds of any strides."""
     users, items = whole_numbers(3, 20, 16, FP32, generator)
     scores = users @ items.T
     ids = torch.randint(20, (3, width), generator=generator)
@@ -226,14 +226,14 @@ def test_thresholds_of_any_strides(width, generator):
 
 
 def test_too_many_thresholds():
-    """A grid has an end."""
+    """More thresholds than the grid of a kernel can hold raise an error."""
     users, items = torch.ones(1, 2), torch.ones(1, 2)
     with pytest.raises(ValueError, match="at most 524280 of a row, got 524281; kernels='eager'"):
         kernels.count_products(kernels.Products(users, items), Question(torch.ones(1, 524_281)))
 
 
 def test_early_exit_stops(monkeypatch, generator):
-    """Only rows whose thresholds are not settled go on, and nothing is multiplied when none is left."""
+    """Only rows with unsettled thresholds go on, and no product is computed when no such row is left."""
     users, items = torch.ones(3, 2), torch.arange(100.0).flip(0)[:, None].repeat(1, 2)
     thresholds = torch.tensor([[199.0, NAN], [150.0, 100.0], [NAN, NAN]])
     asked, count = [], kernels._count_products
@@ -246,7 +246,7 @@ def test_early_exit_stops(monkeypatch, generator):
     removed = torch.tensor([[-INF, -INF], [180.0, 196.0], [0.0, 0.0]])
     question = Question(thresholds, 10, removed=removed)
     found = kernels.count_products_until(kernels.Products(users, items), question, 10)
-    # 150 has ten better behind those removed after 20 items, and so has 100; 199 after the last of all
+    # after 20 items 150 and 100 have ten better items besides the removed ones; 199 never has, until the last item
     assert asked[:3] == [(3, 3), (2, 3), (1, 1)]
     assert len(asked) == 10
     assert found.better[0, 0] == 0
@@ -254,7 +254,7 @@ def test_early_exit_stops(monkeypatch, generator):
 
 
 def test_operators(generator):
-    """What torch.compile and fake tensors are told is what the operators do."""
+    """The operators pass `opcheck` for fake tensors and give the same counts under torch.compile."""
     users, items = whole_numbers(3, 20, 5, FP32, generator)
     scores, ids, bias = users @ items.T, torch.randint(20, (3, 2), generator=generator), torch.zeros(20)
     edges = scores.gather(1, ids)
@@ -270,19 +270,19 @@ def test_operators(generator):
 
 
 class Watched:
-    """The interpreter's memory, of which only the tensors that a kernel was launched with may be touched."""
+    """The interpreter's memory, in which a kernel may touch only the tensors that it was launched with."""
 
     def __init__(self, memory):
         self.memory, self.known, self.beyond = memory, [], set()
 
     def launched(self, tensors):
-        """Keep where they begin and end."""
+        """Record where the tensors begin and end."""
         steps = [(t, zip(t.shape, t.stride(), strict=True)) for t in tensors if isinstance(t, torch.Tensor)]
         ends = [(t, sum((size - 1) * step for size, step in dims) + 1) for t, dims in steps if t.numel()]
         self.known = [(t.data_ptr(), t.data_ptr() + end * t.itemsize) for t, end in ends]
 
     def check(self, pointers, mask, size):
-        """Keep the lines of a kernel that touch anything else."""
+        """Record the lines of a kernel that touch any other memory."""
         at = pointers.astype(np.int64)[mask.astype(bool)]
         inside = [(at >= first) & (at + size <= end) for first, end in self.known]
         if not np.logical_or.reduce([np.zeros(at.shape, bool), *inside]).all():
@@ -304,7 +304,7 @@ class Watched:
 
 
 def test_no_other_memory_is_touched(monkeypatch):
-    """Of each kernel, on the small odd shapes that compute-sanitizer is given on a card."""
+    """No kernel touches other memory, on the small odd shapes that compute-sanitizer gets on a GPU."""
     interpreter = pytest.importorskip("triton.runtime.interpreter")
     watched = Watched(interpreter._interpreter)
     bring = interpreter.GridExecutor._init_args_hst
@@ -322,7 +322,7 @@ def test_no_other_memory_is_touched(monkeypatch):
 
 
 def test_the_interpreter_is_no_device_of_its_own():
-    """It stands for CUDA on the CPU, and refuses what it gets wrong."""
+    """The interpreter runs on the CPU in place of CUDA, and refuses bfloat16, which it gets wrong."""
     assert kernels.unavailable(torch.device("cpu")) is None
     assert "interpret" in kernels.unavailable(torch.device("cuda")).lower()
     half = torch.ones(2, 4, dtype=torch.bfloat16)
@@ -330,11 +330,11 @@ def test_the_interpreter_is_no_device_of_its_own():
         kernels.pair_scores(kernels.Products(half, half), torch.zeros(2, 1, dtype=torch.int64))
 
 
-# ----------------------------------------------------------------------------------- asked for where users ask for them
+# -------------------------------------------------------------------------------------------- in the public functions
 
 
 def catalogue(generator, rows=19, items=210, width=12):
-    """Embeddings of whole numbers, whose products every path makes exactly, ground truth and history."""
+    """Return whole-number embeddings, whose products are exact on every path, with ground truth and history."""
     users, vectors = (torch.randint(-3, 4, (n, width), generator=generator).float() for n in (rows, items))
     pick = torch.rand(rows, items, generator=generator).argsort(1)
     held = pick[:, :5].where(torch.rand(rows, 5, generator=generator) < 0.7, -1)
@@ -344,7 +344,7 @@ def catalogue(generator, rows=19, items=210, width=12):
 
 
 def options(name, history, generator, items=210):
-    """Everything that changes who is a candidate, or at which score."""
+    """Return the options of this name, which change the candidates or their scores."""
     some = torch.rand(items, generator=generator) < 0.1
     bias = torch.randint(-2, 3, (items,), generator=generator).float()
     return {
@@ -361,16 +361,16 @@ def options(name, history, generator, items=210):
 @pytest.mark.parametrize("metrics", [["HR", "NDCG", "MRR"], ["Recall", "AUROC", "MAP"]], ids=["to a depth", "whole"])
 @pytest.mark.parametrize("name", ["plain", "history", "masks", "bias", "allowed", "padding", "cosine"])
 def test_evaluate(metrics, name, monkeypatch, generator):
-    """The same values, errors and counts as from scores in memory, whole or with an early exit."""
+    """Values, errors and counts equal those of scores in memory, for whole lists and with an early exit."""
     users, items, target, history = catalogue(generator)
-    if name == "cosine":  # one number each: its square root is exact, and so is the quotient
+    if name == "cosine":  # one nonzero number each, so that norms and quotients are exact
         users, items = (x * torch.eye(x.shape[1]).repeat(len(x), 1)[: len(x)] for x in (users, items))
     monkeypatch.setattr(kernels, "_SMALLEST_CHUNK", 64)
     kept = options(name, history, generator)
     evaluate = partial(trm.evaluate, metrics, users, items, target=target, k=7, **kept)
     eagerly, found = evaluate(kernels="eager"), evaluate(kernels="triton")
     assert (eagerly.kernels, found.kernels) == ("eager", "triton")
-    # batches of other sizes are added up in another order
+    # batches have other sizes, so sums are added in another order
     assert list(found) == list(eagerly)
     torch.testing.assert_close(list(found.values()), list(eagerly.values()), rtol=1e-12, atol=0)
     for count in ("num_users", "num_skipped", "num_unreachable", "num_tied"):
@@ -381,7 +381,7 @@ def test_evaluate(metrics, name, monkeypatch, generator):
 
 @pytest.mark.parametrize("counts", [False, True])
 def test_recommended_by_their_score(counts, generator):
-    """Candidates at or above a threshold are counted with the products, all of them without."""
+    """Candidates at or above a score threshold are counted as in eager, with and without a metric of the whole list."""
     users, items, target, history = catalogue(generator)
     metrics = [trm.HR(5, score_threshold=20.0), trm.Precision(40, denominator="recommended", score_threshold=20.0)]
     metrics += [trm.AUROC()] if counts else []
@@ -395,7 +395,7 @@ def test_recommended_by_their_score(counts, generator):
 
 
 def test_sixteen_bits_stay_sixteen_bits(monkeypatch, generator):
-    """The kernel is given embeddings as they are; only normalised ones become float32."""
+    """The kernel gets 16-bit embeddings as they are; only normalised embeddings become float32."""
     given = []
     count = kernels.count_products_until
 
@@ -425,7 +425,7 @@ def test_sixteen_bits_stay_sixteen_bits(monkeypatch, generator):
     ids=["float64", "float8", "nan", "inf", "large"],
 )
 def test_embeddings_it_cannot_take(spoil, reason, monkeypatch, generator):
-    """An explicit request is refused; auto makes the scores, checks them, and counts those."""
+    """If embeddings are unsuitable, an explicit request raises; auto makes scores, checks them and counts those."""
     users, items, target, _ = catalogue(generator)
     users, items = spoil(users, items)
     with pytest.raises(ValueError, match=f"kernels='triton' cannot be used: .*{reason}"):
@@ -439,7 +439,7 @@ def test_embeddings_it_cannot_take(spoil, reason, monkeypatch, generator):
 
 
 def test_embeddings_it_need_not_refuse(generator):
-    """What nobody scores is not asked; and it is the products that must be finite."""
+    """Embeddings of users and items that are not scored are not checked, and only the products must be finite."""
     users, items, target, _ = catalogue(generator)
     allowed = torch.ones(len(items), dtype=torch.bool)
     expected = trm.evaluate("MRR", users, items, target=target)
@@ -455,7 +455,7 @@ def test_embeddings_it_need_not_refuse(generator):
 
 @pytest.mark.parametrize("huge", [1e300, 3e38])
 def test_a_bias_that_is_too_large(huge, generator):
-    """It is added in float32."""
+    """A bias is added in float32, so a bias that makes a score overflow is refused."""
     users, items, target, _ = catalogue(generator)
     bias = torch.zeros(len(items), dtype=torch.float64)
     bias[3] = huge
@@ -473,7 +473,7 @@ def test_a_bias_that_is_not_a_number(generator):
 
 
 def test_metrics_and_score_functions(generator):
-    """Scores in memory are counted by the same request: in update, from a function, as plain ranks."""
+    """The same request counts scores in memory: in `update`, from a function and as plain ranks."""
     users, items, target, history = catalogue(generator)
     scores = users @ items.T
     ids = torch.arange(1, len(users))

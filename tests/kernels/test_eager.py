@@ -1,4 +1,4 @@
-"""Counting: every strategy alone against plain Python on whatever can be handed over, and the rule that picks one."""
+"""Every counting strategy agrees with plain Python on every input, and rules choose the strategy and the kernels."""
 
 import math
 import os
@@ -28,7 +28,7 @@ INF, NAN = math.inf, math.nan
 def counted(strategy, scores, question, patch):
     """Count by one strategy, whether or not the rule would pick it."""
     if strategy is eager.select and (question.depth is None or question.depth >= scores.shape[1] or not len(scores)):
-        strategy = eager.compare  # it needs a depth and rows
+        strategy = eager.compare  # `select` needs rows, and a depth below the number of items
     patch.setattr(eager, "choose_strategy", lambda *_: strategy)
     return eager.count(scores, question)
 
@@ -43,13 +43,13 @@ def counted(strategy, scores, question, patch):
 @settings(max_examples=examples(150), deadline=None)
 @given(problem=problems(), width=st.integers(0, 2))
 def test_every_strategy_counts(strategy, block, tile, device_may_wait, problem, width):
-    """Each strategy alone is exact for every input, with and without a look at values, and writes to nothing."""
+    """Each strategy is exact for every input, whether or not it may read values, and does not write to the scores."""
     scores, thresholds, depth, min_scores, masks, out = problem
     before = scores.clone()
     patch = pytest.MonkeyPatch()
     patch.setattr(blocks, "BLOCK_ITEMS", block)
     patch.setattr(eager, "TILE_SCORES_CPU", tile)
-    if not device_may_wait:  # as on other devices
+    if not device_may_wait:  # as on devices other than the CPU
         patch.setattr(eager, "can_sync", lambda _: False)
         patch.setattr(arrays, "can_sync", lambda _: False)
     question = Question(thresholds, depth, min_scores, masks, removed(scores, out, width))
@@ -65,7 +65,10 @@ def test_every_strategy_counts(strategy, block, tile, device_may_wait, problem, 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("items", [63, 64, 1000, 3000])
 def test_strategies_on_real_shapes(strategy, dtype, items, generator, device, monkeypatch):
-    """Blocks and searches of full size: ties across the depth, no block, a part of one, more targets than places."""
+    """Each strategy is exact at full size: no block of items, a part of one, and several.
+
+    Ties extend across the depth, and there are more targets than places.
+    """
     scores = (torch.randn(9, items, generator=generator) * 4).round().to(dtype)
     thresholds = scores.gather(1, torch.rand(9, items, generator=generator).argsort(1)[:, :40])
     mask = torch.rand(items, generator=generator) < 0.1
@@ -76,7 +79,7 @@ def test_strategies_on_real_shapes(strategy, dtype, items, generator, device, mo
 
 
 def test_constant_scores_everywhere():
-    """A tie group of all items straddles every depth: nobody is better, all are equal."""
+    """If all scores are equal, every strategy counts no better item, and all items as equal."""
     scores, thresholds = torch.zeros(3, 1400), torch.zeros(3, 2)
     for strategy in eager.STRATEGIES:
         counts = strategy(scores, Question(thresholds, 5))
@@ -86,7 +89,7 @@ def test_constant_scores_everywhere():
 
 @pytest.mark.parametrize("threads", [1, 8])
 def test_best_scores_by_threads(threads, monkeypatch, generator):
-    """NumPy takes the best for few threads and PyTorch for many: the same counts."""
+    """NumPy selects the best scores with few threads and PyTorch with many, and the counts are the same."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     scores = (torch.randn(300, 6400, generator=generator) * 4).round()
     question = Question(torch.cat([scores.topk(20).values, scores[:, :20]], 1), 20)
@@ -99,7 +102,7 @@ def test_best_scores_by_threads(threads, monkeypatch, generator):
 
 @pytest.mark.parametrize("kind", ["nan", "inf"])
 def test_bad_scores_that_are_rejected_later(kind, generator):
-    """NaN and +inf show in the highest score; other rows are counted as ever."""
+    """NaN and +inf are the row's highest score, and other rows are counted as usual."""
     scores = torch.randn(4, 6400, generator=generator)
     thresholds = scores.topk(3).values
     scores[1, 70] = float(kind)
@@ -112,7 +115,7 @@ def test_bad_scores_that_are_rejected_later(kind, generator):
 @pytest.mark.parametrize("shape", [(300, 1000), (1000,)])
 @pytest.mark.parametrize("overlap", ["keep", "miss"])
 def test_excluded_items_are_overwritten_in_a_copy(overlap, shape, dtype, monkeypatch, generator):
-    """The caller's tensors stay as they are, masked scores are checked, and subtracting gives the same ranking."""
+    """The caller's tensors are not changed, masked scores are checked, and subtracting gives the same ranking."""
     scores = torch.randint(900, (300, 1000), generator=generator).to(dtype)
     mask = torch.rand(shape, generator=generator) < 0.3
     target, ids = torch.rand(scores.shape, generator=generator).argsort(1)[:, :40].split([30, 10], dim=1)
@@ -140,10 +143,10 @@ def test_excluded_items_are_overwritten_in_a_copy(overlap, shape, dtype, monkeyp
     ("items", "width", "depth", "taken", "device", "expected"),
     [
         (16_384, 1, 100, 0, "cpu", eager.select),
-        (16_383, 1, 100, 0, "cpu", eager.compare),  # few comparisons
+        (16_383, 1, 100, 0, "cpu", eager.compare),  # too few comparisons for `select`
         (1_024, 16, 100, 0, "cpu", eager.select),
         (1_024, 15, 100, 0, "cpu", eager.compare),
-        (161, 200, 100, 60, "cpu", eager.bucket),  # all would have to be taken
+        (161, 200, 100, 60, "cpu", eager.bucket),  # `select` would have to take all items
         (162, 200, 100, 60, "cpu", eager.select),
         (50_000, 79, None, 0, "cpu", eager.compare),
         (50_000, 80, None, 0, "cpu", eager.bucket),
@@ -154,7 +157,7 @@ def test_excluded_items_are_overwritten_in_a_copy(overlap, shape, dtype, monkeyp
     ],
 )
 def test_the_rule(items, width, depth, taken, device, expected):
-    """The strategy for some shapes, on both sides of each bound."""
+    """The strategy is chosen by shape and device; the cases lie on both sides of each bound."""
     scores, thresholds = torch.empty(2, items, device=device), torch.empty(2, width, device=device)
     removed = torch.empty(2, taken, device=device) if taken else None
     assert eager.choose_strategy(scores, Question(thresholds, depth, removed=removed)) is expected
@@ -170,7 +173,7 @@ def test_rows_are_copied_a_tile_at_a_time(name, device, tile, copies, monkeypatc
     assert len(list(eager._copies(scores, question))) == copies
 
 
-# -------------------------------------------------------------------------------------------- what stands on the counts
+# --------------------------------------------------------------------------------------------- rankings from the counts
 
 
 @st.composite
@@ -195,20 +198,20 @@ def batches(draw):
 
 
 def rows(scores, at_once=2):
-    """The same scores, made for two rows at a time in a buffer that is used again."""
+    """Return the same scores as `ScoreRows`, made for two rows at a time in a buffer that is reused."""
     buffer = torch.empty(at_once, scores.shape[1])
     parts = lambda: (buffer[: len(part)].copy_(part) for part in scores.split(at_once))  # noqa: E731
     return ScoreRows(scores.shape, scores.dtype, scores.device, parts)
 
 
 def ranked(scores, target, depth, gains=None, exclude=None, score_threshold=None, **rules):
-    """`Ranking.from_scores`, for scores that the package makes."""
+    """Rank as `Ranking.from_scores` does, also where the package makes the scores."""
     needs = Needs(depth, num_ranked=True, score_threshold=score_threshold)
     return trm.Ranking.rank(scores, target, gains, exclude, needs, Rules(**rules))
 
 
 def fields(ranking):
-    """All tensors of a Ranking, by name."""
+    """Return all tensors of a Ranking, by name."""
     found = {}
     for name, value in vars(ranking).items():
         parts = value if isinstance(value, tuple) else (value,)
@@ -219,7 +222,7 @@ def fields(ranking):
 @settings(max_examples=examples(200), deadline=None)
 @given(batch=batches(), owned=st.booleans(), k=st.integers(1, 8), least=st.sampled_from([0, 2**14]))
 def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k, least):
-    """A ranking to a depth is the whole one cut there, whatever was skipped and whatever was overwritten."""
+    """A ranking to a depth is the whole one cut there, whichever scores are skipped or overwritten."""
     scores, target, options = batch
     whole = trm.Ranking.from_scores(scores, target, **options)
     patch = pytest.MonkeyPatch()
@@ -233,11 +236,11 @@ def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k, le
         want, part = expected[name], name[:-1]
         if name in ("found0", "penalties0"):
             want = want.where(want <= k, INF)
-        elif part in ("found", "penalties"):  # who is in a group with whom behind the depth is all the same
+        elif part in ("found", "penalties"):  # tie groups beyond the depth do not matter
             near = expected[f"{part}0"] <= k
             tensor, want = tensor.where(near, 0), want.where(near, 0)
         if name == "tied0":
-            continue  # within the depth: below
+            continue  # compared below, within the depth
         assert torch.equal(tensor, want), name
     again = trm.Ranking.from_scores(scores, target, **options, depth=k)
     assert torch.equal(got.tied, again.tied)
@@ -246,7 +249,7 @@ def test_depth_and_ownership_change_nothing_within_the_depth(batch, owned, k, le
 
 @pytest.mark.parametrize("bad", [NAN, INF])
 def test_an_owned_score_is_checked_before_it_is_overwritten(bad):
-    """A NaN or +inf of an excluded item is reported like any other."""
+    """A NaN or +inf of an excluded item raises the same error as any other, even where its score is overwritten."""
     scores, target = torch.rand(2, 9), torch.tensor([[1], [2]])
     scores[1, 5] = bad
     for owned in (False, True):
@@ -255,7 +258,7 @@ def test_an_owned_score_is_checked_before_it_is_overwritten(bad):
 
 
 def test_candidates_are_counted_only_for_who_reads_them(monkeypatch):
-    """`num_ranked` costs a read of its own: Ranking.from_scores has it, a collection only if a member needs it."""
+    """`num_ranked` costs another read: Ranking.from_scores counts it, a collection only if a member needs it."""
     min_scores = []
     count = kernels.count
 
@@ -275,7 +278,7 @@ def test_candidates_are_counted_only_for_who_reads_them(monkeypatch):
 
 
 def test_five_cutoffs_sum_once(monkeypatch, generator):
-    """What depends on no cut-off is made once for all members; the batch's ranking is not kept."""
+    """Sums that depend on no cut-off are computed once for all members of a collection."""
     made = []
     sums = functional._sums
     monkeypatch.setattr(functional, "_sums", lambda values: (made.append(1), sums(values))[1])
@@ -287,7 +290,7 @@ def test_five_cutoffs_sum_once(monkeypatch, generator):
 
 
 def test_one_ranking_serves_every_option(generator):
-    """What is kept for one option is not taken for another's: a ranking read before equals a fresh one."""
+    """Cached results of one option are not used for another: a ranking that was read before equals a fresh one."""
     scores, graded = torch.rand(4, 30, generator=generator), torch.randint(-2, 4, (4, 30), generator=generator).float()
     read = trm.Ranking.from_scores(scores, graded)
     for function, options in (
@@ -323,7 +326,7 @@ OPTIONS = {
 @pytest.mark.parametrize("name", sorted(set(functional.__all__) - {"auroc", "r_precision"}))
 @pytest.mark.parametrize("kind", [*RANKINGS, "large"])
 def test_several_cutoffs_are_each_of_them(name, kind):
-    """A list of cut-offs gives [K, B], one row for each, in the order of the list."""
+    """A list of cut-offs gives [K, B], one row per cut-off, in the order of the list."""
     cutoffs = [10, 1, 3, 40, 10]
     for options in OPTIONS.get(name, [{}]):
         ranking = (RANKINGS | {"large": large})[kind]()
@@ -335,7 +338,7 @@ def test_several_cutoffs_are_each_of_them(name, kind):
 
 
 def large():
-    """As many ranks as are searched, not compared."""
+    """Return so many ranks that they are searched, not compared."""
     generator = torch.Generator().manual_seed(1)
     ranks = torch.rand(2**12, 45, generator=generator).argsort(1)[:, :9]
     return trm.Ranking.from_ranks(ranks, num_ranked=50)
@@ -352,7 +355,7 @@ def test_cutoffs_are_checked_one_by_one():
         functional.ndcg(ranking, ["3"])
     for name in sorted(set(functional.__all__) - {"auroc", "r_precision"}):
         function = getattr(functional, name)
-        for several in (torch.tensor([1, 2]), torch.tensor([1, 2]).numpy(), "12"):  # not a row's own cut-offs either
+        for several in (torch.tensor([1, 2]), torch.tensor([1, 2]).numpy(), "12"):  # no cut-offs by row either
             with pytest.raises(TypeError, match="k must be an integer >= 1"):
                 function(ranking, several)
         with pytest.raises(ValueError, match="no cut-off"):
@@ -364,13 +367,13 @@ def test_cutoffs_are_checked_one_by_one():
 
 @pytest.mark.parametrize("width", [0, 1, 2, 3, 4, 7, 8, 9, 100])
 def test_sums_by_doubling(width, generator):
-    """What stands in for `cumsum` where that refuses to be deterministic."""
+    """`doubling_sums` equals `cumsum`, which it replaces where `cumsum` refuses to be deterministic."""
     values = torch.randint(-9, 9, (3, width), generator=generator).double()
     assert torch.equal(arrays.doubling_sums(values), values.cumsum(1))
 
 
 def test_a_formula_is_asked_once(monkeypatch, generator):
-    """All cut-offs of a metric go through its formula together; other options are another formula."""
+    """All cut-offs of a metric go through its formula in one call, and other options make another call."""
     asked = []
 
     def ndcg(ranking, k=None, *, gain="linear"):
@@ -385,7 +388,7 @@ def test_a_formula_is_asked_once(monkeypatch, generator):
 
 
 def test_members_keep_their_own_cutoffs(generator):
-    """In any order, beside others of the same formula, and with options that cannot be hashed."""
+    """Members keep their cut-offs in any order, beside others of the same formula, and with unhashable options."""
     scores, target = torch.rand(9, 30, generator=generator), torch.randint(30, (9, 1), generator=generator)
     alone = {k: trm.NDCG(k) for k in (9, 2, 5)}
     together = trm.RecMetricCollection({f"n{k}": trm.NDCG(k) for k in alone} | {"n": trm.NDCG(), "hit": trm.HR(9)})
@@ -412,7 +415,7 @@ def test_members_keep_their_own_cutoffs(generator):
 @pytest.mark.parametrize("kind", RANKINGS)
 @pytest.mark.parametrize("k", [pytest.param(10, marks=pytest.mark.nightly), (3, 10)])
 def test_functions_compile(name, kind, k):
-    """torch.compile(fullgraph=True) takes every function on every kind of ranking, first or second time."""
+    """`torch.compile(fullgraph=True)` takes every function on every kind of ranking, in a first and a second call."""
     function = getattr(functional, name)
     ranking = RANKINGS[kind]()
     args = () if name in ("auroc", "r_precision") else (k,)
@@ -426,7 +429,7 @@ def test_functions_compile(name, kind, k):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="no C++ compiler")
 def test_inductor(tmp_path, monkeypatch):
-    """The default backend gives the same numbers."""
+    """The default backend of `torch.compile` gives the same numbers."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     ranking = RANKINGS["graded"]()
     torch._dynamo.reset()
@@ -436,7 +439,7 @@ def test_inductor(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("strategy", eager.STRATEGIES, ids=lambda strategy: strategy.__name__)
 def test_no_strategy_needs_denormal_numbers(strategy):
-    """Where the processor takes the smallest numbers for 0, as some libraries set it to, counts are the same."""
+    """Counts are the same where the processor flushes denormal numbers to 0, as some libraries set it to."""
     scores = torch.tensor([[0.0, -1.0, 0.0, 1.0, -torch.inf]])
     torch.set_flush_denormal(True)
     try:
@@ -454,7 +457,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
 
 class Card:
-    """Stands for the Triton kernels on a machine that has, or lacks, what they need."""
+    """A stand-in for the Triton kernels on a machine that meets, or does not meet, their requirements."""
 
     def __init__(self, reason):
         self.unavailable = lambda device: reason
@@ -471,7 +474,7 @@ class Card:
     ids=["recorded", "not recorded", "unavailable", "not installed"],
 )
 def test_kernels_are_chosen(card, recorded, auto, triton, monkeypatch):
-    """Auto takes Triton's where a run is on record; who asks for them gets them, or an error that says why not."""
+    """Auto takes Triton where a run is on record; asking for Triton gives it, or an error that says why not."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     assert kernels.choose("auto", CUDA) == "eager", "no run is on record yet"
     monkeypatch.setattr(kernels, "_RECORDED", frozenset(recorded))
@@ -489,7 +492,7 @@ def test_kernels_are_chosen(card, recorded, auto, triton, monkeypatch):
 
 
 def test_a_request_that_cannot_be_met_changes_nothing():
-    """On the CPU there is nothing for Triton to run on: every door says so, and no state moves."""
+    """A request for Triton on the CPU, where it cannot run, raises in every function and changes no state."""
     scores, target = torch.rand(2, 5), torch.tensor([1, 2])
     for form in (trm.Ranking.from_scores, partial(trm.get_topk_ranks, k=2)):
         with pytest.raises(ValueError, match="kernels='triton' cannot be used"):
@@ -519,7 +522,7 @@ def test_what_counted_can_be_asked_for():
 
 @pytest.mark.parametrize("rows", [1, 9])
 def test_rows_with_room_behind_them(rows, generator):
-    """Rows that begin with a cache line are counted, and their best found, as they are without."""
+    """Rows that begin with a cache line, with unused memory behind them, have the same counts and best items."""
     scores = (torch.randn(rows, 1000, generator=generator) * 9).round()
     room = torch.full((rows, 1008), torch.inf)
     room[:, :1000] = scores
@@ -530,7 +533,7 @@ def test_rows_with_room_behind_them(rows, generator):
 
 
 def test_products_begin_with_a_cache_line(generator):
-    """On the CPU, where that makes products of an odd number of items up to twice as fast; nobody sees the room."""
+    """On the CPU, rows of products begin with a cache line: up to twice as fast for an odd number of items."""
     users, items = torch.randn(40, 8, generator=generator), torch.randn(501, 8, generator=generator)
     scorer = scoring.scorer_of(users, items, (40, 501), scoring.ScoreOptions(), scoring.TargetDevice.of(None, users))
     (part,) = scorer.scores(torch.arange(40), 40).parts()
@@ -541,7 +544,7 @@ def test_products_begin_with_a_cache_line(generator):
 
 @pytest.mark.parametrize(("rows", "items"), [(64, 60), (64, 3000), (256, 5000), (256, 5120)])
 def test_ranking_inside_a_compiled_function(rows, items, generator):
-    """Memory that is kept from call to call stays out of a trace, and the trace out of it."""
+    """Buffers that are kept between calls stay out of a compiled graph, and its tensors out of the buffers."""
     scores, target = torch.randn(rows, items, generator=generator), torch.randint(items, (rows, 1), generator=generator)
     ranks = partial(trm.get_topk_ranks, k=10, validate_args=False)
     expected = ranks(scores, target)
@@ -552,7 +555,7 @@ def test_ranking_inside_a_compiled_function(rows, items, generator):
 
 
 def test_nothing_fake_is_kept(generator):
-    """Shapes may be asked for without data, and numbers counted after that; nor does an export leave its own behind."""
+    """Fake tensors of shape inference and of an export are not kept: later counts and metrics are of real numbers."""
     scores = torch.randn(512, 5000, generator=generator)
     with FakeTensorMode():
         target = torch.zeros(512, 1, dtype=torch.int64)
@@ -575,7 +578,7 @@ def test_nothing_fake_is_kept(generator):
 
 
 def test_nothing_is_asked():
-    """No thresholds and no minimum scores: empty counts, and the highest scores."""
+    """Without thresholds and minimum scores the counts are empty, and the highest scores are returned."""
     scores = torch.rand(3, 50)
     counts = eager.compare(scores, Question(scores[:, :0]))
     assert counts.better.shape == (3, 0)

@@ -1,4 +1,4 @@
-"""The k best items of each row: a stable sort in plain Python, on whatever can be handed over."""
+"""The k best items of each row against a stable sort in plain Python, for many kinds of input."""
 
 import importlib
 import math
@@ -11,13 +11,13 @@ from sizes import examples
 
 from torchrecmetrics.kernels import blocks, topk_ids
 
-module = importlib.import_module("torchrecmetrics.kernels.topk_ids")  # by attribute, the name is the function's
+module = importlib.import_module("torchrecmetrics.kernels.topk_ids")  # as an attribute the name is the function
 INF, NAN = math.inf, math.nan
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def expected(scores, k, masks=(), excluded=None):
-    """One row at a time: candidates by falling score, then by id."""
+    """Return the list of each row: candidates by falling score, then by id, padded with -1."""
     lists = []
     for row, values in enumerate(scores.tolist()):
         gone = set() if excluded is None else set(excluded[row].tolist())
@@ -31,7 +31,7 @@ def expected(scores, k, masks=(), excluded=None):
 
 @st.composite
 def problems(draw):
-    """Scores with ties, -inf, NaN and +inf in all dtypes and layouts; masks, excluded ids, and sizes of blocks."""
+    """Draw scores with ties, -inf, NaN and +inf in all dtypes and layouts, k, masks and excluded ids."""
     rows, items = draw(st.integers(0, 5)), draw(st.sampled_from([1, 2, 5, 23, 64, 100, 131]))
     choose = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
     levels = draw(
@@ -41,7 +41,7 @@ def problems(draw):
     if draw(st.booleans()):
         levels = torch.cat([levels, torch.randn(draw(st.sampled_from([5, 300])), generator=choose)])
     scores = levels[torch.randint(len(levels), (rows, items), generator=choose)].to(draw(st.sampled_from(DTYPES)))
-    if draw(st.booleans()):  # the best side by side, as where items are numbered by popularity
+    if draw(st.booleans()):  # the best items are neighbours, as if items were numbered by popularity
         scores = scores.sort(dim=1, descending=draw(st.booleans())).values
     layout = draw(st.sampled_from(["contiguous", "transposed", "strided", "expanded", "part"]))
     if layout == "transposed":
@@ -69,7 +69,7 @@ def problems(draw):
     tile=st.sampled_from([1, 50, 2**20]),
 )
 def test_is_the_stable_sort(problem, block, tile):
-    """However long a block is and however many rows a piece holds; the scores stay as they are."""
+    """The lists are those of a stable sort for any size of blocks and pieces, and the scores are not changed."""
     scores, k, masks, excluded = problem
     before = scores.clone()
     patch = pytest.MonkeyPatch()
@@ -86,7 +86,7 @@ def test_is_the_stable_sort(problem, block, tile):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("levels", [1, 3, 50, 10**6])
 def test_a_catalogue_of_many_blocks(levels, dtype, device):
-    """Few distinct scores fill all blocks, and many of them are equal at the last place."""
+    """The lists are exact if few distinct scores fill all blocks and many scores are equal at the last place."""
     torch.manual_seed(0)
     scores = torch.randint(levels, (7, 3001)).to(dtype)
     scores[3, :2990] = -INF
@@ -98,7 +98,7 @@ def test_a_catalogue_of_many_blocks(levels, dtype, device):
 
 
 def test_the_last_block_is_shorter():
-    """It is read together with items of the one before, which are listed once."""
+    """A shorter last block is read together with items of the block before, which are listed once."""
     for items in range(1990, 2060, 7):
         assert (
             topk_ids(torch.arange(items).float().expand(2, -1), 20).tolist()
@@ -107,7 +107,7 @@ def test_the_last_block_is_shorter():
 
 
 def by_waiting_for_nothing(scores, k, masks, excluded):
-    """What devices other than the CPU do."""
+    """Return the lists as on devices other than the CPU."""
     patch = pytest.MonkeyPatch()
     patch.setattr(module, "can_sync", lambda values: False)
     found = topk_ids(scores, k, masks, excluded)
@@ -118,14 +118,14 @@ def by_waiting_for_nothing(scores, k, masks, excluded):
 @settings(max_examples=examples(200), deadline=None)
 @given(problem=problems())
 def test_without_looking_at_data_it_is_the_same(problem):
-    """Ties are settled in every row, whether or not there is a choice."""
+    """The lists are the same without a look at values: ties are settled in every row, needed or not."""
     scores, k, masks, excluded = problem
     assert by_waiting_for_nothing(scores, k, masks, excluded).tolist() == expected(scores, k, masks, excluded)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_waits_for_no_device(dtype):
-    """On `meta`, and as a fake tensor, nothing has a value."""
+    """The lists have their shape on `meta` and as a fake tensor, where no value can be read."""
     from torch._subclasses import FakeTensorMode
 
     for items in (3, 30, 3000):
@@ -140,7 +140,7 @@ def test_waits_for_no_device(dtype):
 
 
 def test_without_rows_or_items():
-    """Nothing is asked of nothing."""
+    """Scores without rows or without items give empty lists."""
     assert topk_ids(torch.empty(0, 5), 3).shape == (0, 3)
     assert topk_ids(torch.empty(2, 0), 3).shape == (2, 0)
     assert topk_ids(torch.zeros(2, 1), 3).tolist() == [[0], [0]]

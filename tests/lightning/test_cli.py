@@ -41,7 +41,7 @@ def train_edges() -> trm.Interactions:
 
 
 def run_cli(pl, tmp_path, module, name, arguments):
-    """Validate with one of our callbacks, made with these lines of YAML; return Trainer and callback."""
+    """Validate with the callback `name`, made from these lines of YAML; return the Trainer and the callback."""
     cli = importlib.import_module(f"{pl.__name__}.cli")
     options = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"} | {
         "default_root_dir": tmp_path
@@ -64,7 +64,7 @@ def run_cli(pl, tmp_path, module, name, arguments):
 @both_packages
 @pytest.mark.parametrize("stages", ["validate", "[validate, test]"])
 def test_metrics_of_steps(stages, pl, tmp_path):
-    """Names, cut-offs, stages as a word or a list, metric options; what is left out has its default."""
+    """YAML sets names, cut-offs, stages (a word or a list) and metric options; options left out have their defaults."""
     run, callback = run_cli(
         pl,
         tmp_path,
@@ -89,7 +89,7 @@ def test_metrics_of_steps(stages, pl, tmp_path):
 
 @both_packages
 def test_a_catalogue(pl, tmp_path):
-    """Functions and data come by their path."""
+    """Functions and data are named in YAML by their import path."""
     run, _ = run_cli(
         pl,
         tmp_path,
@@ -126,7 +126,7 @@ def test_a_catalogue(pl, tmp_path):
     ],
 )
 def test_mistakes(arguments, message, pl, tmp_path, capsys):
-    """They are told at the command line, by the parser or by the callback."""
+    """Mistakes raise an error at the command line, in the parser or in the callback."""
     with pytest.raises((SystemExit, ValueError)) as caught:
         run_cli(pl, tmp_path, make_module(pl), "RecMetricsCallback", arguments)
     assert message in str(caught.value) + capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Groups and list metrics in Lightning: children are logged, and each sample counts once."""
+"""Groups and list metrics in Lightning: values of groups are logged, and each sample counts once."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def expected(data, metrics=("HR", "NDCG"), **options):
 
 @both_packages
 def test_log_dict_logs_children(pl, tmp_path):
-    """A plain collection in a module: children are logged, monitored and reset with it."""
+    """A collection that a module logs itself also logs its groups, which can be monitored and are reset with it."""
 
     class Module(pl.LightningModule):
         def __init__(self):
@@ -72,7 +72,7 @@ def test_log_dict_logs_children(pl, tmp_path):
 @both_packages
 @pytest.mark.parametrize(("groups", "dtype"), [(GROUPS, torch.int64), (GROUPS, torch.uint8), (["a", "b"], torch.int64)])
 def test_steps_have_groups(pl, tmp_path, groups, dtype):
-    """Looked up by user, whatever integers they are, or returned by the step."""
+    """Groups are looked up by user ids of any integer dtype, or are returned by the step."""
     data = samples(13)
     callback = RecMetricsCallback(["HR", "NDCG"], k=[5], groups=groups, prog_bar="NDCG@5/b")
     running = trainer(pl, tmp_path, callback)
@@ -83,7 +83,7 @@ def test_steps_have_groups(pl, tmp_path, groups, dtype):
 
 
 def test_groups_are_matched_by_id(tmp_path):
-    """The step's users are rows of the history; groups of a column come in its own order."""
+    """The step's users are rows of the history; groups with users in another order are matched by id."""
     pl = pytest.importorskip(PACKAGES[0])
     data, names = samples(13), [f"u{user}" for user in range(USERS)]
     history = trm.Interactions.from_columns(
@@ -102,7 +102,10 @@ def test_groups_are_matched_by_id(tmp_path):
 
 @pytest.mark.parametrize("rows_of", ["exclude", "groups"])
 def test_history_is_matched_by_id(tmp_path, rows_of):
-    """The catalogue's train has its users in its own order; the step's are rows of `exclude`, else of the groups."""
+    """The catalogue's train may have its users in another order, because it is matched by id.
+
+    The step's users are rows of `exclude`, or else of the groups.
+    """
     pl = pytest.importorskip(PACKAGES[0])
     data, names = samples(13), [f"u{user}" for user in range(USERS)]
     test, _, train = (part.with_ids(user_ids=names, item_ids=torch.arange(ITEMS)) for part in catalogue())
@@ -145,7 +148,7 @@ def test_history_that_cannot_be_matched(tmp_path, of_train, of_exclude, message)
 
 @pytest.mark.parametrize("train_has_ids", [False, True])
 def test_history_of_other_users_than_groups(tmp_path, train_has_ids):
-    """Where one of the two has ids alone, as in `evaluate`."""
+    """If only the history or only the groups have user ids, an error is raised, as in `evaluate`."""
     pl = pytest.importorskip(PACKAGES[0])
     train, names = catalogue()[0], [f"u{user}" for user in range(USERS)]
     known = trm.Catalogue.from_interactions(train.with_ids(user_ids=names) if train_has_ids else train)
@@ -176,7 +179,7 @@ def test_steps_that_do_not_fit(tmp_path, groups, returned, message):
 
 
 def every_sample_once(rank, world_size):
-    """Samples read whole by each process: groups and histograms count each once."""
+    """Return the values if each process reads all samples: groups and histograms count each sample once."""
     data = samples(13)
     metrics = ["HR", "NDCG", "Coverage", "Novelty"]
     callback = RecMetricsCallback(
@@ -198,7 +201,7 @@ def test_every_sample_counts_once(processes):
 
 @both_packages
 def test_a_catalogue_has_groups(pl, tmp_path):
-    """History of list metrics comes from the catalogue's interactions; values are those of `evaluate`."""
+    """Metrics of lists take the history from the catalogue's interactions; values are those of `evaluate`."""
     valid, _, train = catalogue()
     generator = torch.Generator().manual_seed(1)
     users, items = torch.randn(USERS, 4, generator=generator), torch.randn(ITEMS, 4, generator=generator)
@@ -221,7 +224,7 @@ def test_a_catalogue_has_groups(pl, tmp_path):
 
 
 def test_steps_find_the_history(tmp_path):
-    """Metrics that read it take it from the catalogue, by the step's users, or from the step."""
+    """Metrics that read a history take it from the catalogue, by the step's users, or from the step."""
     pl = pytest.importorskip(PACKAGES[0])
     _, _, train = catalogue()
     data = samples(13)

@@ -1,4 +1,4 @@
-"""The collection inside a LightningModule: log_dict, checkpoints, precisions, validate / fit / test on one module."""
+"""A collection works inside a LightningModule: log_dict, checkpoints, precisions, and all stages on one module."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ ITEMS = 50
 
 
 class Recommender(pl.LightningModule):
-    """Scores that do not depend on training, so that every value can be computed by hand."""
+    """A module whose scores do not depend on training, so that every value can be computed by hand."""
 
     def __init__(self, names=("HR", "NDCG", "MRR"), k=(1, 10)):
         super().__init__()
@@ -40,7 +40,7 @@ class Recommender(pl.LightningModule):
 
 
 def batches(n, seed=0, rows=4):
-    """Random scores and two targets a row."""
+    """Return batches of random scores with two targets per row."""
     generator = torch.Generator().manual_seed(seed)
     scores = torch.rand(n, rows, ITEMS, generator=generator)
     first = torch.randint(0, ITEMS, (n, rows), generator=generator)
@@ -58,7 +58,7 @@ def by_hand(data, prefix, names=("HR", "NDCG", "MRR"), k=(1, 10)):
 
 
 def test_validate_fit_test_validate(tmp_path):
-    """One module through all stages: nothing leaks from one into the next, the sanity check included."""
+    """One module goes through all stages, and no batch of a stage, or of the sanity check, counts in the next stage."""
     module, first, second = Recommender(), batches(5), batches(3, seed=1)
     run = trainer(pl, tmp_path)
     assert run.validate(module, loader(first), verbose=False) == [by_hand(first, "val/")]
@@ -69,7 +69,7 @@ def test_validate_fit_test_validate(tmp_path):
 
 
 def test_checkpoint_and_early_stopping_on_our_keys(tmp_path):
-    """ModelCheckpoint and EarlyStopping monitor a member like any metric; no state goes into the checkpoint."""
+    """ModelCheckpoint and EarlyStopping monitor a member like any metric, and no state is in the checkpoint."""
     callbacks = [
         pl.callbacks.ModelCheckpoint(
             tmp_path, "{val/NDCG@10:.3f}", monitor="val/NDCG@10", mode="max", auto_insert_metric_name=False
@@ -88,7 +88,7 @@ def test_checkpoint_and_early_stopping_on_our_keys(tmp_path):
 
 
 def test_two_loaders_with_a_collection_each(tmp_path):
-    """Clones with a prefix each, as the README has them, keep the loaders apart."""
+    """Clones with different prefixes keep the values of two loaders apart."""
 
     class Two(Recommender):
         def __init__(self):
@@ -118,9 +118,9 @@ def test_two_loaders_with_a_collection_each(tmp_path):
         ),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*")  # each precision plugin has its own to say about CPUs
+@pytest.mark.filterwarnings("ignore:.*")  # each precision plugin has warnings of its own about CPUs
 def test_every_precision_is_exact(precision, tmp_path):
-    """1,000 batches with the collection inside the module: the value does not move, whatever the module is cast to."""
+    """The values of 1,000 batches are exact, whatever dtype the module that holds the collection is cast to."""
     module, data = Recommender(["HR", "MRR"], k=[1, 10]), batches(20) * 50
     run = trainer(pl, tmp_path, precision=precision)
     got = run.validate(module, loader(data), verbose=False)[0]

@@ -1,4 +1,4 @@
-"""What both callbacks share: keys, loggers, monitors checked before the first epoch, either of the two packages."""
+"""Both callbacks compose keys, fill loggers, check monitors before the first epoch, and work with both packages."""
 
 import csv
 import functools
@@ -31,7 +31,7 @@ pytestmark = QUIET
 
 @both_packages
 def test_loggers_hold_what_each_epoch_gave(pl, tmp_path):
-    """CSV and TensorBoard hold every epoch's values, and nothing of the sanity check."""
+    """The CSV and TensorBoard loggers hold every epoch's values, and no value of the sanity check."""
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     loggers = [pl.loggers.CSVLogger(tmp_path / "csv"), pl.loggers.TensorBoardLogger(tmp_path / "tb")]
     data = samples(10)
@@ -50,7 +50,7 @@ def test_loggers_hold_what_each_epoch_gave(pl, tmp_path):
 
 
 def test_prefix_and_key_format(pl, tmp_path):
-    """Keys are composed of prefix, name and key format; prog_bar takes labels or keys."""
+    """Keys are composed of prefix, name and key format, and `prog_bar` takes labels or keys."""
     callback = RecMetricsCallback(
         ["HR", "NDCG"],
         k=10,
@@ -99,7 +99,7 @@ def test_options_of_the_other_callback_and_other_names_of_stages(make, message):
 
 
 def test_callbacks_that_log_the_same_key(pl, tmp_path):
-    """The last one would win, silently."""
+    """Two callbacks that would log the same key raise an error, because one value would replace the other silently."""
     data, step = samples(5), lambda s, t, u: {"scores": s, "target": t}
     whole = functools.partial(CatalogueEvaluationCallback, "HR", k=1, embed=lambda m: None, target=catalogue()[0])
     for others in ([RecMetricsCallback("HR", k=1)], [whole()]):
@@ -110,7 +110,7 @@ def test_callbacks_that_log_the_same_key(pl, tmp_path):
         trainer(pl, tmp_path, whole(), whole()).fit(make_module(pl, step), loader(data), loader(data))
     run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1), whole(stages="test"), RecMetricsCallback("HR", k=2))
     run.validate(make_module(pl, step), loader(data), verbose=False)
-    # a refusal leaves nothing behind
+    # a callback that was refused can be used in another Trainer
     one, other = RecMetricsCallback("HR", k=1), RecMetricsCallback("HR", k=1, dataloaders=["cold"])
     for callback, key in (
         (RecMetricsCallback("HR", k=1, prefix="", dataloaders=["a", "b"]), "HR@1"),
@@ -138,7 +138,7 @@ def test_callbacks_that_log_the_same_key(pl, tmp_path):
     ],
 )
 def test_keys_that_the_module_logs_too(where, whole, loaders, key, pl, tmp_path):
-    """Of two values under one key one would win, silently."""
+    """A key that the module logs, too, raises an error, because one value would replace the other silently."""
     callback, data = RecMetricsCallback("HR", k=1), loader(samples(5))
     if whole:
         embeddings = torch.eye(30, 8), torch.eye(40, 8)
@@ -161,17 +161,17 @@ def test_keys_that_the_module_logs_too(where, whole, loaders, key, pl, tmp_path)
 
 
 def test_the_same_callback_twice(pl, tmp_path):
-    """It would count every batch twice."""
+    """The same callback twice in a Trainer raises an error, because it would count every batch twice."""
     callback = RecMetricsCallback("HR", k=1)
     with pytest.raises(ValueError, match="one RecMetricsCallback is in the Trainer's callbacks twice"):
         trainer(pl, tmp_path, callback, callback).validate(make_module(pl), loader(samples(5)), verbose=False)
 
 
 def test_keys_that_mlflow_refuses(pl, tmp_path):
-    """MLflow would refuse '@' when the first validation ends; the error before shows the cure."""
+    """Keys with '@', which MLflow would refuse when the first validation ends, raise before with a cure."""
 
     class MLFlowLogger(pl.loggers.CSVLogger):
-        """Stands in for the logger of that name, which needs a server."""
+        """A stand-in for the logger of that name, which needs a server."""
 
     logger, data = MLFlowLogger(tmp_path), samples(5)
     run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1), logger=logger)
@@ -186,7 +186,7 @@ def test_keys_that_mlflow_refuses(pl, tmp_path):
 @pytest.mark.nightly
 @pytest.mark.parametrize("package", PACKAGES)
 def test_one_package_is_enough(package):
-    """Only the package that is imported is used; importing torchrecmetrics imports neither."""
+    """The callback uses only the package that is imported, and importing torchrecmetrics imports neither package."""
     other = PACKAGES[1 - PACKAGES.index(package)].partition(".")[0]
     code = f"""
         import sys
@@ -208,7 +208,7 @@ def test_one_package_is_enough(package):
 
 @both_packages
 def test_checkpoint_and_early_stopping(pl, tmp_path):
-    """Both monitor a key of the callback, which comes before them or behind them in the list."""
+    """ModelCheckpoint and EarlyStopping monitor a key of the callback, whichever of them comes first in the list."""
     data = samples(10)
     keep = pl.callbacks.ModelCheckpoint(
         tmp_path, "{epoch}-{val/NDCG@10:.4f}", monitor="val/NDCG@10", mode="max", auto_insert_metric_name=False
@@ -240,16 +240,16 @@ def test_checkpoint_and_early_stopping(pl, tmp_path):
 @pytest.mark.parametrize("kind", ["EarlyStopping", "ModelCheckpoint"])
 @pytest.mark.parametrize("sanity", [0, 2])
 def test_monitors_are_checked_before_the_first_epoch(kind, sanity, monitor, mode, message, pl, tmp_path):
-    """A monitor turned round, or one of a key that nothing logs, does not wait until the first epoch has ended."""
+    """A monitor with the wrong mode, or of a key that nothing logs, raises before the first epoch has ended."""
     watcher = getattr(pl.callbacks, kind)(monitor=monitor, mode=mode)
     callback = RecMetricsCallback(["HR", "NDCG"], k=[5, 10], log_counts="Counts" not in message)
     options = {"num_sanity_val_steps": sanity, "enable_checkpointing": kind == "ModelCheckpoint"}
     run = trainer(pl, tmp_path, callback, watcher, **options)
     with pytest.raises(ValueError, match=message):
         run.fit(make_module(pl), loader(samples(5)), loader(samples(5)))
-    # without a sanity check it is not known that no loader is named "test"
+    # without a sanity check, a loader may turn out to be named "test"
     assert run.global_step == 0 or (not sanity and monitor.startswith("test/"))
-    run.test(make_module(pl), loader(samples(5)), verbose=False)  # nobody monitors there
+    run.test(make_module(pl), loader(samples(5)), verbose=False)  # no callback monitors a test
 
 
 MISSPELT = [
@@ -267,7 +267,7 @@ MISSPELT = [
 @pytest.mark.parametrize("monitor", MISSPELT)
 @pytest.mark.parametrize("sanity", [0, 2])
 def test_misspelt_monitors(monitor, sanity, pl, tmp_path):
-    """What is nearly one of our keys may be the module's: a warning, and an error once it is known that it is not."""
+    """A monitor that is nearly one of our keys warns, as the module may log it, and raises once it is known not to."""
     for watch, strict in ((pl.callbacks.ModelCheckpoint, {}), (pl.callbacks.EarlyStopping, {"strict": False})):
         watcher = watch(monitor=monitor, mode="max", **strict)
         options = {"num_sanity_val_steps": sanity, "enable_checkpointing": not strict}
@@ -291,7 +291,7 @@ def test_misspelt_monitors(monitor, sanity, pl, tmp_path):
     ],
 )
 def test_monitors_of_what_the_module_logs(monitor, mode, pl, tmp_path):
-    """Keys of the module's own are left alone, however much they look like ours."""
+    """Monitors of keys that the module logs are accepted, however similar to our keys they are."""
     module = make_module(pl)
     validate, train = type(module).validation_step, type(module).training_step
 
@@ -313,14 +313,14 @@ def test_monitors_of_what_the_module_logs(monitor, mode, pl, tmp_path):
 
 
 class Place(trm.RankingMetric):
-    """Lower is better."""
+    """A metric whose lower values are better: the rank of the item."""
 
     formula = staticmethod(lambda ranking, k: ranking.ranks[:, 0].clamp(max=k + 1))
     higher_is_better = False
 
 
 def test_a_metric_that_should_fall(pl, tmp_path):
-    """Its monitor waits for low values; beside it, ours still wait for high ones."""
+    """A monitor of a metric that should fall must have mode "min", and monitors of other metrics mode "max"."""
     data, callback = samples(10), RecMetricsCallback(["HR", Place(10)], k=1)
     keep = pl.callbacks.ModelCheckpoint(tmp_path, monitor="val/Place@10", mode="min")
     run = trainer(pl, tmp_path, callback, keep, enable_checkpointing=True)
@@ -333,7 +333,7 @@ def test_a_metric_that_should_fall(pl, tmp_path):
 
 
 def test_schedulers_are_checked_too(pl, tmp_path):
-    """A scheduler that waits for our keys to fall would never see them improve."""
+    """A scheduler that waits for our keys to fall raises an error, because it would never see them improve."""
     module = make_module(pl)
 
     def configure_optimizers(self):
@@ -349,7 +349,7 @@ def test_schedulers_are_checked_too(pl, tmp_path):
 
 
 def test_misspelt_monitors_of_schedulers(pl, tmp_path):
-    """Schedulers read keys, too."""
+    """A scheduler with a misspelt monitor raises an error, too."""
     module = make_module(pl)
 
     def configure_optimizers(self):
@@ -365,7 +365,7 @@ def test_misspelt_monitors_of_schedulers(pl, tmp_path):
 
 
 def test_monitors_with_several_loaders_or_stages(pl, tmp_path):
-    """With the loaders at hand the check is exact, over all callbacks; a stage not asked for logs nothing."""
+    """Monitors are checked against the keys of all callbacks and loaders; a stage not asked for logs nothing."""
     data = samples(5)
     two, named = [loader(data)] * 2, {"valid": loader(data), "test": loader(data)}
 

@@ -1,4 +1,4 @@
-"""Samples that several processes share, or repeat: the values of one process, and a warning where that is in doubt."""
+"""Samples that several processes share or repeat: values are those of one process, or a warning is given."""
 
 import importlib
 import warnings
@@ -16,7 +16,7 @@ pytestmark = QUIET
 
 
 class EveryoneReadsAll(torch.utils.data.Sampler):
-    """A sampler of the user's own, which every process reads whole, in an order of its own."""
+    """A custom sampler that every process reads whole, in an order of that process."""
 
     def __init__(self, data):
         self.order = torch.randperm(len(data)).tolist()
@@ -29,19 +29,19 @@ class EveryoneReadsAll(torch.utils.data.Sampler):
 
 
 class Backwards(torch.utils.data.DistributedSampler):
-    """A sampler of the user's own that looks like torch's."""
+    """A custom sampler that is derived from torch's DistributedSampler."""
 
     def __iter__(self):
         return reversed(list(super().__iter__()))
 
 
 def longest_first(batch):
-    """Collate as sequence models do that pack what is padded."""
+    """Collate in order of length, as sequence models do that pack padded sequences."""
     return torch.utils.data.default_collate(sorted(batch, key=lambda sample: int(sample[1][0])))
 
 
 class Stream(torch.utils.data.IterableDataset):
-    """Samples that processes share so that some meet in two of them."""
+    """A data set that processes share so that some samples are read by two of them."""
 
     def __init__(self, data):
         self.data = data
@@ -52,7 +52,7 @@ class Stream(torch.utils.data.IterableDataset):
 
 
 def values_for_every_remainder(rank, world_size, way):
-    """Return {number of samples: (logged values, num_users, warnings)}."""
+    """Return {number of samples: (logged values, standard error of HR@1, warnings)}."""
     results = {}
     for n in (1, 2, 3, 4, 5, 6, 7, 11, 12, 13):
         data, options, flags = samples(n), {}, {}
@@ -109,7 +109,7 @@ WAYS = [
     "world_size", [pytest.param(1, marks=pytest.mark.nightly), 2, pytest.param(3, marks=pytest.mark.nightly)]
 )
 def test_values_do_not_depend_on_the_number_of_processes(world_size, processes):
-    """Data sets of every remainder, smaller than the number of processes too: the values, counts and errors of one."""
+    """Values, counts and errors are those of one process for every remainder and for fewer samples than processes."""
     found = {way: processes.run(values_for_every_remainder, world_size, way) for way in WAYS}
     for n in found["in order"][0]:
         data = samples(n)
@@ -129,7 +129,7 @@ def test_values_do_not_depend_on_the_number_of_processes(world_size, processes):
 
 
 def rows_of_a_loader(rank, world_size, by):
-    """Return the rows of seven samples, three users in all, told apart in one of two ways."""
+    """Return the kept rows of seven samples; with `sample_ids` the samples are of three users."""
     options = {"sample_ids": "index"} if by == "sample_ids" else {}
     callback = RecMetricsCallback("NDCG", k=10, keep_rows=True, **options)
     pl, run = distributed_trainer(world_size, callback)
@@ -148,7 +148,7 @@ def rows_of_a_loader(rank, world_size, by):
 
 @pytest.mark.parametrize("by", ["sample_ids", "user_ids"])
 def test_rows_do_not_depend_on_the_number_of_processes(by, processes):
-    """Each sample once, though the sampler repeats one; with both ids, users are the clusters."""
+    """Each sample is kept once, though the sampler repeats one; with both kinds of ids, users are the clusters."""
     data = samples(7)
     ranking = trm.Ranking.from_scores(torch.stack([s for s, _, _ in data]), torch.stack([t for _, t, _ in data]))
     expected = trm.functional.ndcg(ranking, 10).tolist()
@@ -159,7 +159,7 @@ def test_rows_do_not_depend_on_the_number_of_processes(by, processes):
 
 
 def rows_without_ids(rank, world_size):
-    """Return what a run that keeps rows says where steps return no ids."""
+    """Return the error of a run that keeps rows and whose steps return no ids."""
     pl, run = distributed_trainer(world_size, RecMetricsCallback("NDCG", k=10, keep_rows=True))
     with pytest.raises(ValueError, match="keep_rows") as error:
         run.validate(make_module(pl, lambda s, t, u: {"scores": s, "target": t}), loader(samples(7)), verbose=False)
@@ -177,7 +177,7 @@ def test_rows_of_several_processes_need_ids(processes):
 
 
 def doubts(rank, world_size):
-    """Return what is said where repeats cannot be known, by loader."""
+    """Return the warnings about samples and repeats for each loader."""
     data, said = samples(5), {}
     half = lambda scores, target, users: {"scores": scores[::2], "target": target[::2]}  # noqa: E731
     dropping = torch.utils.data.DistributedSampler(data, drop_last=True)
@@ -214,7 +214,7 @@ def doubts(rank, world_size):
 
 
 def test_doubts_are_said_once(processes):
-    """Where repeats cannot be known, one warning points to sample_ids=; where there are none, there is no warning."""
+    """If repeats cannot be known, one warning points to sample_ids=; if there are no repeats, there is no warning."""
     said = processes.run(doubts, 2)
     repeated = "so some may count twice. Pass sample_ids="
     for name, message in (
@@ -237,7 +237,7 @@ def test_doubts_are_said_once(processes):
     assert said[0]["twice"] == []
     assert "DistributedSampler(num_replicas=2, rank=0) is not made for process 1 of 2" in said[1]["twice"][0]
     assert [len(process["rows"]) for process in said] == [0, 1]  # the process that holds the repeat
-    assert "has 1 row, which are not its samples" in said[1]["rows"][0]  # and not of a batch without repeats
+    assert "has 1 row, which are not its samples" in said[1]["rows"][0]  # the batch with the repeat
     (message,) = said[0]["sorted"]
     assert "longest_first (collate_fn) must keep samples in their order, or repeats count in place of others" in message
     assert "Pass sample_ids=" in message
@@ -259,7 +259,7 @@ def test_doubts_are_said_once(processes):
 )
 @pytest.mark.parametrize("sample_ids", [None, lambda returned, batch: batch[2]])
 def test_samples_left_out_on_one_process(options, message, sample_ids, pl, tmp_path, monkeypatch):
-    """What is missing is said however many processes there are, and whether or not samples are numbered."""
+    """Samples that are left out are warned of on one process too, whether or not samples have ids."""
     monkeypatch.setattr(Stream, "__iter__", lambda self: iter(self.data))
     run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1, sample_ids=sample_ids))
     with pytest.warns(UserWarning, match=message) as caught:

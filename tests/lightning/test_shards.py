@@ -1,4 +1,4 @@
-"""Scores of shards of items in RecMetricsCallback: every process has the values of one process with all items."""
+"""Scores of item shards in RecMetricsCallback: every process has the values of one process with all items."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ def values(rank, world_size, sampler):
 
 
 def test_values(processes):
-    """History of the callback and groups too; nothing is summed over processes."""
+    """Values, with history and groups of the callback, are those of one process and not summed over processes."""
     scores, target, _, history = data()
     metrics = trm.RecMetricCollection(NAMES, k=3, prefix="val/", overlap="miss", groups=["even", "odd"])
     for rows in torch.arange(ROWS).split(8):
@@ -53,5 +53,5 @@ def test_values(processes):
 
 
 def test_a_sampler_that_shares_rows(processes):
-    """Its rows differ between processes, which none of them takes for rows of shards."""
+    """Rows that a distributed sampler splits between processes are refused as rows of item shards."""
     assert processes.run(values, 2, True) == [None, None]

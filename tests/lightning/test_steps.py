@@ -1,4 +1,4 @@
-"""RecMetricsCallback: what it logs of what the steps return, whatever the Trainer does, and what it refuses."""
+"""RecMetricsCallback: the values that it logs from the output of steps, under all Trainer flags, and its errors."""
 
 import csv
 import pickle
@@ -35,7 +35,7 @@ pytestmark = QUIET
 
 @both_packages
 def test_fit_validate_test_predict(pl, tmp_path):
-    """One callback through all stages: each logs its own rows, prediction nothing."""
+    """One callback serves all stages: each stage logs its own rows, and prediction logs nothing."""
     first, second = samples(10), samples(7, seed=1)
     callback, module = RecMetricsCallback(NAMES, k=KS), make_module(pl)
     run = trainer(pl, tmp_path, callback)
@@ -43,9 +43,9 @@ def test_fit_validate_test_predict(pl, tmp_path):
     run.fit(module, loader(first), loader(second))
     assert logged(run) == by_hand(second, "val/", sign=-1)
     hits = callback.collections["val"]["HR@1"]
-    assert hits.num_users == 7  # what was found stays
-    assert not hits.update_called  # what it was found from does not
-    # a fit was there before: the loader named is the one that counts
+    assert hits.num_users == 7  # the result stays
+    assert not hits.update_called  # the sums do not
+    # after a fit the loader that is passed counts, not that of the fit
     assert run.validate(module, loader(first), verbose=False) == [by_hand(first, "val/")]
     assert run.test(module, loader(first), verbose=False) == [by_hand(first, "test/")]
     before = dict(callback.collections)
@@ -55,7 +55,7 @@ def test_fit_validate_test_predict(pl, tmp_path):
 
 @pytest.mark.parametrize("outputs", ["ranks", "ranking", "gains", "weights", "dense", "function"])
 def test_every_form_of_update(outputs, pl, tmp_path):
-    """A step hands over whatever update takes; entries of its own are left alone."""
+    """A step may return every input of `update`; other entries are ignored."""
     data = samples(9)
 
     def step(scores, target, users):
@@ -69,7 +69,7 @@ def test_every_form_of_update(outputs, pl, tmp_path):
         }[outputs]()
 
     function = (lambda returned, batch: {"scores": returned[0], "target": batch[1]}) if outputs == "function" else None
-    names = ("HR", "NDCG", "MRR")  # R-precision needs ranks deeper than 10 where users have more
+    names = ("HR", "NDCG", "MRR")  # R-precision needs ranks deeper than 10 if users have more relevant items
     callback = RecMetricsCallback(names, k=KS, outputs=function)
     run = trainer(pl, tmp_path, callback)
     options = {"weights": torch.arange(9) + 1.0} if outputs == "weights" else {}
@@ -90,7 +90,7 @@ def test_every_form_of_update(outputs, pl, tmp_path):
     ],
 )
 def test_two_loaders(pl, tmp_path, loaders, dataloaders, keys):
-    """Each loader has a collection and keys of its own; none reports the mixture."""
+    """Each loader has its own collection and keys, and no value is of both loaders together."""
     both = samples(10), samples(6, seed=1)
     callback = RecMetricsCallback(NAMES, k=KS, dataloaders=dataloaders)
     run = trainer(pl, tmp_path, callback)
@@ -104,7 +104,7 @@ def test_two_loaders(pl, tmp_path, loaders, dataloaders, keys):
 
 
 def test_names_where_a_stage_has_one_loader(pl, tmp_path):
-    """Names are for stages with as many loaders; a single loader goes by its stage; another number is an error."""
+    """Names are for stages with as many loaders; a single loader has the stage's name; another number raises."""
     callback = RecMetricsCallback("HR", k=1, dataloaders=["valid", "test"])
     run, data = trainer(pl, tmp_path, callback), samples(3)
     run.test(make_module(pl), loader(data), verbose=False)
@@ -114,7 +114,7 @@ def test_names_where_a_stage_has_one_loader(pl, tmp_path):
 
 
 def test_a_collection_and_a_step_that_logs_too(pl, tmp_path):
-    """A collection is cloned, its prefix left; the module's own logging goes on beside the callback."""
+    """A collection is cloned without its prefix and state, and the module's own logging goes on beside the callback."""
     collection = trm.RecMetricCollection(NAMES, k=KS, prefix="mine/")
     module, data = make_module(pl), samples(5)
     step = type(module).validation_step
@@ -138,7 +138,7 @@ def test_a_collection_and_a_step_that_logs_too(pl, tmp_path):
 
 
 def test_a_step_may_return_what_select_gives(pl, tmp_path):
-    """As exclude: its values, such as ratings, are no ids."""
+    """A step may return a `select` as exclude, whose values, such as ratings, are not read as ids."""
     data = samples(10)
     edges = torch.stack([torch.arange(10), torch.randint(ITEMS, (10,), generator=torch.Generator().manual_seed(3))])
     history = trm.Interactions.from_edge_index(edges, 10, ITEMS, values=torch.ones(10, dtype=torch.int64))
@@ -155,7 +155,7 @@ def test_a_step_may_return_what_select_gives(pl, tmp_path):
 
 
 def test_a_step_may_return_jagged_columns(pl, tmp_path):
-    """As a pair, which the callback's own exclude joins, or as `Jagged`."""
+    """A step may return jagged columns as a pair or as `Jagged`, and the callback's exclude is added to them."""
     data = samples(10)
     seen = trm.Interactions.from_padded(torch.arange(10)[:, None] % ITEMS, ITEMS)
 
@@ -177,7 +177,7 @@ def test_a_step_may_return_jagged_columns(pl, tmp_path):
 
 
 def test_exclude_by_user_ids(pl, tmp_path):
-    """With exclude= the step returns user ids only; a dict has one for each loader; the step's own joins in."""
+    """With exclude= a step returns only user ids; a dict has a history per loader; the step's own is added."""
     data = samples(10)
     train = trm.Interactions.from_padded(torch.stack([(t + 1) % ITEMS for _, t, _ in data]), num_items=ITEMS)
     more = train.union(
@@ -246,7 +246,7 @@ def test_exclude_by_user_ids(pl, tmp_path):
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else None,
 )
 def test_trainer_flags(options, seen, times, pl, tmp_path):
-    """Each validation logs exactly the rows it has seen, whatever decides when it runs and how much it sees."""
+    """Each validation logs exactly the rows that it has seen, under every Trainer flag."""
     data, history = samples(10), []
 
     class Listener(pl.Callback):
@@ -264,7 +264,7 @@ def test_trainer_flags(options, seen, times, pl, tmp_path):
 
 
 def test_sanity_check_leaves_nothing(pl, tmp_path):
-    """What the sanity check computes is neither logged nor left in the state."""
+    """Values of the sanity check are neither logged nor left in the state."""
     callback, seen = RecMetricsCallback(NAMES, k=KS), []
 
     class Listener(pl.Callback):
@@ -279,7 +279,7 @@ def test_sanity_check_leaves_nothing(pl, tmp_path):
 
 
 def test_sanity_check_raises_deferred_errors(pl, tmp_path):
-    """Bad values that wait for compute stop the run before its first epoch."""
+    """Bad values whose error is deferred to compute stop the run before its first epoch."""
     step = lambda scores, target, users: {"scores": scores, "target": target + ITEMS}  # noqa: E731
     run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1, validate_args="deferred"))
     with pytest.raises(ValueError, match="8 rows with a target id beyond the last item"):
@@ -289,7 +289,7 @@ def test_sanity_check_raises_deferred_errors(pl, tmp_path):
 
 @both_packages
 def test_resumed_run_logs_what_an_uninterrupted_one_logs(pl, tmp_path):
-    """Nothing of the metrics is in a checkpoint, and nothing is missing."""
+    """A resumed run logs the same as an uninterrupted run, though no metric is in the checkpoint."""
     data = samples(10)
 
     def fit(name, epochs, ckpt_path=None):
@@ -308,7 +308,7 @@ def test_resumed_run_logs_what_an_uninterrupted_one_logs(pl, tmp_path):
 
 
 def test_state_does_not_leak_from_a_run_that_failed(pl, tmp_path):
-    """An epoch that broke off leaves nothing behind."""
+    """An epoch that failed leaves no state for the next run."""
     data, broken = samples(10), [False]
 
     def step(scores, target, users):
@@ -326,7 +326,7 @@ def test_state_does_not_leak_from_a_run_that_failed(pl, tmp_path):
 
 
 def test_pickles():
-    """Spawning strategies send callbacks to their processes."""
+    """A callback can be pickled, because spawning strategies send callbacks to their processes."""
     callback = pickle.loads(pickle.dumps(RecMetricsCallback(NAMES, k=KS, dataloaders=["a", "b"])))
     assert callback.dataloaders == ["a", "b"]
 
@@ -376,7 +376,7 @@ META = torch.device("meta")
     ],
 )
 def test_what_a_step_must_not_return(step, error, message, pl, tmp_path):
-    """The error names the hook, the key, and what was found."""
+    """The error for bad output of a step names the loader, the batch, the hook and the bad entry."""
     run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=1))
     with pytest.raises(error, match=message) as caught:
         run.validate(make_module(pl, step), loader(samples(5)), verbose=False)
@@ -416,7 +416,7 @@ def test_what_a_step_must_not_return(step, error, message, pl, tmp_path):
     ],
 )
 def test_what_an_option_asks_of_the_step(options, returned, message, pl, tmp_path):
-    """Entries that an option needs are missed by name."""
+    """The error for an entry that an option needs and that is missing or bad names the entry."""
     if "exclude" in options:
         options = {"exclude": trm.Interactions.from_padded(torch.full((5, 1), -1), num_items=ITEMS)}
     step = lambda scores, target, users: {"scores": scores, "target": target} | returned  # noqa: E731
@@ -468,7 +468,7 @@ def test_what_an_option_asks_of_the_step(options, returned, message, pl, tmp_pat
     ],
 )
 def test_bad_arguments(arguments, options, error, message):
-    """They are refused when the callback is made."""
+    """Bad arguments raise when the callback is made."""
     with pytest.raises(error, match=message):
         RecMetricsCallback(arguments, **options)
 
@@ -477,7 +477,7 @@ def test_bad_arguments(arguments, options, error, message):
 
 
 def collectives(rank, world_size):
-    """Return what is communicated while an epoch ends, for 1 and for 30 metrics, and with sample ids."""
+    """Return the collectives at the end of an epoch, for 1 metric, for 30 metrics and for 30 with sample ids."""
     counted = []
     names = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP"]
     for metrics, k, options in (
@@ -502,7 +502,7 @@ def collectives(rank, world_size):
 
 
 def test_two_collectives_an_epoch_and_collection(processes):
-    """However many metrics; logging them, and reading them for the progress bar and monitors, adds none."""
+    """A collection needs two collectives per epoch for any number of metrics; logging and monitors add none."""
     for one, thirty, by_id in processes.run(collectives, 2):
         assert one == thirty == ["all_reduce"] * 4
         assert by_id == ["all_gather"] * 4
@@ -523,7 +523,7 @@ def bad_values_on_one_process(rank, world_size):
 
 
 def test_bad_values_on_one_process_raise_in_all(processes):
-    """No process is left waiting for one that raised alone."""
+    """Bad values on one process raise on all processes, so that no process waits for another."""
     message = "RecMetricsCallback, loader 'val': HR@1: bad input since the last reset: "
     message += "1 row with a target id beyond the last item"
     one, other = processes.run(bad_values_on_one_process, 2)
@@ -535,7 +535,7 @@ def test_bad_values_on_one_process_raise_in_all(processes):
 
 
 def epochs_of_a_fit(rank, world_size):
-    """Return the values of each epoch of a fit, and what EarlyStopping and ModelCheckpoint made of them."""
+    """Return the values of each epoch of a fit, the best score of ModelCheckpoint and the last epoch."""
     data, history = samples(7), []
     pl, _ = distributed_trainer(world_size)
 
@@ -556,7 +556,7 @@ def epochs_of_a_fit(rank, world_size):
 
 
 def test_fit_on_two_processes(processes):
-    """Every epoch's values, the best checkpoint's and the epoch of stopping are those of one process."""
+    """The values of every epoch, the score of the best checkpoint and the last epoch are those of one process."""
     history, best, epochs = processes.run(epochs_of_a_fit, 1)[0]
     history = [{key: pytest.approx(value, abs=1e-12) for key, value in values.items()} for values in history]
     for process in processes.run(epochs_of_a_fit, 2):

@@ -1,4 +1,4 @@
-"""RecMetricsCallback with a window: values of the last training rows, logged as training goes on."""
+"""`RecMetricsCallback` with a window logs the values of the last training rows while training goes on."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ pytestmark = QUIET
 
 
 def test_training_rows(tmp_path):
-    """The window after the last batch, as the same rows give it; validation goes on as ever."""
+    """The window after the last batch gives the value of the last 100 rows, and validation is logged as usual."""
     import pytorch_lightning as pl
 
     module, data = make_module(pl), samples(120)
@@ -32,7 +32,7 @@ def test_training_rows(tmp_path):
 
 
 def test_what_the_training_step_must_return(tmp_path):
-    """A loss alone holds no rows; a window that cannot be is refused before the run."""
+    """A training step that returns a loss alone is refused, and a window below 100 rows before the run."""
     import pytorch_lightning as pl
 
     run = trainer(pl, tmp_path, RecMetricsCallback("HR", k=3, half_life=50), max_epochs=1)

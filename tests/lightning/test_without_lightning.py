@@ -1,4 +1,4 @@
-"""The documentation's forms for Accelerate and transformers.Trainer, against values made in one update."""
+"""The documentation's code for Accelerate and transformers.Trainer, against values of a single update."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from values import near, numbers
 
 import torchrecmetrics as trm
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # the frameworks' own
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # warnings of the frameworks
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/processes.md").read_text()
 
@@ -22,7 +22,7 @@ def block(start):
 
 
 class Model(nn.Module):
-    """Scores are the features; the loss is what transformers asks for."""
+    """A model whose scores are its scaled features, with the loss that transformers asks for."""
 
     def __init__(self):
         super().__init__()
@@ -62,7 +62,7 @@ def _accelerate(rank, world_size):
     os.environ |= {"LOCAL_RANK": str(rank), "RANK": str(rank), "WORLD_SIZE": str(world_size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29501", "ACCELERATE_USE_CPU": "true"}
     done = [accelerate_loop(n) for n in (7, 8, 9, 13)]
-    # what Accelerate knows of its processes outlives the group
+    # Accelerate's state outlives the process group
     from accelerate.state import AcceleratorState, GradientState
 
     AcceleratorState._reset_state(reset_partial_state=True)
@@ -72,14 +72,14 @@ def _accelerate(rank, world_size):
 
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_accelerate(world_size, processes):
-    """Gathered ranks give the values of one process, over data sets of every remainder."""
+    """Gathered ranks give the values of one process, for data sets of 7, 8, 9 and 13 rows in batches of 4."""
     pytest.importorskip("accelerate")
     expected = [(by_hand(n, ["HR", "NDCG"], [5, 10], history=True), n) for n in (7, 8, 9, 13)]
     assert processes.run(_accelerate, world_size) == [expected] * world_size
 
 
 def test_transformers(tmp_path):
-    """compute_metrics reads ranks: [B, T] is kept in memory, not [users, items]."""
+    """compute_metrics reads ranks [B, T], so that no matrix [users, items] is kept in memory."""
     transformers = pytest.importorskip("transformers")
     names = {"torch": torch, "trm": trm}
     exec(block("def compute_metrics"), names)

@@ -1,4 +1,4 @@
-"""Docstring examples and programs run. (README and the pages of docs: test_pages.py.)"""
+"""Examples in docstrings and example programs run; README and the pages of docs are tested in test_pages.py."""
 
 import doctest
 import importlib
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_docstrings():
-    """Examples in docstrings give what they show; those of all modules."""
+    """Examples in the docstrings of all modules print what they show."""
     tried = {}
     for info in pkgutil.walk_packages(trm.__path__, "torchrecmetrics."):
         results = doctest.testmod(importlib.import_module(info.name))
@@ -78,7 +78,7 @@ def run_example(name, arguments, folder):
     [name if name in NOT_NIGHTLY else pytest.param(name, marks=pytest.mark.nightly) for name in EXAMPLES],
 )
 def test_examples(name, tmp_path):
-    """Each example runs without data, prints its table, draws no bar into a file and leaves nothing behind."""
+    """Each example runs without data, prints its table, draws no progress bar into a file and leaves no file behind."""
     arguments, printed = EXAMPLES[name]
     work, out = tmp_path / "work", tmp_path / "out"
     work.mkdir(), out.mkdir()
@@ -92,7 +92,7 @@ def test_examples(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_lightgcn_reads_a_folder(tmp_path):
-    """train.txt and test.txt of "user item item ..." lines; the learning curve is drawn where asked."""
+    """The example reads train.txt and test.txt of "user item item ..." lines, and draws the curve to `--out`."""
     pytest.importorskip("torch_geometric")
     (tmp_path / "train.txt").write_text("".join(f"{u} {u % 5} {(u + 1) % 5}\n" for u in range(20)))
     (tmp_path / "test.txt").write_text("".join(f"{u} {(u + 2) % 5}\n" for u in range(20)))
@@ -105,7 +105,7 @@ def test_lightgcn_reads_a_folder(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.parametrize("form", ["u.data", "sequences", "neither"])
 def test_sasrec_reads_both_formats(form, tmp_path):
-    """MovieLens' u.data, equal times in the file's order, and lines of "user item item ..."; else a clear error."""
+    """The example reads MovieLens' u.data and lines of "user item item ...", and other formats give a clear error."""
     events = [(user, (user * 7 + n * 3) % 20 + 1, 5, n // 2) for n in range(6) for user in range(1, 9)]
     text = {
         "u.data": "\n".join("\t".join(map(str, event)) for event in events),
@@ -126,7 +126,7 @@ def test_sasrec_reads_both_formats(form, tmp_path):
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_sasrec_tests_a_checkpoint_on_two_processes(tmp_path):
-    """The checkpoint that one process trained gets the same table from two, whose sampler repeats a user."""
+    """A checkpoint of one process gives the same table on two processes, whose sampler repeats a user."""
     walks = [[user, *((user + step * 7) % 30 + 1 for step in range(5 + user % 3))] for user in range(1, 48)]
     (tmp_path / "walks.txt").write_text("\n".join(" ".join(map(str, walk)) for walk in walks))
     common = ["--data", tmp_path / "walks.txt", "--epochs", "2", "--batch-size", "8"]

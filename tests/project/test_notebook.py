@@ -22,7 +22,7 @@ def maker():
 
 
 def test_the_notebook_is_that_of_the_page(maker):
-    """`python docs/notebook.py` writes it anew."""
+    """The notebook is the one that `python docs/notebook.py` writes from the page."""
     assert maker.NOTEBOOK.read_text(encoding="utf-8") == maker.notebook()
 
 

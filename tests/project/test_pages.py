@@ -1,4 +1,4 @@
-"""README and docs run as written, in the order of each page; what they print is what they show."""
+"""Blocks of README and docs run in the order of their page and print the output that the page shows."""
 
 import contextlib
 import importlib
@@ -12,15 +12,15 @@ from pages import PAGES, ROOT, Reader, blocks
 import torchrecmetrics as trm
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
-READERS = {}  # page: who reads it
+READERS = {}  # page: the Reader that runs its blocks
 
 
-# Lightning's own, of runs as small as a page's
+# warnings of Lightning about runs as small as those on pages
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.`")
 @pytest.mark.filterwarnings("ignore:.*is smaller than the logging interval")
 def marks(block):
-    """A page that starts programs is slow."""
+    """Return the marks of a block: blocks of a page that starts programs are slow."""
     programs = any(other.kind == "bash" and other.not_run is None for other in BLOCKS if other.page == block.page)
     return [pytest.mark.slow] if programs else []
 
@@ -39,7 +39,7 @@ def test_block(block, tmp_path_factory):
             if str(each) == str(block):
                 reader.run(each)
                 return
-            with contextlib.suppress(pytest.skip.Exception):  # this test was asked for alone: those above come first
+            with contextlib.suppress(pytest.skip.Exception):  # this test runs alone: blocks above it run first
                 reader.run(each)
         except BaseException as error:
             if not isinstance(error, pytest.skip.Exception):
@@ -54,7 +54,10 @@ CLUSTERS = re.compile(r"ray\.data|spark\.read|\bray\.get\b|ItemShard")
 
 
 def test_what_does_not_run_installs():
-    """Nothing is left out but what changes the machine (`.ci/run` does) or needs several: test_engines, test_shards."""
+    """Only blocks that change the machine or need several processes are not run.
+
+    `.ci/run` runs the former; test_engines and test_shards test the latter.
+    """
     elsewhere = [block for block in BLOCKS if INSTALLS.search(block.text) or CLUSTERS.search(block.text)]
     left = [str(block) for block in BLOCKS if block.not_run and block not in elsewhere]
     assert not left
@@ -64,7 +67,7 @@ DOTTED = re.compile(r"\b(?:torchrecmetrics|trm)((?:\.[A-Za-z_]\w*)+)")
 
 
 def resolve(path):
-    """Return what a dotted path behind `torchrecmetrics` names."""
+    """Return the object that a dotted path after `torchrecmetrics` names."""
     found = trm
     for name in path.strip(".").split("."):
         if not hasattr(found, name) and hasattr(found, "__path__"):
@@ -75,7 +78,7 @@ def resolve(path):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_names_exist(page):
-    """Every public thing that a page names is there."""
+    """Every public name on a page exists in the package."""
     unknown = set()
     for path in DOTTED.findall(page.read_text(encoding="utf-8")):
         try:
@@ -101,16 +104,16 @@ def test_public_names(name):
 
 
 def shown(text):
-    """Return a page of one's own, and what running it says."""
+    """Return the blocks of a page that does not exist, with this text."""
     page = ROOT / "docs" / "none.md"
     return blocks(page, text)
 
 
 class TestPages:
-    """What the collector itself must notice."""
+    """Errors on a page that the collector of blocks must notice."""
 
     def test_drift_is_named(self, tmp_path):
-        """A block whose output has changed fails with page, line, expected and got."""
+        """A block whose output has changed fails with page, line, expected and actual output."""
         (block,) = shown("# A\n\n```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n")
         with pytest.raises(pytest.fail.Exception, match=r"docs/none.md:8: expected\n3\n\ngot\n2"):
             Reader(tmp_path).run(block)
@@ -131,7 +134,7 @@ class TestPages:
             Reader(tmp_path).run(block)
 
     def test_blocks_share(self, tmp_path):
-        """A namespace and a folder; a titled block is a file; indented blocks are blocks."""
+        """Blocks share a namespace and a folder; a titled block becomes a file; indented blocks are blocks too."""
         found = shown(
             """Write
 
@@ -186,7 +189,7 @@ DATA = ROOT.parent / "shared" / "data"
 
 
 def typed_in(page, folder):
-    """Return what a page prints where MovieLens-100K's u.data lies in the folder, and its namespace."""
+    """Return the output of a page that is run in a folder with MovieLens-100K's u.data, and its namespace."""
     shutil.copy(DATA / "ml-100k" / "u.data", folder)
     namespace = {}
     with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -198,7 +201,7 @@ def typed_in(page, folder):
 
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
 def test_first_evaluation_on_movielens(tmp_path, monkeypatch):
-    """With u.data in the folder the page's lines give the numbers that it tells of."""
+    """With u.data in the folder, the page's code gives the numbers that the page states."""
     monkeypatch.chdir(tmp_path)
     page = ROOT / "docs" / "start" / "first-evaluation.md"
     told = re.search(r"NDCG@10 ([\d.]+) for popularity and ([\d.]+) for", page.read_text(encoding="utf-8"))
@@ -208,7 +211,7 @@ def test_first_evaluation_on_movielens(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
 def test_comparison_on_movielens(tmp_path, monkeypatch):
-    """The larger decomposition is better there, as the page tells."""
+    """The larger decomposition is better on MovieLens, by the numbers that the page states."""
     monkeypatch.chdir(tmp_path)
     page = ROOT / "docs" / "how-to" / "compare.md"
     number = r"([\d.]+)"

@@ -1,4 +1,4 @@
-"""What is said of the project in several files is said alike: address, version, licence; the README is one screen."""
+"""Files agree about the project's address and version, internal names stay internal, and the README is one screen."""
 
 import importlib
 import pkgutil
@@ -37,14 +37,14 @@ def test_no_address_that_does_not_exist():
 
 
 def test_readme_is_one_screen():
-    """At most 120 lines; links lead to files of the repository, or to other sites."""
+    """README has at most 120 lines, and its links lead to files of the repository or to other sites."""
     assert README.count("\n") <= 120
     targets = re.findall(r"\]\(([^)]+)\)", README)
     assert not [target for target in targets if not target.startswith("https://") and not (ROOT / target).is_file()]
 
 
 def test_internal_names_are_not_public():
-    """Options as one value, what metrics read, cached tensors and their like stand in no `__all__`."""
+    """Internal names, such as those of options, needs and cached tensors, are in no `__all__`."""
     internal = {"Depth", "Needs", "Reach", "Rules", "ScoreRows", "derived", "hampered", "refusal"}
     for info in pkgutil.walk_packages(trm.__path__, "torchrecmetrics."):
         if info.name.rpartition(".")[2] not in ("__main__", "triton"):
@@ -52,12 +52,12 @@ def test_internal_names_are_not_public():
 
 
 def test_readme_has_the_metrics():
-    """Every metric stands in the table."""
+    """Every metric is in the README."""
     assert not [name for name in trm.metrics.__all__ if f"`{name}`" not in README]
 
 
 def test_two_commands():
-    """One installs and runs the example, one installs and runs the tests, which is what CI takes from here."""
+    """README has one command that installs and runs the example, and one for the tests, which CI takes from README."""
     commands = re.findall(r"^python -m pip install .* && .*$", README, re.M)
     assert [command.rpartition("&& ")[2] for command in commands] == [
         "python examples/sasrec_lightning.py",
@@ -68,7 +68,7 @@ def test_two_commands():
 
 
 def test_no_run_on_a_card_is_claimed():
-    """Until a card is on record, one sentence does not say what the GPU does."""
+    """Until a card is recorded, the short descriptions of the project and the README do not mention GPUs."""
     from torchrecmetrics import kernels
 
     assert not kernels._RECORDED
@@ -77,7 +77,7 @@ def test_no_run_on_a_card_is_claimed():
 
 
 def test_version_is_one():
-    """Not a release, until tagged: then changelog and citation bear its number and a date."""
+    """Changelog and citation have the package's version; the changelog has a date unless it is a dev version."""
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     version, date = re.search(r"^## (\S+) \((.+)\)$", changelog, re.M).groups()
     assert version == trm.__version__

@@ -1,4 +1,4 @@
-"""The site builds without a warning, and every page is whole in a browser, on a desk and on a phone."""
+"""The site builds without a warning, and every page is shown correctly in a browser, on a desktop and on a phone."""
 
 import functools
 import http.server
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The built site; strict: pages, links, anchors and public names that are not there are errors."""
+    """Build the site in strict mode: missing pages, links, anchors and public names are errors."""
     pytest.importorskip("furo", reason="the site is not built: Sphinx is not installed (extra docs)")
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
@@ -38,7 +38,7 @@ def site(tmp_path_factory):
 
 
 def test_every_formula_is_drawn(site):
-    """No formula is left as LaTeX, and nothing is fetched from elsewhere."""
+    """No formula is left as LaTeX, and no page loads a file from another site."""
     pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
     assert sum("<math" in text for text in pages.values()) >= 1
     assert not [page for page, text in pages.items() if re.search(r"\$[^$<]*\\[a-z]+[^$<]*\$", re.sub(CODE, "", text))]
@@ -50,7 +50,7 @@ def test_every_formula_is_drawn(site):
 
 
 def test_links_to_other_sites():
-    """They answer, where somebody asked to see; those inside the site are the strict build's."""
+    """Links to other sites answer, if LINKS is set; links inside the site are checked by the strict build."""
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
     links = {
         link for page in pages for link in re.findall(r"\]\((https://[^\s)]+)\)", page.read_text(encoding="utf-8"))
@@ -84,7 +84,7 @@ def address(site):
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium without a window, where it and its driver are."""
+    """Start Chromium without a window, or skip if Chromium or its driver is not installed."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="NO PAGE WAS LOOKED AT: selenium is not installed")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")
@@ -111,14 +111,14 @@ return [wide, missing, shown.length];
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_pages_in_a_browser(browser, site, address, width, tmp_path):
-    """No page says anything on the console, is wider than the window, or misses an image."""
+    """No page logs a warning or an error on the console, is wider than the window, or misses an image."""
     browser.set_window_size(*WIDTHS[width])
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": WIDTHS[width][0], "height": WIDTHS[width][1], "deviceScaleFactor": 1, "mobile": width == "phone"},
     )
     faults, images = [], 0
-    keep = os.environ.get("SCREENSHOTS")  # a folder, for those who want to look themselves
+    keep = os.environ.get("SCREENSHOTS")  # a folder to keep screenshots in
     for page in sorted(site.rglob("*.html")):
         name = page.relative_to(site).with_suffix("").as_posix()
         browser.get(f"{address}{name}.html")

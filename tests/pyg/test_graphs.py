@@ -1,4 +1,4 @@
-"""PyG graphs and models: every kind of adjacency, one embedding pass, LinkPred's own arguments."""
+"""PyG's graphs, in every kind of adjacency, and models are evaluated; `LinkPredCollection` takes PyG's arguments."""
 
 import importlib
 import sys
@@ -33,7 +33,7 @@ USERS, ITEMS = 12, 20
 
 @pytest.fixture
 def graph(generator):
-    """Train edges (users first, items after), ground truth without them, and a model."""
+    """Return train interactions, test interactions without them, and a LightGCN whose nodes are users, then items."""
     cells = torch.rand(USERS, ITEMS, generator=generator)
     train, test = Interactions.from_dense(cells < 0.2), Interactions.from_dense(cells > 0.85)
     torch.manual_seed(0)
@@ -46,7 +46,7 @@ def adjacency(edges):
 
 
 class Transposed:
-    """What we use of torch_sparse.SparseTensor, which is not installed here: rows are the targets."""
+    """A stand-in for torch_sparse.SparseTensor, which is not installed here: its rows are the targets of edges."""
 
     def __init__(self, edges):
         self.edges = edges
@@ -75,7 +75,7 @@ FORMS = {
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 @pytest.mark.parametrize("undirected", [True, False])
 def test_message_passing_edges(form, undirected, graph):
-    """User -> item edges of every kind of adjacency; mirror images, repeats and self loops add nothing."""
+    """Every kind of adjacency gives the user -> item edges; mirror images, repeats and self loops add nothing."""
     train, _, _ = graph
     edges = train.to_edge_index(USERS, undirected=undirected)
     found = pyg.message_passing_interactions(FORMS[form](edges), USERS, ITEMS)
@@ -83,7 +83,7 @@ def test_message_passing_edges(form, undirected, graph):
 
 
 def test_lightgcn(graph):
-    """One embedding pass in eval mode, training mode restored, the graph's edges excluded, the core's numbers."""
+    """`pyg.evaluate` embeds once in eval mode, restores the mode, excludes the edges, and gives `evaluate`'s values."""
     train, test, model = graph
     edges = train.to_edge_index(USERS, undirected=True)
     passes = []
@@ -106,7 +106,7 @@ def test_lightgcn(graph):
 
 
 def test_equals_lightgcn_recommend(graph):
-    """Lists of LightGCN.recommend over the items, history taken out afterwards, say the same."""
+    """Lists of LightGCN.recommend over the items, with the history removed afterwards, give the same values."""
     train, test, model = graph
     edges = train.to_edge_index(USERS, undirected=True)
     with torch.no_grad():
@@ -120,7 +120,7 @@ def test_equals_lightgcn_recommend(graph):
 
 
 def test_hetero_data_and_two_towers(graph):
-    """HeteroData names the edges by type; embed gives both towers."""
+    """An edge type names the edges of HeteroData, and `embed` returns the embeddings of both towers."""
     train, test, _ = graph
     data = HeteroData()
     data["user"].num_nodes, data["movie"].num_nodes = USERS, ITEMS
@@ -144,7 +144,7 @@ def test_hetero_data_and_two_towers(graph):
     for reversed_type in (("movie", "user"), ("movie", "rates", "user")):
         with pytest.raises(ValueError, match=r"got \('movie', .*; did you mean \('user', 'rates', 'movie'\)\?"):
             pyg.evaluate("HR", towers, data, edge_type=reversed_type, embed=both, **options)
-    # as PyG has it: two words for an edge type, embeddings by node type, whatever else stands beside them
+    # as in PyG, an edge type may be two words, and embeddings a dict by node type that has other types, too
     of_types = lambda m: {"genre": torch.ones(3, 4), "movie": m["movie"].weight, "user": m["user"].weight}  # noqa: E731
     data["movie", "rev_rates", "user"].edge_index = train.to_edge_index().flip(0)
     for edge_type in (("user", "rates", "movie"), ("user", "movie")):
@@ -165,9 +165,9 @@ def test_hetero_data_and_two_towers(graph):
 
 
 def test_link_pred_arguments(generator):
-    """Fed as PyG's collection is, with -1 padding, the shared metrics give its numbers."""
+    """With the arguments of PyG's collection and -1 padding, the metrics that both have give PyG's values."""
     lists = torch.rand(8, 30, generator=generator).argsort(1)[:, :6]
-    lists[2, 4:] = -1  # KNNIndex.search ran out
+    lists[2, 4:] = -1  # as KNNIndex.search pads
     labels = torch.stack(
         [torch.arange(8).repeat_interleave(3), torch.rand(8, 30, generator=generator).argsort(1)[:, :3].flatten()]
     )
@@ -187,7 +187,7 @@ def test_link_pred_arguments(generator):
     assert weighted.compute()["Recall-weighted@1"] == 0.75
 
 
-# what PyG's own tests of its metrics assert: inputs and numbers are theirs
+# inputs and expected values are those of PyG's own tests of its metrics
 
 PYG_LISTS = torch.tensor([[1, 0], [1, 2], [0, 2]])
 PYG_LABELS = torch.tensor([[0, 0, 0, 2, 2], [0, 1, 2, 2, 1]])
@@ -201,7 +201,7 @@ PYG_ASSERTS = {
         (5 / 7 + 3 / 3.5) / 2,
     ),
     "f1": (trm.F1(2), PYG_LISTS, PYG_LABELS, None, 0.65),
-    "map": (trm.MAP(2, normalize="min"), PYG_LISTS, PYG_LABELS, None, 0.625),  # exception: MAP(2) divides by R
+    "map": (trm.MAP(2, normalize="min"), PYG_LISTS, PYG_LABELS, None, 0.625),  # unlike PyG's, MAP(2) divides by R
     "ndcg": (trm.NDCG(2), PYG_LISTS, PYG_LABELS, None, 0.6934264),
     "weighted ndcg": (trm.NDCG(2), PYG_LISTS, PYG_LABELS, torch.tensor([1.0, 2.0, 0.1, 3.0, 0.5]), 0.7854486),
     "mrr": (
@@ -216,7 +216,7 @@ PYG_ASSERTS = {
 
 @pytest.mark.parametrize("name", PYG_ASSERTS)
 def test_what_pyg_asserts(name):
-    """Its numbers, in any order of the labels; a list shorter than k is filled up with misses."""
+    """Metrics give the values of PyG's tests in any order of labels; lists shorter than k are filled with misses."""
     metric, lists, labels, weights, expected = PYG_ASSERTS[name]
     collection = pyg.LinkPredCollection([metric])
     for order in (slice(None), torch.tensor([4, 2, 0, 3, 1])):
@@ -230,7 +230,7 @@ def test_what_pyg_asserts(name):
 
 @pytest.mark.parametrize("k", [1, 10, 100])
 def test_precision_as_pyg_tests_it(k, generator):
-    """Against counting, over batches of shuffled users; labels drawn twice are an exception: PyG says nothing."""
+    """Precision over batches of shuffled users is that of counting; unlike in PyG, repeated labels need an option."""
     row, column = torch.randint(100, (3000,), generator=generator), torch.randint(1000, (3000,), generator=generator)
     scores = torch.rand(100, 1000, generator=generator)
     scores[row, column] += 0.3
@@ -247,7 +247,7 @@ def test_precision_as_pyg_tests_it(k, generator):
 
 
 def test_collection_as_pyg_tests_it(generator):
-    """Every member as if it were alone, fed with its own k places; the exception: keys are ours."""
+    """Every member gives the value that it gives alone with its own k places; the keys are ours, unlike in PyG."""
     row, column = torch.randint(10, (200,), generator=generator), torch.randint(50, (200,), generator=generator)
     scores = torch.rand(10, 50, generator=generator)
     scores[row, column] += 0.3
@@ -264,7 +264,7 @@ def test_collection_as_pyg_tests_it(generator):
 
 
 def test_where_pyg_differs():
-    """What the docstring lists: PyG's number, and ours."""
+    """The differences that the docstring lists are those between PyG's value and ours."""
     lists, labels = torch.tensor([[3, 3, 5]]), torch.tensor([[0, 0, 0], [3, 7, 7]])
     recall = {"key_format": "LinkPred{name}@{k}", "duplicate_labels": "first"}
     assert LinkPredRecall(3)(lists, labels) == pytest.approx(2 / 3)  # two hits of three
@@ -282,7 +282,7 @@ def test_where_pyg_differs():
 
 
 def by_row(lists, edges, weights, duplicates):
-    """The same ranking, made of labels collected in a loop."""
+    """Return the same ranking, made from labels that are collected in a loop."""
     found = [{} for _ in lists]
     for row, item, weight in zip(*edges.tolist(), weights.tolist(), strict=True):
         found[row].setdefault(item, weight)
@@ -296,7 +296,7 @@ def by_row(lists, edges, weights, duplicates):
 
 @pytest.mark.parametrize("max_relevant", [None, 30])
 def test_labels_in_any_order(max_relevant, generator):
-    """Shuffled and repeated labels, rows without one, items listed twice: what a loop over the labels gives."""
+    """Shuffled or repeated labels, rows without a label and repeated items give what a loop over the labels gives."""
     metrics = ["NDCG", "Recall", "MAP", "HR", trm.Recall(5, weighted=True, max_relevant=max_relevant)]
     for rows in (1, 4, 50):
         lists = torch.randint(-1, 12, (rows, 5), generator=generator)
@@ -311,14 +311,14 @@ def test_labels_in_any_order(max_relevant, generator):
 
 
 def test_link_pred_without_reading_values():
-    """With max_relevant nothing waits for the device: "meta" has no values to read."""
+    """With max_relevant an update reads no value, as it runs on "meta", which has none."""
     lists, labels = (torch.empty(shape, dtype=torch.int64, device="meta") for shape in ((6, 9), (2, 20)))
     collection = pyg.LinkPredCollection(["NDCG", trm.Recall(5, weighted=True, max_relevant=4)], k=9, max_relevant=4)
     collection.to("meta").update(lists, labels, torch.empty(20, device="meta"))
 
 
 LISTS, LABELS = torch.tensor([[4, 1], [2, 3]]), torch.tensor([[0, 0, 1], [4, 7, 2]])
-WRONG_VALUES = {  # arguments, what is said at once, and in compute
+WRONG_VALUES = {  # arguments, the error at once, and the error in compute
     "label twice": (
         {"edge_label_index": torch.tensor([[0, 1, 0], [4, 4, 4]])},
         r"1 of 2 rows with an item listed twice in target: edge_label_index\[:, 2\] is \[0, 4\] once more",
@@ -368,7 +368,7 @@ def wrong(name, **options):
 
 @pytest.mark.parametrize("name", WRONG_VALUES)
 def test_wrong_values(name):
-    """They raise at once and change nothing; "deferred" in compute; unchecked never, and a label counts once."""
+    """Wrong values raise at once and change nothing, or in `compute` if deferred; unchecked, a label counts once."""
     collection, batch, (at_once, _) = wrong(name)
     for call in (collection.update, collection):
         with pytest.raises(ValueError, match=at_once):
@@ -385,7 +385,7 @@ def test_wrong_values(name):
 
 
 def _raised(rank, world_size):
-    """Every mistake on the last process alone; all must hear of it."""
+    """Make every mistake on the last process alone, and return the error that each process raises."""
     said = {}
     for name in WRONG_VALUES:
         collection, batch, _ = wrong(name, validate_args="deferred")
@@ -406,7 +406,7 @@ def test_wrong_values_raise_on_all_processes(processes):
 
 
 def test_repeats_count_once_if_asked():
-    """An item listed twice keeps its first place, a label given twice its first weight."""
+    """With the option "first", a repeated item keeps its first place, and a repeated label its first weight."""
     lists, labels = torch.tensor([[4, 4, 1], [2, 3, 3]]), torch.tensor([[0, 0, 1, 1], [1, 1, 3, 5]])
     once = {"duplicates": "first", "duplicate_labels": "first"}
     collection = pyg.LinkPredCollection(["MRR", trm.Recall(3, weighted=True)], k=3, **once)
@@ -481,14 +481,14 @@ def test_link_pred_speaks_of_its_arguments(changed, error, message):
     ],
 )
 def test_metrics_of_pyg_are_refused_with_ours(theirs, cure, graph):
-    """They take lists and labels, and not the Ranking that a collection's members read together."""
+    """Metrics of PyG take lists and labels, not the Ranking that members share, and are refused with a cure."""
     train, test, model = graph
     with pytest.raises(TypeError, match=f"{cure}$|{cure} in a torchmetrics"):
         pyg.evaluate(theirs, model, train.to_edge_index(USERS), target=test)
 
 
 def test_without_pyg(monkeypatch):
-    """The error names the extra."""
+    """Without PyG the error names the extra to install."""
     monkeypatch.delitem(sys.modules, "torchrecmetrics.pyg")
     monkeypatch.setitem(sys.modules, "torch_geometric", None)
     with pytest.raises(ImportError, match=r"torchrecmetrics.pyg needs PyG: pip install 'torchrecmetrics\[pyg\]'"):
@@ -535,7 +535,7 @@ def test_bad_input(graph):
 
 
 def test_numbering_is_checked_whatever_is_excluded(graph):
-    """A model propagates over the nodes that the edges name: both sides from 0 would be other nodes, silently."""
+    """Edges that number both users and items from 0 raise: the model would silently propagate over other nodes."""
     train, test, model = graph
     edges = train.to_edge_index()
     for exclude in ("message_passing", train, None):
@@ -550,7 +550,7 @@ def test_numbering_is_checked_whatever_is_excluded(graph):
 
 
 def test_sizes_are_compared_before_the_numbering(graph):
-    """A target of nodes x nodes, or of items x users, is said to be one."""
+    """A target of nodes x nodes, or of items x users, raises an error that says so."""
     train, test, model = graph
     edges, nodes = train.to_edge_index(USERS), USERS + ITEMS
     target = Interactions.from_edge_index(test.to_edge_index(USERS), nodes, nodes)
@@ -563,7 +563,7 @@ def test_sizes_are_compared_before_the_numbering(graph):
 
 
 def test_ground_truth_may_have_ids(graph):
-    """Its rows are nodes of the graph, whatever they are called; a history that has ids alone says what to do."""
+    """Rows of a target with ids are nodes of the graph; if the history alone has ids, the error gives a cure."""
     train, test, model = graph
     edges = train.to_edge_index(USERS)
     expected = near(pyg.evaluate(["HR", "NDCG"], model, edges, target=test, k=5))

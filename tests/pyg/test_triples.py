@@ -14,7 +14,7 @@ NAMES = ["MRR", "MeanRank", "HR@3"]
 
 
 def graph(seed, num_known=60, num_test=9):
-    """Random known triples, some twice, and test triples of which some are known."""
+    """Return random test triples, of which some are known, and known triples, of which some are repeated."""
     generator = torch.Generator().manual_seed(seed)
     sizes = torch.tensor([[ENTITIES], [RELATIONS], [ENTITIES]])
     known = (torch.rand(3, num_known, generator=generator) * sizes).long()
@@ -23,7 +23,7 @@ def graph(seed, num_known=60, num_test=9):
 
 
 def make(name):
-    """A model of few distinct scores, so that some are equal."""
+    """Return a model with few distinct scores, so that some are equal."""
     torch.manual_seed(3)
     model = getattr(kge, name)(num_nodes=ENTITIES, num_relations=RELATIONS, hidden_channels=4)
     with torch.no_grad():
@@ -32,7 +32,7 @@ def make(name):
 
 
 def plain_ranks(score, test, known, side, ties="realistic"):
-    """The rank of each triple, one entity at a time; `score` is a function of (head, relation, tail), numbers."""
+    """Return the rank of each triple, entity by entity; `score` is a function of (head, relation, tail), numbers."""
     known = set() if known is None else set(map(tuple, known.T.tolist()))
     ranks = []
     for head, relation, tail in test.T.tolist():
@@ -46,7 +46,7 @@ def plain_ranks(score, test, known, side, ties="realistic"):
 
 
 def plain_values(score, test, known, ties="realistic"):
-    """MRR, MeanRank and HR@3 of both sides together and of each."""
+    """Return MRR, MeanRank and HR@3 of both sides together and of each side."""
     ranks = {side: plain_ranks(score, test, known, side, ties) for side in ("head", "tail")}
     expected = {}
     for key, values in {"": ranks["head"] + ranks["tail"], "/head": ranks["head"], "/tail": ranks["tail"]}.items():
@@ -57,7 +57,7 @@ def plain_values(score, test, known, ties="realistic"):
 
 
 def table(model):
-    """The scores of all triples, one call of the model each, as a function of numbers."""
+    """Return the scores of all triples, from one call of the model each, as a function of numbers."""
     every = torch.cartesian_prod(*map(torch.arange, (ENTITIES, RELATIONS, ENTITIES)))
     with torch.no_grad():
         scores = {tuple(row.tolist()): model(*row[:, None]).item() for row in every}
@@ -66,7 +66,7 @@ def table(model):
 
 @pytest.mark.parametrize("name", ["TransE", "DistMult", "ComplEx", "RotatE"])
 def test_equals_plain_python(name):
-    """PyG's models as they are, filtered and raw, for both sides, all ties, whatever the batches."""
+    """PyG's models give the values of plain Python, filtered and raw, for both sides, all ties and any batches."""
     model = make(name).train()
     score = table(model)
     for seed, ties in enumerate(("optimistic", "realistic", "pessimistic")):
@@ -82,7 +82,7 @@ def test_equals_plain_python(name):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_functions_of_ones_own(seed):
-    """Scores of a table of few values, many of them equal, by functions by side: as plain Python counts."""
+    """Score functions by side, with many equal scores, give the values of plain Python."""
     test, known = graph(seed, num_known=150, num_test=40)
     scores = torch.randint(5, (ENTITIES, RELATIONS, ENTITIES), generator=torch.Generator().manual_seed(seed)).double()
     functions = {
@@ -101,7 +101,7 @@ def test_functions_of_ones_own(seed):
 
 
 def test_equal_entities_tie_in_all_chunks(monkeypatch):
-    """Entities with equal embeddings have equal scores, wherever the model's calls are cut."""
+    """Entities with equal embeddings have equal scores, however the model's calls are split."""
     for name in ("TransE", "DistMult", "ComplEx", "RotatE"):
         torch.manual_seed(0)
         model = getattr(kge, name)(num_nodes=ENTITIES, num_relations=RELATIONS, hidden_channels=37)
@@ -117,7 +117,7 @@ def test_equal_entities_tie_in_all_chunks(monkeypatch):
 
 
 def test_values_of_relations():
-    """A group for each relation; its rows are those of both sides."""
+    """Each relation has a group, whose rows are those of both sides."""
     model, (test, known) = make("TransE"), graph(4)
     found = pyg.evaluate_triples("MRR", model, *test, known=known, groups="relation")
     for number in range(RELATIONS):
@@ -131,7 +131,7 @@ def test_values_of_relations():
 
 
 def test_rows_are_kept():
-    """Row i is the head of triple i, row n + i its tail, whatever the order of the sides; both are one cluster."""
+    """Row i is the head of triple i and row n + i its tail, in any order of the sides; both are one cluster."""
     model, (test, known) = make("TransE"), graph(8)
     score = table(model)
     expected = [1 / rank for side in ("head", "tail") for rank in plain_ranks(score, test, known, side)]
@@ -145,7 +145,7 @@ def test_rows_are_kept():
 
 
 def test_modules_of_functions_are_evaluated():
-    """A module, and one whose method is given, are in eval mode while they score, and in their own after it."""
+    """A module, also one whose method is passed, scores in eval mode and is back in its own mode afterwards."""
 
     class Noisy(torch.nn.Module):
         def forward(self, given, other):
@@ -175,7 +175,7 @@ def test_model_that_fails_keeps_its_mode():
 
 
 def test_modules_of_ones_own():
-    """A module without `num_nodes` is told how many entities there are."""
+    """A module without `num_nodes` needs `num_entities`."""
 
     class Bare(torch.nn.Module):
         def forward(self, head, relation, tail):
@@ -187,7 +187,7 @@ def test_modules_of_ones_own():
 
 
 def test_processes_do_not_wait_for_each_other(monkeypatch):
-    """As in `evaluate`, a process that evaluates alone does not synchronise, unless it is asked to."""
+    """As in `evaluate`, a process that evaluates alone does not synchronise, unless `sync_on_compute` is set."""
     asked = []
     fresh = trm.RecMetricCollection.fresh.__func__
     monkeypatch.setattr(
@@ -199,7 +199,7 @@ def test_processes_do_not_wait_for_each_other(monkeypatch):
 
 
 def test_known_triples_need_not_be_there():
-    """No known triple is the raw setting; small integers are ids, too."""
+    """An empty set of known triples is the raw setting, as is None; ids may be small integers."""
     raw = numbers(call(known=None))
     assert numbers(call(known=torch.zeros(3, 0, dtype=torch.int64))) == pytest.approx(raw)
     test, known = graph(6)
@@ -208,7 +208,7 @@ def test_known_triples_need_not_be_there():
 
 
 def test_ties_and_progress():
-    """Options of metrics pass through; progress tells of rows done."""
+    """Options of metrics are passed on, and progress tells the number of rows done."""
     model, (test, _) = make("TransE"), graph(5)
     seen = []
     best, worst = (
@@ -271,13 +271,13 @@ BAD = [
 
 @pytest.mark.parametrize(("changed", "error", "message"), BAD)
 def test_bad_input(changed, error, message):
-    """Each names what was given and what is accepted."""
+    """The error for bad input names the value that was given or the values that are accepted."""
     with pytest.raises(error, match=message):
         call(**changed)
 
 
 def test_twenty_lines_become_three():
-    """`KGEModel.test` ranks tails, raw, and counts from 0; without ties its numbers are ours."""
+    """For raw tails without ties, values equal those of `KGEModel.test`, whose mean rank counts from 0."""
     torch.manual_seed(0)
     model = kge.TransE(num_nodes=30, num_relations=4, hidden_channels=8)
     test = torch.stack([torch.randint(n, (20,)) for n in (30, 4, 30)])
@@ -289,7 +289,7 @@ def test_twenty_lines_become_three():
 
 @pytest.mark.filterwarnings("ignore")
 def test_pykeen_evaluates_nations():
-    """PyKEEN's filtered evaluation of its own model on a data set of its own: every value, both sides."""
+    """Every value of both sides is that of PyKEEN's filtered evaluation of its own model on its data set Nations."""
     evaluation = pytest.importorskip("pykeen.evaluation")
     from pykeen.datasets import Nations
     from pykeen.models import TransE

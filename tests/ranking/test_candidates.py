@@ -1,4 +1,4 @@
-"""Columns that are candidates: beside full scores with -inf elsewhere, in bits."""
+"""Columns that are candidates give the same bits as full scores with -inf elsewhere."""
 
 import hypothesis.strategies as st
 import pytest
@@ -22,7 +22,7 @@ def make(**options):
 @given(seed=st.integers(0, 2**20), shared=st.booleans(), padding=st.booleans(), width=st.integers(1, 9))
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_equals_full_scores(seed, shared, padding, width):
-    """Repeated and padded candidates, targets and excluded items that are none: the bits of the whole catalogue."""
+    """Repeated and padded candidates, and targets and excluded items that are no candidates, give full scores' bits."""
     generator = torch.Generator().manual_seed(seed)
     shape = (1, width) if shared else (5, width)
     candidates = torch.randint(-2, ITEMS, shape, generator=generator)
@@ -34,7 +34,7 @@ def test_equals_full_scores(seed, shared, padding, width):
     options = {"padding_idx": 0} if padding else {}
     full = torch.full((5, ITEMS), -torch.inf)
     for row in range(5):
-        for column in reversed(range(width)):  # the first of repeated ones stands
+        for column in reversed(range(width)):  # of repeated candidates, the first counts
             if candidates[row % len(candidates), column] >= 0:
                 full[row, candidates[row % len(candidates), column]] = scores[row, column]
     one, other = make(**options), make(**options)
@@ -48,7 +48,7 @@ def test_equals_full_scores(seed, shared, padding, width):
 
 
 def test_repeated_and_missing_items_are_counted():
-    """An item listed twice competes once; a target that is none cannot be found."""
+    """An item listed twice competes once, and a target that is no candidate cannot be found."""
     ranking = trm.MRR()
     scores, candidates = torch.tensor([[3.0, 3.0, 1.0], [3.0, 2.0, 1.0]]), torch.tensor([[7, 7, 10**12], [4, 5, -1]])
     ranking.update(scores, torch.tensor([10**12, 6]), candidates=candidates)
@@ -62,7 +62,7 @@ def test_repeated_and_missing_items_are_counted():
 
 
 def test_forms_of_exclude():
-    """Ids, jagged ids, a result of `select` and a tuple of these."""
+    """`exclude` may be ids, jagged ids, a result of `select`, or a tuple of these."""
     scores, candidates = torch.tensor([[3.0, 2.0, 1.0]] * 2), torch.tensor([9, 8, 7])
     values, offsets = torch.tensor([9, 9, 8]), torch.tensor([0, 1, 3])
     batch = trm.Interactions.from_columns([0, 1, 1], [9, 9, 8], num_users=2, num_items=10).select([0, 1])
@@ -73,7 +73,7 @@ def test_forms_of_exclude():
 
 
 def test_never_waits_for_the_device():
-    """On "meta" there are no values to read."""
+    """Updates work on the "meta" device, where there are no values to read."""
     scores, target = torch.empty(3, 4, device="meta"), torch.empty(3, 2, dtype=torch.int64, device="meta")
     for shape in ((4,), (3, 4)):
         candidates = torch.empty(shape, dtype=torch.int64, device="meta")
@@ -95,7 +95,7 @@ BAD = [
 
 @pytest.mark.parametrize(("changed", "error", "message"), BAD)
 def test_bad_input(changed, error, message):
-    """Each names what was given and what is accepted, and changes nothing."""
+    """Each error names what was given and what is accepted, and the refused update changes no state."""
     given = {"scores": SCORES, "target": TARGET, "candidates": torch.arange(3)} | changed
     metrics = trm.RecMetricCollection(["MRR", "HR@1"])
     with pytest.raises(error, match=message):

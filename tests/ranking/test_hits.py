@@ -1,4 +1,4 @@
-"""`Ranking.from_hits`, ranks that start at 0, ranks that mean a miss, and the warning of skipped rows."""
+"""`Ranking.from_hits`, ranks that start at 0, ranks that mean a miss, and the warning about skipped rows."""
 
 import warnings
 
@@ -13,7 +13,7 @@ HITS = torch.tensor([[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]])
 
 
 def test_flags_are_ranks():
-    """A row without a hit is a miss; relevant items beyond the list count in R."""
+    """A row of flags without a hit is a miss, and relevant items beyond the list count in R."""
     ranking = trm.Ranking.from_hits(HITS, num_relevant=2)
     assert ranking.ranks.tolist() == [[2, 4], [INF, INF], [1, INF]]
     metrics = trm.RecMetricCollection(["Recall", "HR", "NDCG", "MAP"], k=[1, 4])
@@ -26,7 +26,7 @@ def test_flags_are_ranks():
 
 
 def test_lists_that_are_all_there_is():
-    """complete=True: what is not listed is a miss at every k, with the ideal of all relevant items."""
+    """With `complete=True` an item that is not listed is a miss at every k, and the ideal has all relevant items."""
     metric = trm.NDCG(6)
     metric.update(trm.Ranking.from_hits(HITS[:1], num_relevant=5, complete=True))
     ideal = sum(1 / torch.log2(torch.tensor(1.0 + rank, dtype=torch.float64)) for rank in range(1, 6))
@@ -38,7 +38,7 @@ def test_lists_that_are_all_there_is():
 
 
 def test_ranks_from_zero_and_misses():
-    """`zero_based=True` shifts; a rank that means a miss is one, and no padding."""
+    """`zero_based=True` shifts ranks by one, and the rank passed as `miss` is a miss and no padding."""
     given = torch.tensor([[0, 3], [-1, 999], [2, -1]])
     ranking = trm.Ranking.from_ranks(given, zero_based=True, miss=999)
     assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[1, 4], [INF, INF], [3, INF]], [2, 1, 1])
@@ -66,13 +66,13 @@ BAD = [
 
 @pytest.mark.parametrize(("call", "error", "message"), BAD)
 def test_bad_input(call, error, message):
-    """Each names what was given and what is accepted."""
+    """The error message says which value was given and which ones are accepted."""
     with pytest.raises(error, match=message):
         call()
 
 
 def test_most_rows_skipped_is_said_once(monkeypatch):
-    """Flags taken for relevance skip the rows without a hit: the warning names what to call."""
+    """Flags passed as relevance skip rows without a hit, and one warning names the function to call instead."""
     monkeypatch.setattr(compute, "_warned", False)
     scores, flags = torch.rand(30, 5), torch.zeros(30, 5, dtype=torch.bool)
     flags[:10, 0] = True

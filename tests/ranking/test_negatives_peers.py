@@ -1,6 +1,7 @@
-"""`Ranking.from_negatives` and the metrics of the rank beside the evaluators of OGB, TGB and PyKEEN.
+"""`Ranking.from_negatives` and the metrics of the rank against the evaluators of OGB, TGB and PyKEEN.
 
-They are not in any extra: `pip install --no-deps ogb py-tgb pykeen` and what their import asks for; .ci/nightly does.
+These packages are not in any extra: .ci/nightly installs them by `pip install --no-deps ogb py-tgb pykeen`, together
+with the packages that they import.
 """
 
 import numpy as np
@@ -22,7 +23,7 @@ def values(names, negative=NEGATIVE, ties="realistic"):
 
 
 def test_ogb_ranks_rows():
-    """ogbl-citation2's MRR and hits."""
+    """MRR and HR@10 are those of ogbl-citation2."""
     ogb = pytest.importorskip("ogb.linkproppred")
     found = ogb.Evaluator("ogbl-citation2").eval({"y_pred_pos": POSITIVE, "y_pred_neg": NEGATIVE})
     theirs = {name: found[key].double().mean().item() for name, key in (("MRR", "mrr_list"), ("HR@10", "hits@10_list"))}
@@ -31,7 +32,7 @@ def test_ogb_ranks_rows():
 
 @pytest.mark.parametrize("name", ["ogbl-ddi", "ogbl-collab", "ogbl-ppa"])
 def test_ogb_ranks_a_pool(name):
-    """A positive is found if it scores higher than the k-th best negative: the pessimistic rank."""
+    """OGB finds a positive if it scores higher than the k-th best negative, which is the pessimistic rank."""
     ogb = pytest.importorskip("ogb.linkproppred")
     pool = NEGATIVE[:5].flatten()
     evaluator = ogb.Evaluator(name)
@@ -40,7 +41,7 @@ def test_ogb_ranks_a_pool(name):
 
 
 def test_tgb_ranks_an_edge_at_a_time():
-    """tgbl-wiki's MRR, as its examples call it."""
+    """MRR is that of tgbl-wiki, which is called for one edge at a time as in TGB's examples."""
     tgb = pytest.importorskip("tgb.linkproppred.evaluate")
     evaluator = tgb.Evaluator(name="tgbl-wiki")
     theirs = [
@@ -51,7 +52,7 @@ def test_tgb_ranks_an_edge_at_a_time():
 
 
 def test_pykeen_adjusts():
-    """Mean, median and adjusted metrics of the same ranks and numbers of candidates."""
+    """Mean, median and adjusted metrics are those of PyKEEN for the same ranks and numbers of candidates."""
     pykeen = pytest.importorskip("pykeen.metrics.ranking")
     kinds = {
         "MeanRank": pykeen.ArithmeticMeanRank(),

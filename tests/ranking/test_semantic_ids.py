@@ -1,4 +1,4 @@
-"""`SemanticIds`: beams of codes against all orders of items that share one, `from_topk`, and repositories' formulas."""
+"""`SemanticIds`: beams against all orders of items that share a code, `from_topk`, and repositories' formulas."""
 
 import itertools
 import math
@@ -19,7 +19,7 @@ CODES = [(a, b) for a in range(2) for b in range(3)]
 
 @st.composite
 def problems(draw):
-    """Codes of items, some shared; beams with repeats, codes of no item, an early end; targets, excluded items."""
+    """Draw items' codes, some shared; beams with repeats, invalid codes and an early end; targets; excluded items."""
     codes = draw(st.lists(st.sampled_from(CODES), min_size=2, max_size=6))
     depth = draw(st.integers(1, 5))
     beams = draw(st.lists(st.sampled_from(CODES), min_size=1, max_size=depth))
@@ -30,7 +30,7 @@ def problems(draw):
 
 
 def plain(problem, shared, duplicates, invalid, overlap):
-    """Return the lists of one row as places: each a set of tied items, None for a place that nothing can hit."""
+    """Return one row's places, each a list of tied items or None if no item can hit it, and the items left out."""
     codes, beams, _, target, exclude = problem
     out = set(exclude) - (set(target) if overlap == "keep" else set())
     places, seen = [], set()
@@ -48,7 +48,7 @@ def plain(problem, shared, duplicates, invalid, overlap):
 
 
 def expected_ranks(problem, ties, overlap, **options):
-    """The relevant items' ranks over all orders of the tied items: their mean, best or worst, one after the other."""
+    """Return the mean, best or worst rank of the first, second, ... relevant item over all orders of tied items."""
     _, _, depth, target, _ = problem
     places, out = plain(problem, overlap=overlap, **options)
     relevant = [item for item in target if item not in out]
@@ -79,7 +79,7 @@ def ranking_of(problem, **options):
     overlap=st.sampled_from(["keep", "miss"]),
 )
 def test_equals_all_orders(ties, shared, problem, duplicates, invalid, overlap):
-    """The places of the relevant items over every order of items that share a code."""
+    """Ranks of the relevant items are taken over every order of items that share a code."""
     options = {"shared": shared, "duplicates": duplicates, "invalid": invalid}
     ranking = ranking_of(problem, ties=ties, overlap=overlap, **options)
     found = [rank for rank in ranking.ranks[0].tolist() if rank < INF]
@@ -95,7 +95,7 @@ def test_equals_all_orders(ties, shared, problem, duplicates, invalid, overlap):
 @settings(max_examples=examples(100), deadline=None)
 @given(seed=st.integers(0, 2**20), duplicates=st.sampled_from(["first", "keep_place"]))
 def test_unique_codes_are_item_ids(seed, duplicates):
-    """Where no code is shared, `from_topk` of the items gives the same ranking; a code of no item is an unknown id."""
+    """If no code is shared, `from_topk` of the items gives the same ranking, and an invalid code is an unknown id."""
     generator = torch.Generator().manual_seed(seed)
     codes = torch.cartesian_prod(*[torch.arange(4)] * 3)[torch.randperm(64, generator=generator)[:40]]
     lists = torch.randint(40, (5, 8), generator=generator)
@@ -113,7 +113,7 @@ def test_unique_codes_are_item_ids(seed, duplicates):
 
 
 def test_codes_of_repositories():
-    """Their values for a list with a repeated and an invalid code, and the options that give them.
+    """Options give the values of other repositories for a list with a repeated and an invalid code.
 
     RQ-VAE-Recommender (modules/metrics) and TIGER's reimplementations compare tuples in the beams as they are; LC-Rec
     (utils.get_topk_results) gives codes of no item the score -1000, which drops them, and counts each match.
@@ -141,7 +141,7 @@ def test_codes_of_repositories():
 
 
 def test_what_a_catalogue_of_codes_tells():
-    """Sizes, shared codes, items of a code, prefixes; targets as codes."""
+    """`SemanticIds` tells its size, shared codes and items of a code, and ranks prefixes and targets given as codes."""
     codes = trm.SemanticIds(
         torch.tensor([[5, 1], [5, 2], [5, 1], [7, 1]], dtype=torch.int32), item_ids=["a", "b", "c", "d"]
     )
@@ -151,7 +151,7 @@ def test_what_a_catalogue_of_codes_tells():
     assert codes.items_of(torch.tensor([1, 5])) == []
     beams = torch.tensor([[[7, 2], [5, 9], [5, 2], [7, 1]]])
     assert codes.ranking(beams, target_codes=torch.tensor([[7, 1]])).ranks.tolist() == [[4]]
-    assert codes.ranking(beams, torch.tensor([3]), prefix=1).ranks.tolist() == [[1]]  # 7, then 5: repeats leave
+    assert codes.ranking(beams, torch.tensor([3]), prefix=1).ranks.tolist() == [[1]]  # 7, then 5: repeats are dropped
     assert codes.ranking(beams, torch.tensor([1]), prefix=1).ranks.tolist() == [[2]]
     nowhere = codes.ranking(beams, target_codes=torch.tensor([[8, 8]]))
     assert (nowhere.ranks.tolist(), nowhere.num_relevant.tolist()) == ([[INF]], [1])
@@ -161,7 +161,7 @@ def test_what_a_catalogue_of_codes_tells():
 
 
 def test_equal_hashes_of_different_codes(monkeypatch):
-    """Another hash is tried until codes are equal where hashes are."""
+    """Other hashes are tried until equal hashes mean equal codes."""
     strong = semantic_ids._hash
     monkeypatch.setattr(semantic_ids, "_hash", lambda codes, seed: strong(codes, seed) % (2 if seed < 2 else 2**60))
     codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]))
@@ -169,7 +169,7 @@ def test_equal_hashes_of_different_codes(monkeypatch):
 
 
 def test_never_waits_for_the_device():
-    """On "meta" there are no values to read."""
+    """Rankings and updates work on the "meta" device, where there are no values to read."""
     codes = trm.SemanticIds(torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]))
     for name in ("codes", "_keys", "_order", "_sizes"):
         setattr(codes, name, getattr(codes, name).to("meta"))
@@ -208,6 +208,6 @@ BAD = [
 
 @pytest.mark.parametrize(("call", "error", "message"), BAD)
 def test_bad_input(call, error, message):
-    """Each names what was given and what is accepted."""
+    """Each error names what was given and what is accepted."""
     with pytest.raises(error, match=message):
         call()

@@ -1,4 +1,4 @@
-"""Mistakes in what `update` is given: each is named together with a cure that works when it is typed as advised."""
+"""Mistakes in the arguments of `update` raise errors with a cure that works when it is typed as advised."""
 
 import re
 
@@ -55,7 +55,7 @@ def test_other_tensors_wrapped_by_torch_func_are_refused(name):
 
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
 def test_scores_inside_torch_func_are_refused(transform):
-    """Scores of another computation raise inside `torch.func`, too, where they are not wrapped."""
+    """An update inside `torch.func` raises even with scores of another computation, which are not wrapped."""
 
     metric = trm.MRR()
 
@@ -184,7 +184,7 @@ def test_from_ranks_refuses_a_single_rank_of_0(given):
 
 
 def test_a_single_rank_of_0_is_counted_where_values_are_not_waited_for(device):
-    """With "deferred", and off the CPU, rows with a single rank of 0 raise in `compute`; unchecked they are padding."""
+    """With "deferred", rows with a single rank of 0 raise in `compute`; unchecked, and on "meta", they do not raise."""
     ranks = torch.tensor([0, 2, 0, 1], device=device)
     metric = trm.MRR(9, validate_args="deferred")
     metric.update(ranks)
@@ -193,11 +193,11 @@ def test_a_single_rank_of_0_is_counted_where_values_are_not_waited_for(device):
     metric = trm.MRR(9, validate_args=False)
     metric.update(ranks)
     assert metric.compute() == (1 / 2 + 1) / 2
-    trm.MRR(9).to("meta").update(ranks.to("meta"))  # looks at no value
+    trm.MRR(9).to("meta").update(ranks.to("meta"))  # reads no value
 
 
 def test_a_rank_of_0_is_padding_beside_others():
-    """A 0 in ranks [B, T], an empty row and the ranks of `get_topk_ranks` are padding as ever."""
+    """A 0 in ranks [B, T] or in the ranks of `get_topk_ranks` is padding, and a row without ranks is empty."""
     assert mean_reciprocal_rank(torch.tensor([[0, 2], [1, 0], [0, 0]])) == (1 / 2 + 1) / 2
     ranks = trm.get_topk_ranks(SCORES, torch.tensor([2, -1]), k=9)
     assert ranks.tolist() == [[2], [0]]
@@ -306,8 +306,8 @@ def test_arguments_of_update_that_others_have(update, positional, named, message
 
 
 def test_cures_for_arguments_of_update_that_others_have():
-    """What the errors advise works: flat rows, a ranking of the indices of topk, and real or converted scores."""
-    first = 1 / 2  # item 2 of row 0 stands in place 2, item 0 of row 1 in place 1
+    """The cures in the errors work: flat rows, a ranking of the indices of topk, and real or converted scores."""
+    first = 1 / 2  # item 2 of row 0 has rank 2, item 0 of row 1 rank 1
     assert mean_reciprocal_rank(trm.Ranking.from_topk(SCORES.topk(2).indices, TARGET, complete=True)) == (first + 1) / 2
     for scores in (SCORES.to(torch.complex64).real, SCORES.to(torch.complex64).abs(), (10 * SCORES).long().double()):
         assert mean_reciprocal_rank(scores, TARGET) == (first + 1) / 2
