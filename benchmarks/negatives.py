@@ -1,7 +1,8 @@
-"""Positives against negatives beside the evaluators of OGB and TGB: `python -m benchmarks.negatives`.
+"""Time positives ranked among negatives, beside the evaluators of OGB and TGB: `python -m benchmarks.negatives`.
 
-One million positives with 1,000 negatives each, 10,000 rows at a time (TGB's evaluator, which takes an edge a call, for
-2,000 of them, scaled); and a pool of three million negatives. Seconds, ratios of one run, and the memory of the pool.
+The first case is one million positives with 1,000 negatives each: 10,000 rows are timed (2,000 for TGB's evaluator,
+which takes one edge per call) and the time is scaled. The second case is three million positives against one pool of
+three million negatives. The programme prints seconds, ratios within one run, and the memory that the pool adds.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ ROWS, NEGATIVES, PART, EDGES = 1_000_000, 1_000, 10_000, 2_000
 
 
 def ours(positive: Tensor, negative: Tensor) -> None:
-    """Rank and evaluate."""
+    """Rank the positives among the negatives and compute four metrics."""
     metrics = trm.RecMetricCollection(["MRR", "HR@1", "HR@3", "HR@10"])
     metrics.update(trm.Ranking.from_negatives(positive, negative))
     metrics.compute()
 
 
 def peak_mb() -> int:
-    """Return the most memory so far."""
+    """Return the largest resident memory of this process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def main() -> None:
-    """Print a row per contender."""
+    """Time all contenders and the pool, and print one line for each."""
     generator = torch.Generator().manual_seed(0)
     positive = torch.randn(PART, generator=generator)
     negative = torch.randn(PART, NEGATIVES, generator=generator)

@@ -1,4 +1,4 @@
-"""Inputs of the benchmarks, and their values by plain float64 numpy, without code of the package."""
+"""Inputs of the benchmarks, and their expected values in plain float64 numpy, without code of the package."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Run: TypeAlias = Callable[[], "Values | None"]
 
 NAMES = ("HR", "NDCG", "MRR", "Precision", "Recall", "MAP")
 CUTOFFS = (5, 10, 20)
-#: Users whose scores are made together by those who make them in a plain loop.
+#: Users per batch for the contenders that score users in a plain loop.
 BATCH = 512
 
 
 class Batch(NamedTuple):
-    """Some users: their rows, and as (row within the batch, item) their relevant items and their history."""
+    """A batch of users: their rows, and the pairs (row within the batch, item) of relevant items and of the history."""
 
     rows: slice
     relevant: Tensor  # int64 [2, E]
@@ -49,12 +49,12 @@ class Problem:
 
     @property
     def device(self) -> torch.device:
-        """Where everything is."""
+        """Device of all tensors."""
         return self.target.device
 
     @property
     def num_users(self) -> int:
-        """B."""
+        """Number of users, B."""
         return self.target.num_users
 
     @property
@@ -76,7 +76,7 @@ class Problem:
         ]
 
     def head(self, rows: int) -> Problem:
-        """Return the first `rows` users alone."""
+        """Return the problem of the first `rows` users only."""
 
         def cut(part: Interactions) -> Interactions:
             return Interactions(part.offsets[: rows + 1], part.items[: part.offsets[rows]], part.num_items)
@@ -90,7 +90,7 @@ class Problem:
         )
 
     def some(self, rows: Tensor) -> Problem:
-        """Return these users alone; `rows` are on the host."""
+        """Return the problem of the users in `rows` only, a tensor on the CPU."""
 
         def cut(part: Interactions) -> Interactions:
             return Interactions.from_padded(part.select(rows).items, part.num_items)
@@ -105,14 +105,15 @@ class Problem:
         )
 
     def cpu(self) -> Problem:
-        """Return the same on the CPU."""
+        """Return the same problem on the CPU."""
         parts = {name: getattr(self, name) for name in ("target", "history", "scores", "users", "items")}
         return replace(self, **{name: part.to("cpu") for name, part in parts.items() if part is not None})
 
     def scorer(self, mask: bool = True) -> Callable[[], Iterator[tuple[Batch, Tensor]]]:
-        """Return a loop over batches of scores, made in one buffer that is kept, with the history at -inf if asked.
+        """Return a loop that yields each batch with its scores; with `mask`, items of the history score -inf.
 
-        Given scores are masked in a copy that is made in the first loop and kept.
+        Scores of embeddings are computed in one buffer, which is used again for every batch. Given scores are masked in
+        a copy, which is made in the first loop and kept.
         """
         buffer: Tensor | None = None
 
@@ -157,7 +158,7 @@ def multiply(users: Tensor, items: Tensor, out: Tensor) -> Tensor:
 
 
 def expected(problem: Problem) -> dict[str, Array]:
-    """Return every user's value by label, float64 [B]: from scores in float64, by counting the items in front."""
+    """Return every user's values by label, float64 [B], by counting the items in front of each target in float64."""
     parts: list[dict[str, Array]] = []
     for batch in problem.batches:
         if problem.scores is not None:
@@ -185,7 +186,7 @@ def expected(problem: Problem) -> dict[str, Array]:
 
 
 def _padded(rows: Array, places: Array, num_rows: int) -> tuple[Array, Array]:
-    """Set places beside each other by row, inf behind the last, [B, T]; and how many each row has, [B]."""
+    """Return the ranks of each row, padded with inf, [B, T], and the number of relevant items per row, [B]."""
     relevant = np.bincount(rows, minlength=num_rows)
     padded = np.full((num_rows, relevant.max()), np.inf)
     padded[rows, np.arange(len(rows)) - np.repeat(relevant.cumsum() - relevant, relevant)] = places
@@ -193,9 +194,10 @@ def _padded(rows: Array, places: Array, num_rows: int) -> tuple[Array, Array]:
 
 
 def expected_in_parts(problem: Problem, numbers: int = 2**27) -> dict[str, Array]:
-    """Return what `expected` does, of embeddings too many for one product: some items at a time, on their device.
+    """Return what `expected` returns, for embeddings too many for one product: some items at a time, on their device.
 
-    In float64 as well; that no other item has a target's very score is taken for granted. `numbers` are made at once.
+    Scores are float64 as well, about `numbers` of them at once. Ties are not counted: no other item may have exactly
+    the score of a target.
     """
     assert problem.users is not None
     assert problem.items is not None
@@ -212,14 +214,14 @@ def expected_in_parts(problem: Problem, numbers: int = 2**27) -> dict[str, Array
             scores[history[0][here], history[1][here] - first] = -torch.inf
         better = scores[rows] > own
         here = ((wanted >= first) & (wanted < first + step)).nonzero()[:, 0]
-        better[here, wanted[here] - first] = False  # a sum in another order may differ from itself
+        better[here, wanted[here] - first] = False  # the target's own score, summed in another order, may differ
         in_front += better.sum(1)
     places, relevant = _padded(rows.cpu().numpy(), 1 + in_front.cpu().numpy(), problem.num_users)
     return formulas(np.sort(places, axis=1), relevant, problem.cutoffs)
 
 
 def formulas(places: Array, relevant: Array, cutoffs: tuple[int, ...]) -> dict[str, Array]:
-    """Return the values of rows by label; places ascending [B, T], inf = not found; relevant [B] >= 1.
+    """Return the values of rows by label, from ascending ranks [B, T], inf = not found, and counts `relevant` [B] >= 1.
 
     "MAP-min" is divided by min(k, R), as several peers define MAP.
     """

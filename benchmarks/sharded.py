@@ -1,8 +1,8 @@
-"""Items on several processes: measure a model of cost, and check it: `python -m benchmarks.sharded`.
+"""Measure a cost model of items on several processes, and check it: `python -m benchmarks.sharded`.
 
-Prints nanoseconds per score (product and counts of embeddings of width 64), seconds per collective and per byte with
-gloo on loopback, `evaluate(shard="items")` beside what these predict, and a table of predictions for catalogues of
-10^6 to 10^9 items on 1 to 64 devices. Each process computes on one thread.
+The programme prints nanoseconds per score (product and counts of embeddings of width 64), the time per collective and
+per byte with gloo on loopback, the time of `evaluate(shard="items")` beside the predicted one, and a table of
+predictions for catalogues of 10^6 to 10^9 items on 1 to 64 devices. Each process computes on one thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BYTES = 20
 
 
 def evaluate(num_items: int, rank: int, world_size: int) -> None:
-    """Rank items of all processes for all users, one target per user."""
+    """Rank the items of all processes for every user, with one target per user."""
     users = torch.randn(USERS, WIDTH, generator=torch.Generator().manual_seed(99))
     items = torch.randn(num_items // world_size, WIDTH, generator=torch.Generator().manual_seed(rank))
     everyone = torch.arange(USERS)
@@ -36,7 +36,7 @@ def evaluate(num_items: int, rank: int, world_size: int) -> None:
 
 
 def process(rank: int, world_size: int, store: str, results: Any) -> None:
-    """Measure collectives and evaluations on one of several processes."""
+    """Measure collectives and an evaluation on one of several processes."""
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=world_size)
     small, large = torch.zeros(1), torch.zeros(2**20, dtype=torch.int32)
@@ -46,7 +46,7 @@ def process(rank: int, world_size: int, store: str, results: Any) -> None:
         return seconds(lambda: [torch.distributed.all_reduce(numbers) for _ in range(times)]) / times
 
     latency, whole = reduced(small, 50), reduced(large, 3)
-    evaluate(1000 * world_size, rank, world_size)  # warm
+    evaluate(1000 * world_size, rank, world_size)  # warm-up
     spent = seconds(lambda: evaluate(ITEMS, rank, world_size))
     if rank == 0:
         results.put((latency, (whole - latency) / large.nbytes, spent))
@@ -55,7 +55,7 @@ def process(rank: int, world_size: int, store: str, results: Any) -> None:
 
 
 def several(world_size: int) -> tuple[float, float, float]:
-    """Return seconds per collective, per byte, and of an evaluation, on so many processes."""
+    """Return seconds per collective, per byte and per evaluation on `world_size` processes."""
     context = multiprocessing.get_context("spawn")
     results = context.SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:
@@ -70,12 +70,12 @@ def several(world_size: int) -> tuple[float, float, float]:
 
 
 def predicted(users: int, num_items: float, per_score: float, latency: float, per_byte: float, batch: int) -> float:
-    """Return seconds for some users: scores of a device's items, collectives, and bytes sent."""
+    """Return the predicted seconds for `users`: scores of one device's items, collectives, and bytes sent."""
     return users * num_items * per_score + -(-users // batch) * COLLECTIVES * latency + BYTES * users * per_byte
 
 
 def main() -> None:
-    """Print constants, the check, and the table."""
+    """Print the measured constants, the check of the model, and the table of predictions."""
     spent = several(1)[2]
     per_score = spent / USERS / ITEMS
     print(f"1 process, {USERS} users x {ITEMS:,} items: {spent:.2f} s, {per_score * 1e9:.2f} ns per score")

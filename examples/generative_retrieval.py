@@ -2,8 +2,8 @@
 
     python examples/generative_retrieval.py    # generated data: no download, half a minute
 
-Items have codes of three levels; some share one, as after residual quantisation. The table shows the same beams under
-three meanings of a shared code, what happens at each level, and popularity.
+Items have codes of three levels; some items share a code, as after residual quantisation. The table evaluates the same
+beams with three rules for shared codes and at each level, and popularity as a baseline.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ITEMS, LEVELS, SIZE, LENGTH = 300, 3, 8, 6
 
 
 def planted(num_users: int) -> tuple[Tensor, Tensor]:
-    """Make codes of items, and sequences in which the next item is mostly in the family of the one before."""
+    """Make item codes, and sequences in which the next item is mostly in the family of the one before."""
     generator = torch.Generator().manual_seed(0)
     codes = torch.randint(SIZE, (ITEMS, LEVELS), generator=generator)
     weight = torch.rand(ITEMS, generator=generator) ** 3
@@ -33,7 +33,7 @@ def planted(num_users: int) -> tuple[Tensor, Tensor]:
 
 
 class Generator(nn.Module):
-    """Read items, generate the levels of a code."""
+    """A GRU that reads a sequence of items and generates the levels of a code."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Generator(nn.Module):
 
     @torch.no_grad()
     def beams(self, history: Tensor, valid: list[Tensor], width: int) -> Tensor:
-        """Return the best codes that `valid` allows at each level, [B, width, LEVELS]; -1 where there are fewer."""
+        """Return the best codes that `valid` allows, [B, width, LEVELS]; rows with fewer codes are padded with -1."""
         rows = len(history)
         state = self.start(history)[:, None]
         score, code = torch.zeros(rows, 1), torch.zeros(rows, 1, 0, dtype=torch.int64)

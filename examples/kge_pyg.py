@@ -1,11 +1,11 @@
-"""PyG's TransE on a small knowledge graph, heads and tails ranked among all entities, filtered.
+"""Evaluate PyG's TransE on a small knowledge graph: heads and tails are ranked among all entities, filtered.
 
     python examples/kge_pyg.py    # a generated graph: no download, half a minute
     python examples/kge_pyg.py --data FB15k-237 --epochs 500 --hidden 50
 
 `--data` is a folder of train.txt, valid.txt and test.txt with lines "head relation tail", such as FB15k-237 or WN18RR.
-Known triples of all three files leave the candidates, except the tested one. AMRI and AdjustedHR are 0 for a ranking in
-random order.
+Filtered means that known triples of all three files are no candidates, except the tested triple. AMRI and AdjustedHR
+are 0 for a ranking in random order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torchrecmetrics import pyg
 
 
 def planted_graph(side: int = 15) -> dict[str, Tensor]:
-    """Make entities that are the points of a grid and relations that are steps on it; each step has two ends."""
+    """Make a graph whose entities are points of a grid and whose relations are steps on it; a step has two ends."""
     generator = torch.Generator().manual_seed(0)
     points = torch.cartesian_prod(torch.arange(side), torch.arange(side))
     triples = []
@@ -40,7 +40,7 @@ def planted_graph(side: int = 15) -> dict[str, Tensor]:
 
 
 def read_graph(folder: Path) -> dict[str, Tensor]:
-    """Read lines of "head relation tail", and number what they name."""
+    """Read lines of "head relation tail", and number the entities and relations."""
     files = {part: [line.split() for line in (folder / f"{part}.txt").open()] for part in ("train", "valid", "test")}
     rows = [row for part in files.values() for row in part]
     entities = trm.Vocabulary(sorted({row[column] for row in rows for column in (0, 2)}))

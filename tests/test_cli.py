@@ -1,4 +1,4 @@
-"""The command line: what it prints, its exit status, and what it says of bad files."""
+"""The command line: its output, its exit status, and its errors for bad files."""
 
 import json
 import os
@@ -40,7 +40,7 @@ EVALUATE = ["evaluate", "lists.csv", "truth.csv", "--rank", "rank", "-m", "HR@1"
 
 
 def test_evaluate_prints_what_evaluate_lists_finds(folder, capsys):
-    """As a table, or in Markdown; the error stream stays empty where it is no terminal."""
+    """`evaluate` prints what `evaluate_lists` returns, as a table or Markdown; without a terminal stderr is empty."""
     assert main(EVALUATE) == 0
     found = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv", rank="rank")
     assert capsys.readouterr() == (f"{found}\n", "")
@@ -52,7 +52,7 @@ def test_evaluate_prints_what_evaluate_lists_finds(folder, capsys):
 
 
 def test_markdown_of_many_users_has_the_counts_below_it(folder, capsys):
-    """And not what else stands below a table with intervals."""
+    """Markdown has the counts below the table, without the note on intervals that is below a printed table."""
     users = [f"u{n:03}" for n in range(200)]
     pd.DataFrame({"user": users, "item": ["x", "y"] * 100}).to_csv("truth.csv", index=False)
     pd.DataFrame({"user": users, "item": ["x"] * 200}).to_csv("lists.csv", index=False)
@@ -61,7 +61,7 @@ def test_markdown_of_many_users_has_the_counts_below_it(folder, capsys):
 
 
 def test_json_is_written_whole_or_not_at_all(folder, monkeypatch):
-    """Also where a metric is below its threshold; a run that fails leaves the old file, and nothing beside it."""
+    """JSON is written also where a metric misses its limit; a run that fails leaves the old file and no other."""
     assert main([*EVALUATE, "--json", "out.json", "--fail-under", "HR@1=0.9"]) == 1
     rows = json.loads((folder / "out.json").read_text())["rows"]
     assert [(row["metric"], row["k"], row["value"]) for row in rows] == [("HR", 1, 0.5), ("MRR", 2, 0.75)]
@@ -88,13 +88,13 @@ def test_json_is_written_whole_or_not_at_all(folder, monkeypatch):
     ],
 )
 def test_fail_under(least, status, said, folder, capsys):
-    """1 if one of the metrics is below; a metric that is not computed is bad input, before anything is read."""
+    """The exit status is 1 if a metric is below its limit, and 2 if the limit is for a metric that is not computed."""
     assert main([*EVALUATE, *(word for one in least for word in ("--fail-under", one))]) == status
     assert said in capsys.readouterr().err
 
 
 def test_fail_over(folder, capsys):
-    """Where lower is better a limit is the highest value; each option refuses metrics of the other kind."""
+    """--fail-over is a highest value, for metrics where lower is better; both options refuse the other metrics."""
     command = [*EVALUATE[:5], "--train", "truth.csv", "-m", "Gini@1", "-m", "HR@2"]
     assert main([*command, "--fail-over", "Gini@1=0.9"]) == 0
     assert main([*command, "--fail-over", "Gini@1=0.1"]) == 1
@@ -107,7 +107,7 @@ def test_fail_over(folder, capsys):
 
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_a_value_that_is_not_there_is_below(folder, capsys):
-    """NaN, where nobody has a relevant item."""
+    """NaN, the value if no user has a relevant item, is below every limit."""
     (folder / "a.qrels").write_text("al 0 x 0\n")
     words = ["evaluate", "lists.csv", "a.qrels", "--rank", "rank", "-m", "HR@1", "--fail-under", "HR@1=0"]
     assert main(words) == 1
@@ -123,7 +123,7 @@ def test_thresholds_that_are_none(text, folder, capsys):
 
 
 def test_history_and_complete(folder, capsys):
-    """Lists that history made too short are an error that names the option."""
+    """Lists that the history makes too short are an error that names --complete."""
     pd.DataFrame({"user": ["al"], "item": ["x"]}).to_csv("had.csv", index=False)
     words = [*EVALUATE, "--history", "had.csv"]
     assert main(words) == 2
@@ -134,7 +134,10 @@ def test_history_and_complete(folder, capsys):
 
 
 def test_train_is_the_catalogue(folder, capsys):
-    """Metrics beyond accuracy read it; its items are those of all files. Without it they ask in the command's words."""
+    """Metrics beyond accuracy read the catalogue of --train, whose items are those of all files.
+
+    Without --train the error names that option.
+    """
     pd.DataFrame({"user": ["al", "bo", "eve", "eve"], "item": ["x", "x", "x", "w"]}).to_csv("train.csv", index=False)
     words = [*EVALUATE[:5], "-m", "Coverage@1", "-m", "AveragePopularity@2", "-m", "Seen@1"]
     assert main(words) == 2
@@ -152,7 +155,7 @@ def test_train_is_the_catalogue(folder, capsys):
 
 
 def test_overlap(folder, capsys):
-    """Pairs of both TRUTH and history are an error in the words of the command, or mean what --overlap says."""
+    """A pair of both TRUTH and history is an error that names --overlap, unless that option says how to count it."""
     pd.DataFrame({"user": ["al"], "item": ["y"]}).to_csv("had.csv", index=False)
     (folder / "m.yaml").write_text("HR: {k: 1, validate_args: true}\nMRR: 2\n")
     (folder / "own.yaml").write_text("HR: {k: 1, overlap: keep}\n")
@@ -182,7 +185,7 @@ def test_overlap(folder, capsys):
 
 
 def test_repeats_and_gains(folder, capsys):
-    """--first lets an item's first place stand; --value names gains of the truth."""
+    """--first keeps the first rank of a repeated item, and --value names the gains of the ground truth."""
     pd.DataFrame({"user": ["al"] * 3, "item": ["x", "x", "y"]}).to_csv("twice.csv", index=False)
     words = ["evaluate", "twice.csv", "truth.csv", "-m", "MRR@2"]
     assert main(words) == 2
@@ -196,7 +199,7 @@ def test_repeats_and_gains(folder, capsys):
 
 
 def test_metrics_of_yaml(folder):
-    """Names with cut-offs, options, both, or neither; a list of them where a name comes twice."""
+    """YAML holds names with cut-offs, options, both, or neither, or a list of these where a name comes twice."""
     (folder / "m.yaml").write_text(
         "ndcg: [5, 10]\nMAP: {k: [1, 5], normalize: min}\nRPrecision:\nHR@3:\n"
         "Precision@2: {denominator: min}\nMRR: 10\n"
@@ -221,10 +224,10 @@ def test_metrics_of_yaml(folder):
     ],
 )
 def test_yaml_that_holds_no_metrics(text, said, folder, capsys):
-    """Is named by file and metric; exit 2."""
+    """YAML without valid metrics exits with 2, and the error names the file and the metric."""
     (folder / "m.yaml").write_text(text)
     status = main([*EVALUATE[:5], "-c", "m.yaml"])
-    if text == "NDCG:":  # a metric that has a meaning without a cut-off
+    if text == "NDCG:":  # a metric that can do without a cut-off
         assert status == 2
         assert "complete" in capsys.readouterr().err
     else:
@@ -237,7 +240,7 @@ def test_without_a_metric(folder, capsys):
 
 
 def bad_files():
-    """Ten files, and what is said of each: file, row and column where there is one."""
+    """Return bad files and the error for each, with file, row and column where there is one."""
     table = LISTS.to_csv(index=False)
     lines = table.splitlines(keepends=True)
     return {
@@ -269,7 +272,7 @@ def bad_files():
 
 @pytest.mark.parametrize("name", bad_files())
 def test_bad_files_are_named(name, folder, capsys):
-    """One line on the error stream, exit 2, nothing on the other and nothing written."""
+    """A bad file exits with 2 and an error on stderr; nothing is printed on stdout, and no file is written."""
     text, said = bad_files()[name]
     (folder / name).write_bytes((folder / "lists.parquet").read_bytes()[:-9] if text is None else text)
     status = main(["evaluate", name, "truth.csv", "--rank", "rank", "-m", "HR@1", "--json", "out.json"])
@@ -290,7 +293,7 @@ def test_files_that_are_not_there(folder, capsys):
 
 
 def test_audit(folder, capsys):
-    """A log, or train and test; --strict makes faults count."""
+    """`audit` reads a log, or train and test; with --strict the exit status is 1 if there are faults."""
     frame = pd.DataFrame({"user": ["al"] * 3 + ["bo"] * 3, "item": list("xyzxyx"), "day": [1, 2, 3, 4, 5, 6]})
     frame.to_csv("log.csv", index=False)
     frame[frame.day < 3].to_csv("train.csv", index=False)
@@ -307,7 +310,7 @@ def test_audit(folder, capsys):
 
 
 def test_progress_on_a_terminal(folder, capsys, monkeypatch):
-    """Users so far, on the error stream, wiped when done."""
+    """On a terminal stderr shows the users done so far, and is cleared at the end."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert main(EVALUATE) == 0
     error = capsys.readouterr().err
@@ -325,7 +328,7 @@ def test_help_has_examples(capsys):
 
 
 def test_gate(folder, capsys):
-    """A job stops below the threshold."""
+    """The exit status is 0 above the limit of --fail-under and 1 below it, which stops a job."""
     words = "evaluate lists.parquet test.parquet --rank rank -m NDCG@10 -m HR@10 --complete --fail-under NDCG@10=0.07"
     words = [*words.split(), "--json", "out.json"]
     TRUTH.to_parquet("test.parquet")
@@ -338,7 +341,7 @@ def test_gate(folder, capsys):
 
 @pytest.mark.slow
 def test_as_a_program(folder):
-    """`python -m torchrecmetrics` hands its status to the shell, without a traceback."""
+    """`python -m torchrecmetrics` exits with the status of the command, without a traceback."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "torchrecmetrics", *EVALUATE, "--fail-under", "HR@1=0.9"],
@@ -352,7 +355,7 @@ def test_as_a_program(folder):
 
 
 def test_a_parquet_file_without_a_column_is_bad_input(folder, capsys):
-    """Not a metric that has dropped: 1 is for those."""
+    """A parquet file without a column that is read exits with 2, because 1 is for metrics that have dropped."""
     TRUTH.rename(columns={"user": "uid"}).to_parquet("other.parquet")
     for arguments in (
         ["evaluate", "lists.parquet", "other.parquet", "--rank", "rank", "-m", "HR@1"],
@@ -375,14 +378,17 @@ def test_columns_of_the_ground_truth_have_names_of_their_own(folder, capsys):
     TRUTH.rename(columns={"user": "uid", "item": "iid"}).to_csv("other.csv", index=False)
     pd.DataFrame({"uid": ["al"], "iid": ["x"]}).to_csv("seen.csv", index=False)
     main([*EVALUATE, "--history", "seen.csv", "--truth-user", "uid", "--truth-item", "iid"])
-    assert "truth.csv" in capsys.readouterr().err  # which has others
+    assert "truth.csv" in capsys.readouterr().err  # truth.csv has other names
     arguments = ["evaluate", "lists.csv", "other.csv", "--rank", "rank", "-m", "HR@1", "--complete"]
     assert main([*arguments, "--history", "seen.csv", "--truth-user", "uid", "--truth-item", "iid"]) == 0
     assert "1.0000" in capsys.readouterr().out
 
 
 def test_columns_of_the_history_have_names_of_their_own(folder, capsys):
-    """Those of the ground truth unless they are said; times are looked at under them, too."""
+    """Columns of the history have the names of the ground truth's, unless --history-user and --history-item differ.
+
+    --time reads the history under these names, too.
+    """
     TRUTH.assign(time=[5, 6]).rename(columns={"user": "uid", "item": "iid"}).to_csv("other.csv", index=False)
     pd.DataFrame({"who": ["al"], "iid": ["x"], "time": [9]}).to_csv("seen.csv", index=False)
     words = [
@@ -412,7 +418,7 @@ def test_columns_of_the_history_have_names_of_their_own(folder, capsys):
 
 
 def test_results_go_to_devices_and_through_links(folder, capsys):
-    """What is no regular file is written to, what a link points to is replaced, and nobody's other file is touched."""
+    """--json writes to a device, replaces the file that a link points to, and touches no other file."""
     (folder / "there").mkdir()
     (folder / "there" / "real.json").write_text("old")
     (folder / "link.json").symlink_to(folder / "there" / "real.json")
@@ -429,7 +435,7 @@ def test_results_go_to_devices_and_through_links(folder, capsys):
 
 
 def test_times_are_looked_at_beside_the_history(folder, capsys):
-    """A history that goes on behind the ground truth is told and changes no number; without one it is an error."""
+    """--time reports a history later than the ground truth and still evaluates; without --history it is an error."""
     TRUTH.assign(time=[5, 6]).to_csv("truth.csv", index=False)
     pd.DataFrame({"user": ["al", "bo"], "item": ["q", "z2"], "time": [9, 1]}).to_csv("seen.csv", index=False)
     assert main([*EVALUATE, "--history", "seen.csv", "--time", "time"]) == 0
@@ -441,7 +447,7 @@ def test_times_are_looked_at_beside_the_history(folder, capsys):
 
 
 def test_columns_of_the_truth_have_their_own_options(folder, capsys):
-    """Where only the ground truth names its columns otherwise, the error says how."""
+    """Where only the ground truth has other names of columns, the error names --truth-user."""
     TRUTH.rename(columns={"user": "uid"}).to_csv("other.csv", index=False)
     asked = ["other.csv" if word == "truth.csv" else word for word in EVALUATE]
     assert main(asked) == 2
@@ -459,7 +465,10 @@ def test_nothing_that_is_read_is_overwritten(folder, capsys):
 
 
 def test_compare(folder, capsys):
-    """Rows of two evaluations: the numbers of `compare`, by name, as a table or JSON; a name twice has seeds."""
+    """`compare` prints the result of `trm.compare` for rows of several evaluations by name, as a table or JSON.
+
+    Files with the same name are seeds of one run.
+    """
     pytest.importorskip("pyarrow")
     TRUTH.to_csv("other.csv", index=False)
     for name in ("a", "b"):
@@ -496,7 +505,7 @@ def test_compare(folder, capsys):
 
 
 def test_columns_whose_meaning_was_not_given(folder, capsys):
-    """The message names the options of the command."""
+    """The error for a column whose meaning was not given names the options of the command."""
     pd.DataFrame({"user": ["al", "bo", "bo"], "item": ["y", "z", "z"], "rating": [0, 1, 3]}).to_csv(
         "rated.csv", index=False
     )

@@ -1,7 +1,7 @@
-"""Our numbers beside those of other packages: user by user where they agree, and why where they do not.
+"""Our values beside those of other packages: equal for every user where they agree, with the reason where they do not.
 
-The shared data are free of ties and all scores are positive, because several peers need both. What a peer that is not
-installed says is skipped.
+The shared data are free of ties and all scores are positive, because several peers need both. Tests of a peer that is
+not installed are skipped.
 """
 
 import math
@@ -21,15 +21,15 @@ from values import numbers
 import torchrecmetrics as trm
 
 USERS, ITEMS = 12, 40
-K = (1, 3, 10, 50)  # the last is more than there are items
+K = (1, 3, 10, 50)  # the last is above the number of items
 
 _generator = torch.Generator().manual_seed(0)
 GAINS = torch.randint(1, 5, (USERS, ITEMS), generator=_generator)
 GAINS[torch.rand(GAINS.shape, generator=_generator) > 0.1] = 0
-GAINS[:, 0] = 2  # nobody is left without a relevant item
-GAINS[:2, 1:] = 0  # two users have no other,
+GAINS[:, 0] = 2  # every user has a relevant item
+GAINS[:2, 1:] = 0  # two users have no other relevant item
 _liking = torch.rand(GAINS.shape, generator=_generator) + 0.3 * (GAINS > 0)
-_liking[1, 0] = 2  # and one of them finds it first
+_liking[1, 0] = 2  # one of these two users has it at rank 1
 SCORES = (_liking.argsort(1).argsort(1) + 1) / (ITEMS + 1)  # distinct, between 0 and 1
 HISTORY = (torch.rand(GAINS.shape, generator=_generator) < 0.3) & (GAINS == 0)
 TIED = {"distinct": SCORES, "tied": (SCORES * 5).floor(), "equal": torch.ones_like(SCORES)}
@@ -42,35 +42,44 @@ def peer(module):
 
 
 def as_dict(matrix):
-    """{user: {item: value}}, as information retrieval writes it."""
+    """Return {user: {item: value}}, as tools of information retrieval read it."""
     rows = matrix.tolist()
     return {f"{u:02}": {f"{i:02}": value for i, value in enumerate(row)} for u, row in enumerate(rows)}
 
 
-# ------------------------------------------------------------- what each peer says: the value of every user for a name
+# ------------------------------------------------------------- values of every user, by peer and by name of the metric
 
 
 def ranx_evaluate(gains, scores, name, **options):
     ranx = peer("ranx")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numba's, where it compiles after all
+        warnings.simplefilter("ignore")  # warnings of numba, where it compiles
         return ranx.evaluate(ranx.Qrels(as_dict(gains)), ranx.Run(as_dict(scores)), name, **options)
 
 
 def ranx_values(name):
-    """AP is divided by R, gains are linear in "ndcg" and 2^gain - 1 in "ndcg_burges"."""
+    """Return the values of ranx.
+
+    AP is divided by R; gains are linear in "ndcg" and 2^gain - 1 in "ndcg_burges".
+    """
     return ranx_evaluate(GAINS, SCORES, name, return_mean=False)
 
 
 def trec_eval_values(name):
-    """AP is divided by R, gains are linear, the ideal DCG comes from all judged items."""
+    """Return the values of trec_eval.
+
+    AP is divided by R, gains are linear, and the ideal DCG comes from all judged items.
+    """
     measure = ".".join(name.rsplit("_", 1)) if name[-1].isdigit() else name
     found = peer("pytrec_eval").RelevanceEvaluator(as_dict(GAINS), {measure}).evaluate(as_dict(SCORES))
     return [found[user][name] for user in sorted(found)]
 
 
 def recometrics_values(name, scores=SCORES, gains=GAINS, history=None):
-    """AP is divided by R and TAP by min(k, R), TP is precision over min(k, R), PR-AUC is AP of the whole list."""
+    """Return the values of recometrics.
+
+    AP is divided by R and TAP by min(k, R), TP is precision over min(k, R), and PR-AUC is AP of the whole list.
+    """
     csr, (name, _, k) = peer("scipy.sparse").csr_array, name.partition("@")
     train = None if history is None else csr(history.double().numpy())
     factors = scores.double().numpy(), np.eye(scores.shape[1])  # scores = users @ items.T, in float64
@@ -81,7 +90,10 @@ def recometrics_values(name, scores=SCORES, gains=GAINS, history=None):
 
 
 def torchmetrics_values(name):
-    """Only NDCG takes gains; the class's mean is checked here too."""
+    """Return the values of torchmetrics, and check the mean that its class computes.
+
+    Only NDCG takes gains.
+    """
     name, _, k = name.partition("@")
     metric = getattr(tm, f"Retrieval{name}")(**({"top_k": int(k)} if k else {}))
     target = GAINS if name == "NormalizedDCG" else GAINS.clamp(max=1)
@@ -92,7 +104,10 @@ def torchmetrics_values(name):
 
 
 def pyg_values(name):
-    """AP is divided by min(k, R), gains count in weighted metrics only; the class's mean is checked here too."""
+    """Return the values of PyG, and check the mean that its class computes.
+
+    AP is divided by min(k, R); gains count in weighted metrics only.
+    """
     name, _, k = name.partition("@")
     options = {"weighted": True} if name.startswith("Weighted") else {}
     metric = getattr(peer("torch_geometric.metrics"), f"LinkPred{name.removeprefix('Weighted')}")(int(k), **options)
@@ -107,7 +122,10 @@ def pyg_values(name):
 
 
 def sklearn_values(name, scores=SCORES, gains=GAINS):
-    """NDCG has linear gains; the others read what is relevant."""
+    """Return the values of scikit-learn.
+
+    NDCG has linear gains; the other functions read which items are relevant.
+    """
     name, _, k = name.partition("@")
     function = getattr(peer("sklearn.metrics"), name)
     if name == "ndcg_score":
@@ -115,7 +133,7 @@ def sklearn_values(name, scores=SCORES, gains=GAINS):
     return [function(g.numpy() > 0, s.numpy()) for s, g in zip(scores, gains, strict=True)]
 
 
-# ------------------------------------------------- what they are compared with: arguments of `update` for some users
+# ----------------------------------------- what peers are compared with: arguments of our `update` for some users
 
 
 def scores_and_gains(rows):
@@ -150,7 +168,7 @@ def check_agreement(metric, theirs, tolerance, inputs=scores_and_gains):
 
 # ------------------------------------------------------------------------------------------------------ the same number
 
-# peer: the values it gives, how exact they are, what ours reads
+# peer: function of its values, tolerance, function of the arguments of our metrics
 PEERS = {
     "ranx": (ranx_values, 1e-9, scores_and_gains),
     "trec_eval": (trec_eval_values, 1e-9, scores_and_gains),
@@ -184,13 +202,13 @@ CASES = [
     for make, *names in SAME
     for who, name in zip(PEERS, names, strict=True)
     for k in (K if "{k}" in name else [None])
-    if name and not (who == "recometrics" and k == K[-1])  # which refuses k > items
+    if name and not (who == "recometrics" and k == K[-1])  # recometrics refuses k > items
 ]
 
 
 @pytest.mark.parametrize(("who", "name", "make"), CASES)
 def test_same_number(who, name, make):
-    """User by user, and in the mean, ours is the peer's number."""
+    """Our value is the peer's for every user, and in the mean."""
     values, tolerance, inputs = PEERS[who]
     check_agreement(make(), values(name), tolerance, partial(inputs, gains=GAINS) if "Weighted" in name else inputs)
 
@@ -211,7 +229,7 @@ def test_sklearn_auc_of_ties(scores):
 @pytest.mark.parametrize("k", K)
 @pytest.mark.parametrize("scores", TIED.values(), ids=TIED)
 def test_torcheval_is_optimistic(scores, k):
-    """torcheval counts the items with a higher score, which is ties="optimistic"; it knows one relevant item a row."""
+    """torcheval counts items with a higher score, which is ties="optimistic"; it takes one relevant item per row."""
     target = torch.arange(USERS)
     for metric, function in ((trm.HitRate, "hit_rate"), (trm.MRR, "reciprocal_rank")):
         theirs = getattr(peer("torcheval.metrics.functional"), function)(scores, target, k=k).tolist()
@@ -244,7 +262,7 @@ def torchmetrics_value(metric, scores, gains):
     ],
 )
 def test_example(metric, expected, project, elsewhere):
-    """One user, hits at places 1 and 3 of 5, R = 3: our number, and that it tells the other formula apart."""
+    """For a user with hits at ranks 1 and 3 of 5 and R = 3, our value is right and differs from the other formula."""
     found = ours(metric, [0.9, 0.8, 0.7, 0.6, 0.5, 0.4], [1, 0, 1, 0, 0, 1])
     assert found == pytest.approx(expected, abs=5e-4)
     assert abs(found - elsewhere) > 0.05, project
@@ -252,7 +270,7 @@ def test_example(metric, expected, project, elsewhere):
 
 @pytest.mark.parametrize("k", [2, 3, 10])
 def test_torchmetrics_map_divides_by_hits_found(k):
-    """torchmetrics divides AP by the hits found in the top k: a hit at place 1 is 1.0, however many are missed."""
+    """torchmetrics divides AP by the hits found in the top k: a hit at rank 1 gives 1.0, however many are missed."""
     scores, gains = torch.linspace(0.9, 0.1, 20).tolist(), [1] + [0] * 17 + [1, 1]
     assert torchmetrics_value(tm.RetrievalMAP(top_k=k), scores, gains) == 1.0
     assert ours(trm.MAP(k), scores, gains) == pytest.approx(1 / 3)
@@ -273,14 +291,14 @@ def test_torchmetrics_map_divides_by_hits_found(k):
     ],
 )
 def test_torchmetrics_does_not_retrieve_scores_up_to_zero(theirs, metric, expected):
-    """torchmetrics 1.9 takes a score <= 0 for "not retrieved" in four metrics, not in the others; ours only order."""
+    """torchmetrics 1.9 takes scores <= 0 for "not retrieved" in four metrics; ours read only the order of scores."""
     for scores in ([-0.1, -0.2, -0.3], [0.0, -1.0, -2.0]):
         assert torchmetrics_value(theirs, scores, [1, 0, 0]) == expected
         assert ours(metric, scores, [1, 0, 0]) == 1.0
 
 
 def test_torchmetrics_auroc_of_one_class_is_0():
-    """A query without a pair to order counts as 0 there; here it has no value and is left out."""
+    """torchmetrics counts a query without a pair to order as 0; here it has no value and is left out."""
     assert torchmetrics_value(tm.RetrievalAUROC(), [0.2, 0.3], [1, 1]) == 0.0
     metric = trm.AUROC()
     metric.update(tensor([[0.2, 0.3], [0.1, 0.5]]), tensor([[0, 1], [1, -1]]))
@@ -294,7 +312,7 @@ def test_torchmetrics_auroc_hides_a_sigmoid():
 
 
 def test_torchmetrics_merges_queries_with_the_same_id():
-    """torchmetrics joins query 0 of every batch (and process) into one; ours keeps the rows of a call apart."""
+    """torchmetrics joins query 0 of every batch (and process) into one; ours keeps the rows of each call apart."""
     theirs, metric = tm.RetrievalMRR(), trm.MRR()
     for scores in ([0.9, 0.8, 0.7], [0.1, 0.2, 0.3]):
         triple = tensor(scores), tensor([1, 0, 0]), tensor([0, 0, 0])
@@ -305,21 +323,21 @@ def test_torchmetrics_merges_queries_with_the_same_id():
 
 
 def test_torchmetrics_place_of_a_tie_depends_on_the_column():
-    """torchmetrics ranks equal scores as its sort leaves them; here the column of the item never matters."""
+    """torchmetrics ranks equal scores as its sort leaves them; here the column of an item does not matter."""
     one_hot = torch.eye(5, dtype=torch.int64).tolist()
     assert len({torchmetrics_value(tm.RetrievalMRR(), [1.0] * 5, gains) for gains in one_hot}) == 5
     assert {ours(trm.MRR(), [1.0] * 5, gains) for gains in one_hot} == {1 / 3}
 
 
 def test_ndcg_of_ties():
-    """scikit-learn and torchmetrics average 1 / log2(1 + r) over tied places; ours takes it at the expected place."""
+    """scikit-learn and torchmetrics average 1 / log2(1 + r) over tied ranks; ours takes it at the expected rank."""
     scores, gains, theirs = [1.0, 1.0, 1.0], [1, 0, 0], (1 + 1 / LOG3 + 1 / 2) / 3
     assert sklearn_values("ndcg_score", tensor([scores]), tensor([gains])) == pytest.approx([theirs])
     assert torchmetrics_value(tm.RetrievalNormalizedDCG(), scores, gains) == pytest.approx(theirs)
     assert ours(trm.NDCG(), scores, gains) == pytest.approx(1 / LOG3)  # place 2
 
 
-# whether item 0 is among the first k
+# 1 if item 0 is among the first k, by peer
 HITS = {
     "torchmetrics": lambda scores, k: torchmetrics_value(tm.RetrievalHitRate(top_k=k), scores, [1, 0, 0]),
     "torcheval": lambda scores, k: peer("torcheval.metrics.functional").hit_rate(tensor([scores]), tensor([0]), k=k),
@@ -331,7 +349,7 @@ HITS = {
 
 @pytest.mark.parametrize("who", HITS)
 def test_nan_is_never_a_hit(who):
-    """A sort or torch.topk puts NaN first, so a model that gives NaN hits; here it is an error, unchecked a miss."""
+    """A sort or torch.topk puts NaN first, so that NaN is a hit at peers; here it raises, or is a miss if unchecked."""
     assert HITS[who]([nan, 0.5, 0.4], 1) == 1.0
     assert trm.HitRate(1, validate_args=False)(tensor([[nan, 0.5, 0.4]]), tensor([0])) == 0.0
     with pytest.raises(ValueError, match="NaN"):
@@ -340,20 +358,23 @@ def test_nan_is_never_a_hit(who):
 
 @pytest.mark.parametrize("who", HITS)
 def test_minus_infinity_never_fills_a_place(who):
-    """With fewer candidates than k, items at -inf come into the peers' top k; here they are no candidates."""
+    """With fewer candidates than k, items at -inf are in the peers' top k; here they are no candidates."""
     assert HITS[who]([-inf, 0.5, 0.4], 3) == 1.0
     assert trm.HitRate(3)(tensor([[-inf, 0.5, 0.4]]), tensor([0])) == 0.0
 
 
 def test_pyg_counts_padding_as_the_item_before():
-    """PyG reads -1 as the last item of the row above, a hit if that is relevant to its user; here it is no item."""
+    """PyG reads -1 as the last item of the row above, a hit if that item is relevant to the user of that row.
+
+    Here -1 is padding.
+    """
     lists, target = tensor([[0, 1], [2, -1]]), tensor([4, 3])
     assert peer("torch_geometric.metrics").LinkPredHitRatio(2)(lists, tensor([[0, 1], [4, 3]])) == 0.5
     assert trm.HitRate(2)(trm.Ranking.from_topk(lists, target)) == 0.0
 
 
 def test_pyg_counts_an_item_twice():
-    """PyG counts an item that is recommended twice as two hits: recall 2; here it is an error, or takes one place."""
+    """PyG counts an item that is recommended twice as two hits (recall 2); here it raises, or takes one rank."""
     assert peer("torch_geometric.metrics").LinkPredRecall(2)(tensor([[3, 3]]), tensor([[0], [3]])) == 2.0
     with pytest.raises(ValueError, match="recommended twice"):
         trm.Ranking.from_topk(tensor([[3, 3]]), tensor([3]))
@@ -361,7 +382,7 @@ def test_pyg_counts_an_item_twice():
 
 
 def test_pyg_looks_beyond_the_list():
-    """PyG gives recall at 20 for lists of 2 as if nothing followed; here that must be said: complete=True."""
+    """PyG gives recall at 20 for lists of 2 as if nothing followed; here that needs complete=True."""
     lists, target = tensor([[0, 1]]), tensor([[1, 2]])
     assert peer("torch_geometric.metrics").LinkPredRecall(20)(lists, tensor([[0, 0], [1, 2]])) == 0.5
     with pytest.raises(ValueError, match="depth 2 only"):
@@ -371,7 +392,7 @@ def test_pyg_looks_beyond_the_list():
 
 @pytest.mark.parametrize("first", [[5], [0, 1]], ids=["no-hits", "all-hits"])
 def test_pyg_metrics_merge_in_a_collection(first):
-    """MetricCollection takes PyG metrics with equal sums after the first batch for one metric; ours stay apart."""
+    """MetricCollection merges PyG metrics with equal sums after the first batch; ours are not merged."""
     pyg, lists = peer("torch_geometric.metrics"), tensor([[0, 1]])
     alone = {"Precision": pyg.LinkPredPrecision(2), "NDCG": pyg.LinkPredNDCG(2), "MRR": pyg.LinkPredMRR(2)}
     together = MetricCollection({name: metric.clone() for name, metric in alone.items()})
@@ -387,7 +408,7 @@ def test_pyg_metrics_merge_in_a_collection(first):
 
 
 def test_lightgcn_recommends_users_and_training_edges():
-    """LightGCN.recommend ranks users too without dst_index, and never excludes a training edge; `exclude` does."""
+    """LightGCN.recommend ranks users too without dst_index, and excludes no training edge; our `exclude` does."""
     model = peer("torch_geometric.nn").LightGCN(5, 2, num_layers=0)  # users 0 and 1, items 2, 3, 4
     model.embedding.weight.data = tensor([[1.0, 0.0], [9.0, 1.0], [3.0, 0.0], [2.0, 0.0], [1.0, 0.0]])
     edges, user, items = tensor([[0, 0], [2, 3]]), tensor([0]), tensor([2, 3, 4])
@@ -398,7 +419,10 @@ def test_lightgcn_recommends_users_and_training_edges():
 
 
 def test_users_without_a_relevant_item():
-    """torchmetrics and ranx count them as 0, PyG and recometrics leave them out, and so do ours unless told "neg"."""
+    """torchmetrics and ranx count users without a relevant item as 0; PyG and recometrics leave them out.
+
+    So do ours, unless empty_target_action is "neg".
+    """
     scores, gains = tensor([[0.9, 0.8], [0.9, 0.8]]), tensor([[1, 0], [0, 0]])
     lists = tensor([[0, 1], [0, 1]])
     assert tm.RetrievalMRR()(scores, gains, indexes=tensor([[0, 0], [1, 1]])) == 0.5
@@ -410,7 +434,10 @@ def test_users_without_a_relevant_item():
 
 
 def test_negative_gains():
-    """Ours and recometrics: in DCG, not in the ideal. torchmetrics: in both. recometrics' precision: relevant."""
+    """Ours and recometrics count negative gains in DCG and not in the ideal DCG; torchmetrics counts them in both.
+
+    The precision of recometrics takes an item with a negative gain for relevant.
+    """
     scores, gains = [0.9, 0.8, 0.7, 0.6, 0.5], [1, -2, 0, 3, 0]
     row = tensor([scores]), tensor([gains])
     dcg, ideal = 1 - 2 / LOG3 + 3 / math.log2(5), 3 + 1 / LOG3
@@ -423,7 +450,7 @@ def test_negative_gains():
 
 
 def test_ranx_cuts_gains_to_integers():
-    """ranx stores a gain of 1.9 as 1, and one of 0.5 as not relevant; here every gain > 0 is, at its value."""
+    """ranx stores a gain of 1.9 as 1, and one of 0.5 as not relevant; here every gain > 0 counts at its value."""
     scores, gains = [0.9, 0.8, 0.7], [0.5, 1.9, 1.0]
     theirs = ranx_evaluate(tensor([gains]), tensor([scores]), "ndcg")
     assert theirs == pytest.approx((1 / LOG3 + 1 / 2) / (1 + 1 / LOG3))
@@ -432,7 +459,7 @@ def test_ranx_cuts_gains_to_integers():
 
 
 def test_recometrics_undefined_when_k_takes_in_every_item():
-    """recometrics has no hit, precision or recall when k is the number of candidates; ours have."""
+    """recometrics has no hit, precision or recall (NaN) when k is the number of candidates; ours have values."""
     for name, metric, expected in (("Hit@3", trm.HitRate, 1), ("P@3", trm.Precision, 1 / 3), ("R@3", trm.Recall, 1)):
         theirs = recometrics_values(name, tensor([[0.9, 0.8, 0.7]]), tensor([[0, 1, 0]]))
         assert theirs == pytest.approx([nan], nan_ok=True)

@@ -1,4 +1,4 @@
-"""Rows that collections keep: those of every batch, once, by id, on any number of processes."""
+"""`keep_rows=True`: collections keep the values of every row once, by id, over batches and processes."""
 
 import copy
 import pickle
@@ -18,7 +18,7 @@ def batch(seed, rows=5, items=12):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.rand(rows, items, generator=generator)
     target = torch.rand(rows, items, generator=generator).argsort(1)[:, :2]
-    target[0] = -1  # nothing is relevant
+    target[0] = -1  # a row without a relevant item
     return scores, target
 
 
@@ -34,7 +34,7 @@ def same(rows, other):
 
 
 def test_rows_are_the_formulas(device):
-    """By id, nan without a relevant item, undefined rows included; their mean is the metric."""
+    """Kept rows hold each formula's value by id, NaN without a relevant item, and their mean is the metric."""
     metrics, scores, targets = collection().to(device), [], []
     for seed in range(3):
         score, target = batch(seed)
@@ -59,7 +59,7 @@ def test_rows_are_the_formulas(device):
 
 
 def test_numbered_as_they_come():
-    """Without ids."""
+    """Rows without ids are numbered in the order of the updates."""
     metrics = collection()
     metrics.update(*batch(0))
     metrics.update(*batch(1))
@@ -68,7 +68,7 @@ def test_numbered_as_they_come():
 
 
 def test_weights_and_clusters():
-    """Are kept once; what weighs nothing leaves; a metric that weighs rows itself has weights of its own."""
+    """Weights and clusters are kept, a row of weight 0 is left out, and a weighted metric has weights of its own."""
     metrics = trm.RecMetricCollection([trm.HR(2), trm.AUROC(weight="relevant")], keep_rows=True)
     scores, target = batch(0)
     target[1, 1] = -1
@@ -84,7 +84,7 @@ def test_weights_and_clusters():
 
 
 def test_padding_empty_rows_and_bad_rows():
-    """A row counts under "neg" as 0; a deferred error raises in compute and leaves no rows."""
+    """With "neg" a row without a relevant item counts as 0; a deferred error raises in `compute` and leaves no rows."""
     metrics = collection(empty_target_action="neg")
     metrics.update(*batch(0))
     metrics.compute()
@@ -123,7 +123,7 @@ def test_reset_forgets_and_the_last_rows_stay():
     "copied", [copy.deepcopy, lambda metrics: pickle.loads(pickle.dumps(metrics)), lambda m: m.clone()]
 )
 def test_copies_have_them(copied):
-    """And go on alone."""
+    """A copy has the kept rows, and later updates of the copy do not change the original."""
     metrics = collection()
     metrics.update(*batch(0))
     other = copied(metrics)
@@ -133,7 +133,7 @@ def test_copies_have_them(copied):
 
 
 def test_merge_appends():
-    """Rows of both; a collection that keeps none is refused before anything changes."""
+    """`merge_state` appends the rows of the other collection, and refuses a collection that keeps no rows."""
     one, two, whole = collection(), collection(), collection()
     for seed, metrics in enumerate((one, two)):
         ids = torch.arange(5) + 5 * seed
@@ -158,7 +158,7 @@ def test_state_dicts_hold_none():
 
 
 def test_a_member_that_is_asked_first():
-    """Gathers for all, as log_dict does."""
+    """Computing one member first, as `log_dict` does, gathers the rows of all members."""
     metrics = collection()
     metrics.update(*batch(0))
     metrics["NDCG@2"].compute()
@@ -166,7 +166,7 @@ def test_a_member_that_is_asked_first():
 
 
 def test_beyond_the_budget_rows_go_to_the_host(monkeypatch):
-    """Where they are not there already; no value changes."""
+    """Kept rows on a device move to the CPU whenever they exceed the budget, and all rows stay."""
     moved = []
     monkeypatch.setattr(row_buffer, "BUDGET", 100)
     store = KeptRows({"values": 2}, {})
@@ -178,7 +178,7 @@ def test_beyond_the_budget_rows_go_to_the_host(monkeypatch):
 
 
 def test_memory_that_is_used_again():
-    """Ids, clusters and weights in one buffer for all batches."""
+    """Ids, clusters and weights are copied, so that all batches may share one buffer."""
     metrics = collection()
     ids, weights = torch.arange(5), torch.ones(5, dtype=torch.float64)
     for seed in range(2):
@@ -191,7 +191,7 @@ def test_memory_that_is_used_again():
 
 
 def test_budget_of_evaluate(monkeypatch):
-    """Is handed to what keeps the rows."""
+    """`evaluate` passes `memory_budget` to the buffer of kept rows, which has a default otherwise."""
     seen = []
     add = KeptRows.add
     monkeypatch.setattr(KeptRows, "add", lambda store, columns: seen.append(store.budget) or add(store, columns))
@@ -202,7 +202,7 @@ def test_budget_of_evaluate(monkeypatch):
 
 
 def test_nothing_waits_for_the_device():
-    """Updates on `meta`, where reading a value raises."""
+    """An update reads no value: it runs on the device `meta`, where reading a value raises."""
     metrics = collection(validate_args=False).to("meta")
     scores, target = (each.to("meta") for each in batch(0))
     metrics.update(
@@ -237,10 +237,10 @@ def test_a_refused_batch_changes_nothing(keywords, error, message, call):
 
 
 def test_ids_that_stand_twice():
-    """Are named, and the way out: clusters."""
+    """An id that occurs in two rows raises an error that names it and points to `clusters=`."""
     metrics = collection()
     metrics.update(*batch(0), row_ids=torch.tensor([1, 2, 3, 4, 1]))
-    for _ in range(2):  # who asks again is told again
+    for _ in range(2):  # a second call raises the same error
         with pytest.raises(ValueError, match=r"id 1 stands in 2 rows.*clusters="):
             metrics.compute()
 
@@ -265,7 +265,7 @@ def test_members_come_before_rows():
 
 
 def test_weightless_rows_have_numbers_too():
-    """So that the rows of two runs do not pair where others weigh nothing."""
+    """A row of weight 0 takes a number too, so that rows of two runs with other weights pair correctly."""
     metrics = trm.RecMetricCollection("HR@1", keep_rows=True)
     metrics.update(torch.tensor([1, 2, 1, 2]), weights=torch.tensor([1.0, 0, 1, 1]))
     metrics.compute()
@@ -273,7 +273,10 @@ def test_weightless_rows_have_numbers_too():
 
 
 def test_rows_that_are_lost_are_not_shown():
-    """A member that is updated alone, or a state that is loaded, holds other rows than those that are kept."""
+    """`rows` raises where a member was updated alone, because its mean is then over other rows than those kept.
+
+    For the same reason a member with kept rows cannot be deleted before `reset`.
+    """
     metrics = collection()
     metrics.update(*batch(0))
     metrics["HR@2"].update(*batch(1))
@@ -290,7 +293,7 @@ def test_rows_that_are_lost_are_not_shown():
 
 
 def test_keys_that_hide_what_they_are_of():
-    """Rows of a key that is no label tell the label, so that other metrics are not compared with them."""
+    """Kept rows under a key that is no label carry the label, so that `compare` refuses rows of two metrics."""
     runs = {}
     for k in (1, 3):
         metrics = trm.RecMetricCollection({"ndcg": trm.NDCG(k)}, keep_rows=True)
@@ -305,7 +308,7 @@ def test_keys_that_hide_what_they_are_of():
 
 
 def share(rank, world_size, named):
-    """Every process has another number of batches, the last one none."""
+    """Return a collection with the batches of this process: shares are uneven, and the last process has none."""
     metrics = collection()
     for seed in range(4):
         if seed % world_size == rank and (world_size == 1 or rank < world_size - 1):
@@ -334,7 +337,7 @@ def gathered(rank, world_size, named):
 
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_processes(world_size, processes):
-    """All have the rows of all; one has none; shares are uneven."""
+    """Every process has the rows of all processes, also where shares are uneven and one process has no rows."""
     found = processes.run(gathered, world_size, True)
     assert all(each == found[0] for each in found)
     expected = collection()
@@ -350,16 +353,16 @@ def test_processes(world_size, processes):
 
 
 def test_synchronised_by_hand(processes):
-    """Rows are those of all processes, as the values are."""
+    """After `sync()` is called by hand, the rows are those of all processes, as the values are."""
     assert processes.run(gathered, 2, "by hand")[1][1] == processes.run(gathered, 2, True)[0][1]
 
 
 def test_processes_need_ids(processes):
-    """All of them are told."""
+    """Rows of several processes need `row_ids`: without them every process raises."""
     assert ["told apart by row_ids" in each for each in processes.run(gathered, 2, False)] == [True, True]
 
 
-# --------------------------------------------------------------------------------------------------- whoever passes it
+# ---------------------------------------------------------------------------------------- callers that pass `keep_rows`
 
 
 def world():
@@ -371,7 +374,7 @@ def world():
 
 
 def test_evaluate():
-    """Rows by the users' ids; by row number without a vocabulary."""
+    """`evaluate` keeps rows by user id, or by row number without a vocabulary; users without targets have rows too."""
     users, items, names, target = world()
     found = trm.evaluate(["HR", "NDCG"], users, items, target=target, k=3, keep_rows=True)
     rows = found.rows
@@ -392,7 +395,7 @@ def sharded(rank, world_size):
 
 
 def test_evaluate_over_processes(processes):
-    """Every process has the rows of all, under the users' ids."""
+    """With users sharded, every process has the rows of all processes, under the users' ids."""
     users, items, _, target = world()
     rows = trm.evaluate("NDCG@3", users, items, target=target, keep_rows=True).rows
     expected = dict(zip(rows.ids, rows.values["NDCG@3"].tolist(), strict=True))
@@ -418,7 +421,7 @@ def test_pyg():
 
 
 def run(pl, step, **options):
-    """Validate a module whose step returns `step(batch)`, and return the callback."""
+    """Validate a module whose step returns `step(batch)`, and return the rows that the callback kept."""
     from torchrecmetrics.lightning import RecMetricsCallback
 
     class Module(pl.LightningModule):
@@ -438,7 +441,7 @@ def run(pl, step, **options):
 
 @pytest.mark.filterwarnings("ignore:The 'val_dataloader' does not have many workers", "ignore:.*num_workers")
 def test_callback():
-    """The id is the sample's, else the user's; with both, users are clusters; without, rows are numbered."""
+    """A row's id is the sample's or else the user's; with both, users are clusters; with neither, rows are numbered."""
     pl = pytest.importorskip("pytorch_lightning")
 
     def step(batch, *names):

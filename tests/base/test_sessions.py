@@ -1,4 +1,4 @@
-"""Flat rows: sessions in any order, over batches and processes, put together in `compute`."""
+"""Flat rows: rows of a session in any order, batch or process are put together in `compute`."""
 
 import copy
 import itertools
@@ -18,7 +18,7 @@ NAMES = ["NDCG", "MRR", "MAP", "HR", "Recall"]
 
 
 def rows(seed=0, num_sessions=40, longest=9, kind="grades"):
-    """Flat rows of sessions in random order: scores with ties, labels, ids that are hashes or negative."""
+    """Return flat rows of sessions in random order: scores with ties, labels, and ids that are hashes or negative."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, longest, (num_sessions,), generator=generator)
     ids = (torch.randint(-(2**62), 2**62, (num_sessions,), generator=generator)).repeat_interleave(lengths)
@@ -42,7 +42,7 @@ def fed(parts, metrics=None, **options):
 
 
 def same(found, expected):
-    """All bits are equal."""
+    """Return true if keys and all bits are equal."""
     return found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in found)
 
 
@@ -52,7 +52,7 @@ def same(found, expected):
     seed=st.integers(0, 2**20), cuts=st.lists(st.integers(0, 200), max_size=4), at_once=st.sampled_from([1, 20, 2**20])
 )
 def test_order_and_batches_change_no_bit(kind, seed, cuts, at_once):
-    """Any order, any batches, ranked a few at a time: the bits of one batch, and the values of `from_flat`."""
+    """Any order, any batches and any `ROWS_AT_ONCE` give the bits of one batch and the values of `from_flat`."""
     flat = rows(seed, kind=kind)
     expected = fed([flat])
     order = torch.randperm(len(flat[0]), generator=torch.Generator().manual_seed(seed))
@@ -69,13 +69,13 @@ def test_order_and_batches_change_no_bit(kind, seed, cuts, at_once):
 
 
 def test_equals_torchmetrics_and_scikit_learn():
-    """The forms of `torchmetrics.retrieval` whose formulas agree, and AUC per session, weighted as DIN does."""
+    """MRR, HR and NDCG equal `torchmetrics.retrieval`; AUROC per session, also weighted as in DIN, equals sklearn."""
     retrieval = pytest.importorskip("torchmetrics.retrieval")
     scikit = pytest.importorskip("sklearn.metrics")
     scores, labels, ids = rows(3, kind="bool")
     scores = (
         scores + torch.rand(len(scores), generator=torch.Generator().manual_seed(0)) / 2
-    )  # torchmetrics breaks ties
+    )  # torchmetrics breaks ties by position: remove them
     found = fed(
         [
             (part, labels[at : at + 50], ids[at : at + 50])
@@ -98,7 +98,7 @@ def test_equals_torchmetrics_and_scikit_learn():
 
 
 def shares(rank, world_size, flat, uneven):
-    """Give each process some of the rows, the last one none where `uneven`."""
+    """Update with the rows of this process, none on the last one if `uneven`, and return values, ids and users."""
     number = torch.arange(len(flat[0])) * 7919 % (max(1, world_size - uneven))
     metrics = collection(keep_rows=True)
     mine = number == rank
@@ -114,7 +114,7 @@ def shares(rank, world_size, flat, uneven):
 
 @pytest.mark.parametrize(("world_size", "uneven"), [(1, 0), (2, 0), (3, 0), (3, 1)])
 def test_processes_change_no_bit(processes, world_size, uneven):
-    """Sessions whose rows lie on several processes are put together; every process has the values of one."""
+    """Sessions whose rows lie on several processes are put together; every process has the values of a single one."""
     flat = rows(5)
     expected = {key: value.item() for key, value in fed([flat]).items()}
     for found, ids, num_users in processes.run(shares, world_size, flat, uneven):
@@ -124,7 +124,7 @@ def test_processes_change_no_bit(processes, world_size, uneven):
 
 
 def test_lengths_and_whole_sessions_are_ranked_at_once():
-    """`lengths=` and `complete=True` keep nothing, and give the same values."""
+    """`lengths=` and `complete=` keep no rows for `compute`, and give the same values."""
     scores, labels, ids = rows(7)
     order = ids.argsort(stable=True)
     scores, labels, ids = scores[order], labels[order], ids[order]
@@ -138,7 +138,7 @@ def test_lengths_and_whole_sessions_are_ranked_at_once():
 
 
 def test_a_session_that_comes_twice_although_it_was_complete():
-    """With "checked" it is an error that leaves the metric as it was; True takes the promise."""
+    """With "checked" a session that comes again raises and changes nothing; with True it counts as a new session."""
     metric = trm.MRR()
     scores, labels, ids = torch.tensor([1.0, 2.0]), torch.tensor([1, 0]), torch.tensor([4, 4])
     metric.update(scores, labels, indexes=ids, complete="checked")
@@ -150,7 +150,10 @@ def test_a_session_that_comes_twice_although_it_was_complete():
 
 
 def test_weights_groups_and_kept_rows():
-    """One a session; a row's id is its session's; the median, which counts ranks, reads sessions too."""
+    """A session has one weight, one group and one kept row, whose id is the session's.
+
+    MedianRank, which counts ranks, reads sessions too.
+    """
     scores, labels = torch.tensor([3.0, 1, 2, 5, 4, 9]), torch.tensor([0, 1, 0, 1, 0, 1])
     ids, weights, groups = (
         torch.tensor([7, 7, 9, 9, 9, 2]),
@@ -171,7 +174,7 @@ def test_weights_groups_and_kept_rows():
 
 @pytest.mark.parametrize("single", [True, False])
 def test_life_of_a_metric(single):
-    """Copies, pickles, checkpoints, merging, resetting and `forward` carry the rows that wait."""
+    """Copies, pickles, checkpoints, merging and `forward` carry rows that are not ranked yet; `reset` drops them."""
     scores, labels, ids = rows(11)
 
     def make():
@@ -204,7 +207,10 @@ def test_life_of_a_metric(single):
 
 
 def test_inside_a_metric_collection_of_torchmetrics():
-    """It updates each metric by itself, and asks each for its value: ours, and those of a collection of ours."""
+    """Inside a MetricCollection of torchmetrics, our metrics and our collections give the values that they give alone.
+
+    MetricCollection updates each metric separately, and computes each separately.
+    """
     from torchmetrics import MetricCollection
 
     flat = rows(13)
@@ -219,7 +225,7 @@ def test_inside_a_metric_collection_of_torchmetrics():
 
 
 def updated_alone(rank, world_size, flat):
-    """One process has rows in a member, the other in the collection."""
+    """Update the members on one process and the collection on the other, and return the values."""
     metrics = trm.RecMetricCollection(["MRR", "HR"], k=3)
     mine = (flat[2] % 2 == rank).nonzero()[:, 0]
     given = {"scores": flat[0][mine], "target": flat[1][mine], "indexes": flat[2][mine]}
@@ -229,7 +235,7 @@ def updated_alone(rank, world_size, flat):
 
 
 def test_members_that_are_updated_alone(processes):
-    """Their rows count, and no process waits for another."""
+    """Rows of members that are updated alone count, and no process waits for another."""
     flat = rows(17)
     whole = trm.RecMetricCollection(["MRR", "HR"], k=3)
     whole.update(*flat[:2], indexes=flat[2])
@@ -238,7 +244,7 @@ def test_members_that_are_updated_alone(processes):
 
 
 def test_beside_rows_of_other_forms():
-    """Flat rows and whole score rows add up."""
+    """Flat rows and rows of a score matrix add up in one metric."""
     metric = trm.MRR()
     metric.update(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([2]))
     metric.update(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1, 0, 0]), indexes=torch.tensor([5, 5, 6]))
@@ -247,7 +253,7 @@ def test_beside_rows_of_other_forms():
 
 
 def test_update_never_waits_for_the_device():
-    """On "meta" rows are kept without a look at them."""
+    """An update keeps flat rows without reading a value: it runs on the device `meta`, where reading a value raises."""
     metrics = collection().to("meta")
     flat = torch.empty(9, device="meta"), torch.empty(9, dtype=torch.bool, device="meta")
     metrics.update(*flat, indexes=torch.empty(9, dtype=torch.int64, device="meta"))
@@ -279,7 +285,7 @@ BAD = [
 
 @pytest.mark.parametrize(("changed", "error", "message"), BAD)
 def test_bad_input(changed, error, message):
-    """Each names what was given and what is accepted, and changes nothing."""
+    """Bad flat rows raise an error that names the argument, and change no state."""
     metrics = trm.RecMetricCollection(["MRR"], k=2)
     with pytest.raises(error, match=message):
         metrics.update(**(FLAT | changed))
@@ -287,7 +293,10 @@ def test_bad_input(changed, error, message):
 
 
 def test_what_flat_rows_do_not_tell():
-    """Metrics of lists need item ids; collections of groups need groups; ids of rows are the sessions'."""
+    """Flat rows are refused where item ids or row ids are needed, and where `groups` and the collection do not match.
+
+    They are also refused where labels have another dtype, or weights are new, compared with the rows kept before.
+    """
     with pytest.raises(ValueError, match="Coverage@2: flat rows do not name items"):
         trm.RecMetricCollection(["Coverage"], k=2, catalogue=trm.Catalogue(4)).update(**FLAT)
     with pytest.raises(ValueError, match=r"groups=\) says to which of a, b"):
@@ -324,5 +333,5 @@ def synced(rank, world_size):
 
 @pytest.mark.parametrize("call", [unlike, synced])
 def test_all_processes_raise(processes, call):
-    """None waits for another."""
+    """Every process raises the error, so that no process waits for another."""
     assert processes.run(call, 2) == [True, True]

@@ -1,4 +1,4 @@
-"""Windows and decay: against the same rows computed anew, over batches, processes and checkpoints."""
+"""Windows and decay, compared with the same rows computed anew, over batches, processes and checkpoints."""
 
 import copy
 import pickle
@@ -23,7 +23,7 @@ def make(**options):
 
 
 def fed(metrics, sizes):
-    """Update with batches of these sizes, one after the other, and return how many rows there were."""
+    """Update with batches of these sizes, one after the other, and return the number of rows."""
     start = 0
     for size in sizes:
         rows = slice(start, start + size)
@@ -33,14 +33,14 @@ def fed(metrics, sizes):
 
 
 def alone(rows, **options):
-    """Values and standard errors of some rows."""
+    """Return values and standard errors of these rows alone."""
     metrics = make()
     metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows], **options)
     return numbers(metrics.compute()), numbers(metrics.standard_errors())
 
 
 def recent(metrics, name):
-    """Values and standard errors of recent rows, under the keys of all."""
+    """Return values and standard errors of the recent rows, under the keys without their suffix."""
     return [
         {key.removesuffix(f"/{name}"): value for key, value in numbers(found).items() if key.endswith(f"/{name}")}
         for found in (metrics.compute(), metrics.standard_errors())
@@ -51,12 +51,12 @@ def recent(metrics, name):
 @given(window=st.integers(100, 400), sizes=st.lists(st.integers(1, 60), min_size=8, max_size=20))
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_a_window_of_rows(window, sizes):
-    """Exactly the rows of the last slots: at least `window`, and less than a slot and a batch more."""
+    """A window holds the rows of the last slots: at least `window`, and less than a slot and a batch more."""
     metrics = make(window=window)
     end = fed(metrics, sizes)
     starts = [0]
     slot = held = 0
-    for size in sizes:  # where slots begin
+    for size in sizes:  # find the rows at which slots begin
         held += size
         slot += size
         if slot >= -(-window // 100):
@@ -71,7 +71,7 @@ def test_a_window_of_rows(window, sizes):
 
 
 def test_a_window_of_updates():
-    """The last three batches, whatever their sizes."""
+    """A window of 3 updates holds the last three batches, whatever their sizes."""
     metrics = make(window="3 updates")
     end = fed(metrics, [50, 7, 20, 3, 40])
     assert recent(metrics, "window")[0] == pytest.approx(alone(slice(end - 63, end))[0])
@@ -92,7 +92,7 @@ def test_decay(half_life, sizes):
 
 
 def shared(rank, world_size):
-    """Every process has each other row of a batch of 40."""
+    """Update each process with its rows of every batch of 40, and return the values."""
     values = []
     for options in ({"window": 200}, {"half_life": 100}):
         metrics = make(**options)
@@ -104,7 +104,7 @@ def shared(rank, world_size):
 
 
 def test_processes(processes):
-    """Rows are those of all processes."""
+    """A window and a decayed mean count the rows of all processes."""
     (window, decayed), other = processes.run(shared, 2)
     assert [window, decayed] == other
     expected, _ = alone(slice(600, 800))
@@ -115,7 +115,7 @@ def test_processes(processes):
 
 
 def test_life_of_a_window():
-    """Copies, pickles, checkpoints, merging, prefixes and reset."""
+    """A window survives copies, pickles, checkpoints and merging, its keys have the prefix, and `reset` empties it."""
     metrics = make(window=100, prefix="train/")
     fed(metrics, [60] * 5)
     metrics.persistent(True)
@@ -137,7 +137,7 @@ def test_life_of_a_window():
 
 
 def test_never_waits_for_the_device():
-    """On "meta" there are no values to read."""
+    """An update with a window or decay reads no value: it runs on `meta`, where reading a value raises."""
     scores, target = torch.empty(6, 20, device="meta"), torch.empty(6, dtype=torch.int64, device="meta")
     for options in ({"window": 100}, {"half_life": 9}):
         metrics = trm.RecMetricCollection(NAMES, k=3, **options).to("meta")
@@ -156,13 +156,13 @@ def test_never_waits_for_the_device():
     ],
 )
 def test_bad_options(options, message):
-    """Each names what was given and what is accepted."""
+    """A bad `window` or `half_life` raises an error that says what is accepted."""
     with pytest.raises(ValueError, match=message):
         make(**options)
 
 
 def test_what_has_no_window():
-    """Counts of items over all lists, and sessions that go on."""
+    """A window is refused for metrics that count items over all lists, and for sessions that are not complete."""
     with pytest.raises(ValueError, match=r"Coverage@3 counts over all lists, .* a window of 100 slots would hold"):
         trm.RecMetricCollection(["HR", "Coverage"], k=3, window=100, catalogue=trm.Catalogue(9))
     metrics = trm.RecMetricCollection("MRR", window=100)

@@ -1,4 +1,4 @@
-"""Metrics beyond accuracy: by hand, against plain Python, at the edges, and as properties."""
+"""Metrics beyond accuracy: worked out by hand, against plain Python, in edge cases, and their properties."""
 
 import math
 import pickle
@@ -28,7 +28,7 @@ def padded(lists):
 
 
 def ranking(lists, history=None, relevant=None, device="cpu"):
-    """A ranking of lists that were handed in, complete, with a history."""
+    """Return a complete ranking of given lists, with a history."""
     target = None if relevant is None else padded(relevant).to(device)
     made = trm.Ranking.from_topk(padded(lists).to(device), target, complete=True, duplicates="first")
     if history is not None:
@@ -47,7 +47,7 @@ def near(values):
 
 # ------------------------------------------------------------------------------------------------------- by hand
 
-# Three users, six items of which 0 is popular and 5 was never seen; the third list is short. Two genres, with vectors.
+# Three users; six items, of which 0 is popular and 5 was never seen; two genres and vectors. The third list is short.
 LISTS = [[0, 1, 2], [0, 3, 5], [4]]
 HISTORY = [[1, 2], [0, 0, 0], [3, 0]]
 RELEVANT = [[2], [1, 5], []]
@@ -65,14 +65,14 @@ HAND = [
     (trm.PopularityLift, {}, [(14 / 3) / 3 - 1, (10 / 3) / 8 - 1, 1 / 5 - 1]),
     (trm.Novelty, {}, [(0 + 1 + 2) / 3, (0 + 2 + 3) / 3, 3]),
     (trm.Novelty, {"normalize": True}, [1 / 3, 5 / 9, 1]),
-    (trm.TailShare, {}, [0, 2 / 3, 1]),  # 8 + 4 of 17 are less than 80 %, with the 2 of item 2 more
+    (trm.TailShare, {}, [0, 2 / 3, 1]),  # items 0 and 1 have 12 of 17, below 80 %; item 2 makes it 14
     (trm.TailShare, {"head": 0.4}, [2 / 3, 2 / 3, 1]),
     (trm.IntraListDiversity, {"of": "categories"}, [1 - 1 / 3, 1 - 1 / 3, nan]),
     (trm.IntraListDiversity, {"of": "embeddings"}, [1 - (1 + 0 + 0) / 3, 1 - (-1 + 0 + 0) / 3, nan]),
     (trm.CategoryShare, {}, [2 / 3, 2 / 3, 1]),
-    # item 2 at place 3 is third for everybody; item 5 at place 3 is nobody's
+    # item 2 at rank 3 is also third by popularity; item 5 at rank 3 was never seen
     (trm.Serendipity, {}, [0, (4 / 6 - 0) / 3, 0]),
-    # half of each in the history, two thirds and one third in the list; all 0; half of each, and all 1
+    # genres of history, then list: half of each, 2/3 and 1/3; all 0, 2/3 and 1/3; half of each, all 1
     (
         trm.Calibration,
         {},
@@ -100,7 +100,7 @@ HAND = [
 
 @pytest.mark.parametrize(("metric", "options", "expected"), HAND, ids=lambda p: getattr(p, "__name__", ""))
 def test_rows_by_hand(metric, options, expected, device):
-    """Three users worked out on paper: each row's value, and their mean over those who have one."""
+    """Each metric has the values worked out by hand for three users, and their mean over users that have a value."""
     lists = ranking(LISTS, HISTORY, RELEVANT, device)
     made = metric(3, catalogue=CATALOGUE, **options).to(device)
     assert made.formula(lists, 3, **made.arguments).tolist() == near(expected)
@@ -110,13 +110,17 @@ def test_rows_by_hand(metric, options, expected, device):
 
 
 def test_all_lists_by_hand(device):
-    """Seven items stand in 2, 1, 1, 1, 1, 1 and 0 lists, at places that count 2, 0.63, 0.5, 0.63, 1, 0.5 and 0."""
+    """Metrics over all lists have the values worked out by hand.
+
+    Seven items are in 2, 1, 1, 1, 1, 1 and 0 lists, at ranks whose discounts add up to 2, 0.63, 0.5, 0.63, 1, 0.5 and
+    0.
+    """
     exposure = LOG[3] * (-4 - 2) + LOG[2] * (0 + 2) + 1 * 4 + 2 * 6
     expected = {
         "Coverage@3": 6 / 7,
         "Gini@3": (1 * (-4 - 2 + 0 + 2 + 4) + 2 * 6) / (7 * 7),
         "Entropy@3": -(2 / 7 * math.log2(2 / 7) + 5 / 7 * math.log2(1 / 7)),
-        "Personalization@3": 1 - 1 / (3 + 1 + 1),  # the first two share one; they could share three, and one each
+        "Personalization@3": 1 - 1 / (3 + 1 + 1),  # lists 1 and 2 share an item; pairs could share 3, 1 and 1
         "ExposureGini@3": exposure / (7 * (2 * LOG[3] + 2 * LOG[2] + 1 + 2)),
     }
     metrics = trm.RecMetricCollection([label[:-2] for label in expected], k=3, catalogue=trm.Catalogue(7)).to(device)
@@ -127,7 +131,7 @@ def test_all_lists_by_hand(device):
 
 
 def test_lists_of_scores():
-    """Scores are listed best first, and rows without a relevant item count."""
+    """Scores are listed best first, and metrics of lists count rows without a relevant item."""
     scores = tensor([[0.1, 0.9, 0.5, 0.3, 0.0, 0.2], [0.9, 0.1, 0.2, 0.3, 0.4, 0.5]])
     metrics = trm.RecMetricCollection(["HR", "Novelty", "Coverage"], k=[1, 2], catalogue=CATALOGUE)
     metrics.update(scores, tensor([[1], [-1]]))
@@ -138,7 +142,7 @@ def test_lists_of_scores():
 
 
 def test_repeats_are_of_the_lists_as_they_were_handed_in():
-    """An entry that stands before counts, at the place at which it was handed in; padding takes none."""
+    """Repeats counts entries whose item occurs earlier in the list, at the ranks of the given list without padding."""
     lists = trm.Ranking.from_topk(
         tensor([[1, 2, 1, 1, 5], [1, -1, 2, 1, 1], [-1, -1, -1, -1, -1]]), duplicates="first", complete=True
     )
@@ -153,7 +157,7 @@ def test_repeats_are_of_the_lists_as_they_were_handed_in():
 
 @st.composite
 def worlds(draw):
-    """A catalogue as plain lists, and lists of some users with histories and relevant items."""
+    """A random catalogue as plain lists, and lists of some users with histories and relevant items."""
     size = draw(st.integers(1, 9))
     counts = st.lists(st.integers(0, 4), min_size=size, max_size=size)
     some = st.lists(st.integers(0, size - 1), max_size=size, unique=True)
@@ -184,7 +188,7 @@ def catalogue_of(world, categories="codes", embeddings=False):
 
 
 def row_formulas(world):
-    """Each formula, its catalogue and options, and what the reference makes of list, history, relevant items."""
+    """Yield each formula, its catalogue and options, and the reference's value of list, history and relevant items."""
     popularity, users = world["popularity"], world["num_users"]
     one_hot, shares, units = reference.one_hot(world["codes"]), world["shares"], reference.unit(world["vectors"])
     codes, mixed = catalogue_of(world), catalogue_of(world, "shares")
@@ -225,7 +229,7 @@ def row_formulas(world):
 @settings(max_examples=examples(40), deadline=None)
 @given(worlds())
 def test_rows_are_the_reference(world):
-    """Each formula, at several cut-offs at once and at one, down to more places than there are items."""
+    """Each formula equals the reference, at several cut-offs at once and at one, also above the number of items."""
     k = (1, 2, 3, 12)
     rows = list(zip(world["lists"], world["history"], world["relevant"], strict=True))
     for formula, catalogue, options, expected in row_formulas(world):
@@ -242,7 +246,7 @@ def test_rows_are_the_reference(world):
 @settings(max_examples=examples(30), deadline=None)
 @given(worlds(), st.integers(1, 12))
 def test_all_lists_are_the_reference(world, k):
-    """Counts of items, whose order and batches do not matter."""
+    """Metrics over all lists equal the reference, whatever the order and batches of the lists."""
     lists, size = world["lists"], len(world["popularity"])
     metrics = trm.RecMetricCollection(
         ["Coverage", "Gini", "Entropy", "Personalization", "ExposureGini"], k=k, catalogue=catalogue_of(world)
@@ -264,7 +268,7 @@ def test_all_lists_are_the_reference(world, k):
 @settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.lists(st.integers(0, 4), unique=True, max_size=5), min_size=1, max_size=7), st.integers(1, 5))
 def test_repeats_are_the_reference(lists, k):
-    """Lists handed in twice over repeat all of their items."""
+    """Repeats equals the reference for lists in which every item occurs twice."""
     lists = [items + items[::-1] for items in lists]
     expected = [reference.repeats(items, k) for items in lists]
     assert functional.repeats(ranking(lists), k).tolist() == near(expected)
@@ -274,7 +278,7 @@ def test_repeats_are_the_reference(lists, k):
 
 
 def test_an_empty_list_says_nothing():
-    """It is left out of every mean, but for the share of places that are missing; so is one without a pair."""
+    """An empty list has no value except for Missing, and a list of one item has none for IntraListDiversity."""
     history = [[1]] * 2
     lists = ranking([[], [2]], history)
     given = {
@@ -290,7 +294,7 @@ def test_an_empty_list_says_nothing():
 
 @pytest.mark.filterwarnings("ignore:no row to average over", "ignore:.*nan")
 def test_none_but_empty_lists():
-    """Of empty lists alone there is no value, but for the share of places that are missing."""
+    """A metric of empty lists alone is NaN, except for Missing, which is 1."""
     for metric in ALL:
         made = metric(2, catalogue=CATALOGUE, **({"of": "categories"} if metric is trm.IntraListDiversity else {}))
         made.update(ranking([[], []], [[], []]))
@@ -298,7 +302,7 @@ def test_none_but_empty_lists():
 
 
 def test_an_unseen_item():
-    """It has popularity 0, is as novel as what one user had, and serendipitous for whom it is right."""
+    """An unseen item has popularity 0, the novelty of an item with one user, and serendipity 1 where it is relevant."""
     lists = ranking([[5]], [[0]], [[5]])
     given = {"catalogue": CATALOGUE}
     assert functional.average_popularity(lists, 1, **given) == 0
@@ -310,7 +314,7 @@ def test_an_unseen_item():
 
 @pytest.mark.parametrize("history", [[[]], [[5]]])
 def test_a_history_that_says_nothing(history):
-    """Nothing to be calibrated with or lifted from; of an unpopular history, there is no ratio."""
+    """An empty history gives no PopularityLift or Calibration; a history of popularity 0 gives no PopularityLift."""
     lists = ranking([[0, 2]], history)
     assert functional.popularity_lift(lists, 2, catalogue=CATALOGUE).isnan()
     assert functional.calibration(lists, 2, catalogue=CATALOGUE).isnan().tolist() == [not history[0]]
@@ -318,7 +322,7 @@ def test_a_history_that_says_nothing(history):
 
 
 def test_histories_in_any_order():
-    """Ascending or not, repeated or not, padded anywhere: the same items."""
+    """The order, repeats and padding of a history change no value, and a history without columns is empty."""
     plain = ranking([[0, 2, 4]] * 4)
     histories = tensor([[0, 3, 4, -1, -1], [4, 3, 0, -1, -1], [-1, 4, 4, 0, 3], [3, 0, 3, -7, 4]])
     lists = replace(plain, lists=plain.lists._replace(history=histories))
@@ -335,7 +339,7 @@ def test_histories_in_any_order():
 
 
 def test_one_user_surprises_nobody():
-    """log2 of one user is 0, and without users there is no share: neither is divided by."""
+    """Novelty is 0 with one user and NaN with none; normalised, which would divide by log2(1) = 0, it is NaN."""
     for users, novelty in ((1, 0.0), (0, nan)):
         catalogue = trm.Catalogue(2, popularity=tensor([users, 0]), num_users=users)
         assert functional.novelty(ranking([[0]]), 1, catalogue=catalogue).tolist() == near([novelty])
@@ -344,7 +348,7 @@ def test_one_user_surprises_nobody():
 
 @pytest.mark.parametrize("padding", [0, 3, 6, 99])
 def test_padding_is_no_item(padding):
-    """Wherever the padding id stands among the ids, the numbers are those of the items alone."""
+    """Padding counts as no item, wherever `padding_idx` is among the item ids or beyond them."""
     names = ["Coverage", "Gini", "Entropy", "Personalization", "ExposureGini"]
     plain = trm.RecMetricCollection(names, k=2, catalogue=trm.Catalogue(6))
     lists = tensor(LISTS[:2])
@@ -359,7 +363,7 @@ def test_padding_is_no_item(padding):
 
 @pytest.mark.parametrize("padding", [0, 3, 6, 99])
 def test_padding_does_not_make_a_catalogue_larger(padding):
-    """Serendipity divides by the number of items."""
+    """Serendipity divides by the number of items without the padding id."""
     popularity, lists, target = tensor([5, 3, 0, 2, 2, 1]), tensor(LISTS[:2]), tensor([[4, 5, 0], [2, 3, 1]])
     plain = trm.Serendipity(2, catalogue=trm.Catalogue(6, popularity=popularity))
     plain.update(trm.Ranking.from_topk(lists, target))
@@ -372,7 +376,7 @@ def test_padding_does_not_make_a_catalogue_larger(padding):
 
 
 def test_codes_of_any_size():
-    """A category may be a hash: nothing is as wide as the largest code."""
+    """Category codes may be as large as hashes, because no tensor is as wide as the largest code."""
     codes = tensor([0, 0, 1, 1, 1, 0])
     lists, large = ranking(LISTS, HISTORY), trm.Catalogue(6, categories=codes * 2**60)
     for formula in (functional.intra_list_diversity, functional.category_share, functional.calibration):
@@ -381,7 +385,7 @@ def test_codes_of_any_size():
 
 
 def test_rounding_does_not_make_alike_items_more_than_alike():
-    """Copies of one vector are not diverse, whatever the vector."""
+    """Copies of one vector have a diversity of 0 up to rounding, and never below 0, whatever the vector."""
     vectors = torch.randn(100, 1, 7, generator=torch.Generator().manual_seed(0)).expand(-1, 9, -1)
     catalogue = trm.Catalogue(900, embeddings=vectors.reshape(900, 7))
     found = functional.intra_list_diversity(ranking(torch.arange(900).view(100, 9).tolist()), 9, catalogue=catalogue)
@@ -395,7 +399,7 @@ def test_rounding_does_not_make_alike_items_more_than_alike():
 @settings(max_examples=examples(30), deadline=None)
 @given(worlds(), st.integers(1, 9))
 def test_bounds_hold(world, k):
-    """No value of a row is beyond what its class says, not by rounding either."""
+    """No value of a row exceeds the bounds of its class, not even by rounding."""
     lists = ranking(world["lists"], world["history"], world["relevant"])
     for categories in ("codes", "shares"):
         catalogue = catalogue_of(world, categories, embeddings=True)
@@ -408,7 +412,7 @@ def test_bounds_hold(world, k):
 
 
 def test_many_vectors_are_looked_at_in_pieces(monkeypatch):
-    """However many rows a piece holds, values are those of the rows alone."""
+    """Values have the same bits, however many rows are computed at a time."""
     generator = torch.Generator().manual_seed(0)
     lists = torch.rand(50, 30, generator=generator).argsort(1)[:, :7]
     history = torch.rand(50, 30, generator=generator).argsort(1)[:, :9]
@@ -438,7 +442,7 @@ def test_many_vectors_are_looked_at_in_pieces(monkeypatch):
 
 @pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.__name__)
 def test_never_waits_for_a_device(metric):
-    """Every class takes scores, and its formula lists, on a device on which no value can be read."""
+    """Every metric takes scores, and its formula lists, on the device `meta`, where reading a value raises."""
     options = {"of": "embeddings"} if metric is trm.IntraListDiversity else {}
     made = metric(3, catalogue=CATALOGUE, **options).to("meta")
     scores = torch.zeros(4, 6, device="meta")
@@ -458,10 +462,10 @@ def test_never_waits_for_a_device(metric):
 
 @pytest.mark.parametrize("metric", ROWS, ids=lambda metric: metric.__name__)
 def test_nothing_is_looked_at_while_traced(metric):
-    """As fake tensors on the CPU lists and history have no value, either."""
+    """Formulas read no value of lists and history: they run on fake tensors of the CPU."""
     from torch._subclasses import FakeTensorMode
 
-    own = pickle.loads(pickle.dumps(CATALOGUE))  # it keeps what it makes, which is fake now
+    own = pickle.loads(pickle.dumps(CATALOGUE))  # a copy, since it caches tensors, which are fake here
     made = metric(3, catalogue=own, **({"of": "categories"} if metric is trm.IntraListDiversity else {}))
     with FakeTensorMode(allow_non_fake_inputs=True):
         ids = torch.zeros(4, 6, dtype=torch.int64)
@@ -472,7 +476,7 @@ def test_nothing_is_looked_at_while_traced(metric):
 
 @pytest.mark.parametrize("metric", ROWS, ids=lambda metric: metric.__name__)
 def test_full_lists_are_worth_what_they_are_beside_short_ones(metric):
-    """Where every place holds an item nothing is emptied; the values are the same to the bit."""
+    """Full lists have the same bits alone and beside short lists; an empty list has no value except for Missing."""
     made = metric(2, catalogue=CATALOGUE, **({"of": "embeddings"} if metric is trm.IntraListDiversity else {}))
     full = made.formula(ranking(LISTS[:2], HISTORY[:2], RELEVANT[:2]), [1, 2, 3], **made.arguments)
     mixed = made.formula(ranking(LISTS, HISTORY, RELEVANT), [1, 2, 3], **made.arguments)
@@ -482,7 +486,7 @@ def test_full_lists_are_worth_what_they_are_beside_short_ones(metric):
 
 
 def test_nothing_is_repeated_in_lists_that_may_not_repeat():
-    """0 of the entries, also of those that leave the list, and NaN where there are none."""
+    """Repeats is 0 for lists that were checked for repeats, excluded entries included, and NaN for an empty list."""
     lists = trm.Ranking.from_topk(tensor([[0, 1, 2], [3, -1, -1], [-1, -1, -1]]), exclude=tensor([[0], [3], [1]]))
     found = functional.repeats(lists, [1, 3])
     assert found[:, :2].tolist() == [[0, 0], [0, 0]]
@@ -499,7 +503,7 @@ LACKING = {
 
 @pytest.mark.parametrize("lacks", LACKING)
 def test_a_catalogue_without_what_is_read(lacks):
-    """The error comes when the metric is made, and names the argument."""
+    """A metric is refused when it is made if its catalogue lacks what it reads, and the error names the argument."""
     for metric in LACKING[lacks]:
         with pytest.raises(
             ValueError, match=re.escape(f"no {lacks}, which the metric reads: Catalogue(..., {lacks}=)")
@@ -533,7 +537,7 @@ def test_options_are_refused_when_the_metric_is_made(make, message):
 
 
 def test_what_needs_no_catalogue():
-    """Seen, Repeats and Missing read lists alone; all others say what they need."""
+    """Seen, Repeats and Missing need no catalogue; all other metrics raise without one."""
     for metric in ALL:
         if metric in (trm.Seen, trm.Repeats, trm.Missing):
             assert metric(3).catalogue is None
@@ -543,7 +547,7 @@ def test_what_needs_no_catalogue():
 
 
 def test_labels_and_directions():
-    """Options that change a value stand in the label; where neither is better, nothing is said."""
+    """Options that change a value are in the label; `higher_is_better` is None where neither direction is better."""
     labels = {
         trm.Novelty(5, normalize=True, catalogue=CATALOGUE).label,
         trm.TailShare(5, head=0.9, catalogue=CATALOGUE).label,
@@ -568,7 +572,7 @@ def test_labels_and_directions():
 
 @pytest.mark.parametrize("validate_args", [False, "deferred"])
 def test_history_beyond_the_catalogue_is_not_looked_up(validate_args, device):
-    """Where it did not raise at once: unchecked it counts as padding, and deferred the row is left out."""
+    """A history id beyond the catalogue is padding with unchecked arguments, and raises in `compute` if deferred."""
     metric = trm.PopularityLift(2, catalogue=CATALOGUE, validate_args=validate_args).to(device)
     scores = torch.arange(6.0).expand(2, -1).to(device)
     metric.update(scores, history=tensor([[1, 2], [1, 99]], device=device))
@@ -580,14 +584,14 @@ def test_history_beyond_the_catalogue_is_not_looked_up(validate_args, device):
 
 
 def test_one_ranking_with_two_histories():
-    """What formulas keep of a ranking belongs to the history it was read with."""
+    """A ranking that is read with several histories gives the value of each, whatever formulas cache of it."""
     made, metric = trm.Ranking.from_topk(tensor([[0, 1]])), trm.Seen(2)
     for history, seen in ((tensor([[0, 1]]), 1), (tensor([[5, 0]]), 0.5), (tensor([[5, 4]]), 0)):
         assert metric(made, history=history) == seen
 
 
 def test_shares_however_small():
-    """What p is divided by leaves it as it is, unless it is 0."""
+    """Calibration counts a small history share without rounding it, and leaves out a share of 0."""
     p = (1 - 1e-5, 1e-5)
     shares = tensor([p, [0.5, 0.5], [1, 0]], dtype=torch.float64)
     metric = trm.Calibration(1, catalogue=trm.Catalogue(3, categories=shares))

@@ -1,4 +1,4 @@
-"""Frames of every library give one log; what is wrong with one is named by column and row, with the cure."""
+"""Frames of every library give the same log, and errors name the column, the row and what to do."""
 
 import datetime
 import re
@@ -40,7 +40,7 @@ def read(frame, **options):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_log(form):
-    """Order, repeats, times and values as they are; ids ascending."""
+    """Every form of frame gives its rows, repeats, times and values unchanged, with ids in ascending order."""
     log = read(FORMS[form](COLUMNS))
     assert log.user_ids.ids(log.users) == COLUMNS["user"]
     assert log.item_ids.ids(log.items) == COLUMNS["item"]
@@ -53,12 +53,12 @@ def test_every_form_gives_the_same_log(form):
     assert torch.equal(built.keys, expected.keys)
     assert torch.equal(built.values, expected.values)
     assert (built.user_ids, built.item_ids) == (expected.user_ids, expected.item_ids)
-    assert built.values.tolist() == [2.5, 9.0, 1.0]  # bo's two are one
+    assert built.values.tolist() == [2.5, 9.0, 1.0]  # bo's two rows are summed
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_wrong_column_is_told_the_right_one(form):
-    """Each form: the nearest name, all there are, and how to say which is which."""
+    """The error for a column that is missing suggests the nearest name, lists all, and says how to name columns."""
     frame = FORMS[form](COLUMNS)
     cure = "did you mean 'stars'.* There are user, item, when, stars; say which is which: user=..., item=..."
     with pytest.raises(ValueError, match=f"frame has no column 'star'; {cure}"):
@@ -70,7 +70,7 @@ def test_a_wrong_column_is_told_the_right_one(form):
 
 
 def test_categories_are_what_they_stand_for():
-    """Unused ones are no ids."""
+    """A categorical column gives the values of its categories as ids; unused categories are no ids."""
     for column in (
         pd.Categorical(["b", "a", "b"], categories=["z", "b", "a"]),
         pl.Series(["b", "a", "b"], dtype=pl.Enum(["z", "b", "a"])),
@@ -84,7 +84,7 @@ def test_categories_are_what_they_stand_for():
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_datetimes_keep_their_unit(unit):
-    """With and without a time zone (which is UTC then), in pandas, polars and pyarrow."""
+    """Datetimes of pandas, polars and pyarrow keep their unit; a datetime without a time zone is in UTC."""
     naive = pd.Series(pd.to_datetime(["2024-01-03", "2024-01-02", "2024-01-01"])).astype(f"datetime64[{unit}]")
     zoned = naive.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")
     seconds = [1704240000, 1704153600, 1704067200]
@@ -99,7 +99,7 @@ def test_datetimes_keep_their_unit(unit):
 
 
 def test_ids_of_a_given_vocabulary():
-    """Rows are those of the vocabulary; an id that it lacks is named."""
+    """Ids get the row numbers of a given vocabulary, and the error for an id that it lacks names the id."""
     train = read(COLUMNS)
     test = Log.from_frame({"user": ["al"], "item": [7]}, user_ids=train.user_ids, item_ids=train.item_ids)
     assert (test.users.tolist(), test.items.tolist(), test.user_ids) == ([0], [1], train.user_ids)
@@ -135,13 +135,13 @@ BAD = [
 @pytest.mark.parametrize("form", ["pandas", "polars", "pyarrow", "dict"])
 @pytest.mark.parametrize(("name", "value", "message"), BAD)
 def test_a_missing_entry_is_named(form, name, value, message):
-    """Column and row, in every library."""
+    """The error for a missing entry names its column and row, in every library."""
     with pytest.raises(ValueError, match=message):
         read(FORMS[form](changed(name, 2, value)))
 
 
 def test_what_is_no_frame_is_refused():
-    """Arrays, lists, text, frames not computed, columns twice or of unequal length, mixed kinds, text as values."""
+    """Arrays, lists, paths, lazy frames, columns twice or of unequal length, and mixed or wrong types are refused."""
     cure = "pass a frame of pandas, polars or pyarrow, a dict of columns, or a structured array of numpy"
     for wrong in ([(0, 1)], 7, torch.zeros(2, 2), np.zeros((2, 2)), None):
         with pytest.raises(TypeError, match=f"frame must be a frame, got .*: {cure}"):
@@ -169,7 +169,7 @@ def test_what_is_no_frame_is_refused():
 
 
 def test_missing_libraries_are_named(monkeypatch):
-    """A frame without narwhals: which extra brings it; dicts of lists need nothing."""
+    """Without narwhals the error for a frame names the extra to install, and a dict of lists is still read."""
     monkeypatch.setitem(__import__("sys").modules, "narwhals", None)
     with pytest.raises(ImportError, match=r"needs narwhals: pip install 'torchrecmetrics\[frames\]'"):
         Log.from_frame(pd.DataFrame(COLUMNS))
@@ -179,11 +179,11 @@ def test_missing_libraries_are_named(monkeypatch):
 
 
 def test_two_frames_with_ids_of_their_own_agree():
-    """The truth of one frame and the history of another, rows in any order, are matched by id."""
+    """Ground truth of one frame and history of another are matched by id, with rows in any order."""
     history = pd.DataFrame({"user": ["b", "c", "a"], "item": ["x", "y", "z"]})
     truth = pl.DataFrame({"user": ["a", "b"], "item": ["y", "z"]})
     test = Interactions.from_frame(truth, item_ids=["x", "y", "z"])
     found = trm.evaluate(
         ["MRR"], item_bias=torch.tensor([3, 1, 2]), target=test, exclude=Interactions.from_frame(history)
     )
-    assert found["MRR"] == pytest.approx((1 / 2 + 1 / 1) / 2)  # a: z is out, x y; b: x is out, z y
+    assert found["MRR"] == pytest.approx((1 / 2 + 1 / 1) / 2)  # a: x, y without z; b: z, y without x

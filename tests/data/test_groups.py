@@ -1,4 +1,4 @@
-"""For whom: groups of rows in collections, evaluations and over processes; slices of items; the worst group."""
+"""Groups of rows in collections, evaluations and over processes; slices of items; the worst group."""
 
 import math
 import pickle
@@ -48,7 +48,7 @@ def made(seed=1, users=80, items=25):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("action", ["skip", "neg"])
 def test_groups_are_a_groupby(weighted, action):
-    """Each group's value, error and counts are those of its rows alone; the whole is what it is without groups."""
+    """Each group's value, error and counts are those of its rows alone; overall values are as without groups."""
     given = batch()
     codes = given.pop("groups")
     if not weighted:
@@ -105,7 +105,7 @@ def on_processes(rank, world_size):
 
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_processes_agree(processes, world_size):
-    """Two collectives, however many groups; also where a group is asked first."""
+    """All processes have the values of one, with two collectives for any number of groups, whichever is read first."""
     ((alone, _),) = processes.run(on_processes, 1)
     for found, collectives in processes.run(on_processes, world_size):
         assert found == pytest.approx(alone, abs=1e-14)
@@ -126,7 +126,7 @@ def test_evaluate_shares_users(processes):
 
 
 def test_lists_have_groups_by_id():
-    """Users are matched by id; those that the groups do not know are in none."""
+    """Lists and groups are matched by user id; a user whom the groups do not know is in no group."""
     truth = {"user": ["al", "bo", "eve", "ida"], "item": ["x", "y", "x", "z"]}
     lists = {"al": ["x", "y"], "bo": ["x", "z"], "eve": ["x", "z"], "ida": ["z", "x"]}
     groups = trm.Groups.from_column(["se", "de", "se", None], user_ids=["bo", "eve", "al", "kim"])
@@ -205,7 +205,7 @@ def test_meta_is_never_read():
 
 
 def test_many_groups_take_no_loop():
-    """A thousand groups: one scatter, whatever their number; every value is that of its rows."""
+    """With a thousand groups every value is that of the rows of its group."""
     given = batch(rows=3000, groups=1000)
     del given["weights"]
     codes = given.pop("groups")
@@ -338,7 +338,7 @@ def test_evaluate_asks_for_groups_that_fit():
 
 
 def test_groups_of_a_column():
-    """Words, whole numbers, nothing; in any order of users."""
+    """A column of whole numbers gives groups by user id; a missing value and an unknown user are in no group."""
     groups = trm.Groups.from_column(pandas.Series([3.0, None, 1.0]), user_ids=["c", "b", "a"])
     assert (groups.names, groups.codes.tolist()) == (("1", "3"), [1, -1, 0])
     frame = {"user": ["a", "b", "c", "d"], "item": ["x"] * 4}
@@ -371,7 +371,7 @@ def test_users_by_activity():
 
 
 def test_slices_by_popularity():
-    """The fewest items with the share, ties by lower id; together they are the whole."""
+    """A slice has the fewest items that hold its share, ties by lower id, and the slices together have all items."""
     popularity = torch.tensor([10, 50, 10, 20, 10])  # in order: 1 (50), 3 (20), 0, 2, 4
     target = trm.Interactions.from_dense(torch.ones(2, 5, dtype=torch.bool))
     items = lambda part: sorted(set(part.items.tolist()))  # noqa: E731

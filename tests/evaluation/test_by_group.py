@@ -1,4 +1,4 @@
-"""The worst group and the gap: against plain Python, at the edges, and what they cover."""
+"""The worst group and the gap: against plain Python, in edge cases, and the coverage of their intervals."""
 
 import math
 from statistics import NormalDist
@@ -15,7 +15,7 @@ NAN, INF = math.nan, math.inf
 
 
 def groups(values, errors, sizes, bounds=(0.0, 1.0), better=True):
-    """Results of groups 0, 1, ... of a metric m."""
+    """Return results of groups 0, 1, ... of a metric m."""
     points = [
         Point(f"m/{g}", "m", "m", None, value, error, size, bounds, int(size), str(g))
         for g, (value, error, size) in enumerate(zip(values, errors, sizes, strict=True))
@@ -24,12 +24,12 @@ def groups(values, errors, sizes, bounds=(0.0, 1.0), better=True):
 
 
 def hits(rates, n):
-    """Groups of n users, of which a share of each rate hits."""
+    """Return results of groups of n users each, whose hit rates are `rates`."""
     return groups(rates, [(rate * (1 - rate) / (n - 1)) ** 0.5 for rate in rates], [n] * len(rates))
 
 
 def plain_end(m, error, n, tail):
-    """The lower end of one mean within 0 .. 1, by bisection."""
+    """Return the lower end of one mean's interval within 0 .. 1, by bisection."""
     share = error**2 * (n - 1) / (m * (1 - m)) if 0 < m < 1 else 1
     q = m - (share if error else 1) / n
     if q <= 0:
@@ -47,7 +47,7 @@ def plain_end(m, error, n, tail):
 
 
 def plain_ends(m, error, n, bounds, tail):
-    """Both ends of one group."""
+    """Return both ends of one group's interval."""
     if bounds is None:
         t = quantile_above(tail, n - 1)
         return m - t * error, m + t * error
@@ -59,7 +59,10 @@ def plain_ends(m, error, n, bounds, tail):
 @pytest.mark.parametrize("n", [2, 5, 20, 200])
 @pytest.mark.parametrize("tail", [0.025, 1e-3, 1e-6])
 def test_ends_of_hits_are_sure(n, tail):
-    """Summed over all outcomes, for shares just inside each end too: neither is missed more often than `tail`."""
+    """Each end of an interval misses the true hit rate with a probability of at most `tail`.
+
+    Probabilities are summed over all outcomes, also for rates just beyond each end.
+    """
     hits = torch.arange(n + 1, dtype=torch.float64)
     errors = [(m * (1 - m) / (n - 1)) ** 0.5 for m in (hits / n).tolist()]
     points = [Point("m", "m", "m", None, m, e, n, (0, 1), n) for m, e in zip((hits / n).tolist(), errors, strict=True)]
@@ -74,7 +77,7 @@ def test_ends_of_hits_are_sure(n, tail):
 @pytest.mark.parametrize("level", [0.95, 0.8])
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 3.0), None])
 def test_against_plain_python(bounds, level):
-    """Each interval is one of level^(1 / G); the worst and the gap are of their ends."""
+    """Each group's interval has the level level^(1 / G), and the worst and the gap are made from their ends."""
     values, errors, sizes = [0.3, 0.1, 0.5, 0.12], [0.02, 0.05, 0.03, 0.01], [300, 25, 40, 900.5]
     results = groups(values, errors, sizes, bounds)
     tail = (1 - level ** (1 / 4)) / 2
@@ -91,7 +94,7 @@ def test_against_plain_python(bounds, level):
 
 
 def test_less_is_better():
-    """The worst group is the one with the largest mean, and all is mirrored."""
+    """Where lower values are better, the worst group has the largest mean, and its interval is mirrored."""
     values, errors, sizes = [0.2, 0.35, 0.3], [0.02, 0.05, 0.04], [90, 60, 70]
     worst = groups(values, errors, sizes, better=False).worst("m")
     other = groups([1 - value for value in values], errors, sizes).worst("m")
@@ -101,7 +104,7 @@ def test_less_is_better():
 
 
 def test_neither_is_better():
-    """There is no worst group, but a gap."""
+    """Where neither direction is better, there is a gap but no worst group."""
     results = groups([0.2, 0.3], [0.01, 0.01], [90, 90], better=None)
     with pytest.raises(ValueError, match="higher_is_better is None, neither more nor less of this metric is better"):
         results.worst("m")
@@ -109,14 +112,14 @@ def test_neither_is_better():
 
 
 def test_groups_that_cannot_be_the_worst():
-    """Far from the others a group is known."""
+    """A group far from the worst is not among the possible worst groups."""
     results = groups([0.5, 0.1, 0.6, 0.12], [0.01] * 4, [900] * 4)
     assert results.worst("m").possible == ("1", "3")
     assert results.gap("m").low > 0.4
 
 
 def test_more_groups_are_less_sure():
-    """The more equal groups, the wider each interval; none of them can be ruled out, and the gap may be 0."""
+    """With more equal groups the interval of the worst is wider; each may be the worst, and the gap may be 0."""
     widths = []
     for number in (1, 10, 1000):
         found = hits([0.2] * number, 400)
@@ -128,7 +131,7 @@ def test_more_groups_are_less_sure():
 
 
 def test_groups_without_users_are_left_out():
-    """They have no interval, and make the others no wider."""
+    """Groups without users have no interval, and do not widen the intervals of the others."""
     full = groups([0.26, 0.3], [0.02, 0.02], [50, 60])
     with_empty = groups([NAN, 0.26, NAN, 0.3], [NAN, 0.02, NAN, 0.02], [0, 50, 0, 60])
     assert with_empty.worst("m") == full.worst("m")._replace(group="1", possible=("1", "3"))
@@ -137,7 +140,10 @@ def test_groups_without_users_are_left_out():
 
 
 def test_one_user_may_stand_anywhere():
-    """The lower end is the bound, or none; the upper end, and what is known of the others, stay."""
+    """A group of one user may have any value within the bounds, or any value at all without bounds.
+
+    The upper end of the worst group is what it is without that group.
+    """
     without = groups([0.26, 0.3], [0.02, 0.02], [50, 60])
     for bounds, end in (((0.0, 1.0), 0.0), ((-2.0, 2.0), -2.0), (None, -INF)):
         found = groups([0.26, 0.3, 1.0], [0.02, 0.02, NAN], [50, 60, 1], bounds)
@@ -148,7 +154,7 @@ def test_one_user_may_stand_anywhere():
 
 
 def test_nothing_to_go_by():
-    """No group with a value has no worst, less than two have no gap; one user alone is known to be the worst."""
+    """Without any value there is no worst group, with fewer than two there is no gap; a single group is the worst."""
     none = groups([NAN], [NAN], [0])
     assert (none.worst("m").group, none.worst("m").possible) == (None, ())
     assert (none.gap("m").highest, none.gap("m").lowest) == (None, None)
@@ -159,7 +165,7 @@ def test_nothing_to_go_by():
 
 
 def test_rows_that_are_all_alike():
-    """Two users with 0.5 each say little of a group, where rows have bounds."""
+    """Two users with equal values give a wide interval although their standard error is 0, where rows have bounds."""
     worst = groups([0.5, 0.6], [0.0, 0.0], [2, 2000]).worst("m")
     assert worst.low < 0.1
     assert 0.5 < worst.high < 0.7
@@ -206,7 +212,7 @@ def test_coverage(hit_rates):
 
 
 def test_one_known_bound():
-    """With one finite bound the ends of a group end there; beyond it nothing is cut."""
+    """An interval is cut at the one finite bound of a metric, unless the mean itself is beyond that bound."""
     point = groups([0.5], [1.0], [12], (0.0, INF))._points[0]
     low, high = _ends(point._replace(bounds=None), 0.025)
     assert low < 0

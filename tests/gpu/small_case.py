@@ -1,4 +1,4 @@
-"""Every kernel once, on small odd shapes: what compute-sanitizer is given. Run as a programme."""
+"""A programme that runs every kernel once, on small odd shapes, for compute-sanitizer."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Scores in memory on a card: the counts of the Triton kernels are eager's, every time."""
+"""Scores in memory on a GPU: the Triton kernels count what the eager kernel counts, in every run."""
 
 import math
 
@@ -13,7 +13,7 @@ from torchrecmetrics.kernels import triton as kernels
 
 INF, NAN = math.inf, math.nan
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-# edges compared, edges searched on the chip, edges searched with atomics
+# thresholds that are compared, searched on the chip, and searched with atomics
 WIDTHS = [1, 4, 10, 40, 1100]
 
 
@@ -32,7 +32,7 @@ def problem(width, dtype, place):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_counts_are_those_of_eager(width, dtype, place):
-    """For every dtype and each way of counting; three runs have the same bits."""
+    """Counts equal those of the eager kernel for every dtype and way of counting, in each of three runs."""
     scores, thresholds, *rest = problem(width, dtype, place)
     wanted = compared(scores, Question(thresholds, *rest))
     for _ in range(3):
@@ -41,7 +41,7 @@ def test_counts_are_those_of_eager(width, dtype, place):
 
 @pytest.mark.parametrize("width", [1, 40])
 def test_more_scores_than_32_bits_can_number(width, place):
-    """The last rows of a matrix of 2.4 * 10^9 scores are counted as they are alone."""
+    """The last rows of a matrix of 2.4 * 10^9 scores have the counts that they have in a small matrix."""
     rows, items = place.pick((2400, 1_000_000), (6, 500))
     if not place.small and torch.cuda.mem_get_info()[0] < 8 * 2**30:
         pytest.skip("less than 8 GiB of memory free")
@@ -57,7 +57,10 @@ def test_more_scores_than_32_bits_can_number(width, place):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [2, 10, 40, 1100])
 def test_what_is_settled_is_left_out(width, dtype, place, monkeypatch):
-    """To a depth, places are those of eager, whatever was counted before; three runs have the same bits."""
+    """With a depth, counts below the depth equal those of the eager kernel, and all others are at least the depth.
+
+    Three runs have the same bits.
+    """
     if place.small:
         for name, size in (("_LONG", 2000), ("_TILE", 512), ("_PART", 128)):
             monkeypatch.setattr(kernels, name, size)

@@ -11,7 +11,7 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 @st.composite
 def problems(draw):
-    """Scores with ties, -inf, NaN and +inf in all dtypes and layouts; thresholds, masks and removed items."""
+    """Random scores with ties, -inf, NaN and +inf in all dtypes and layouts; thresholds, masks and removed items."""
     rows, items, width = draw(st.integers(0, 4)), draw(st.integers(1, 23)), draw(st.integers(1, 5))
     choose = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
     levels = torch.tensor(
@@ -55,7 +55,7 @@ def problems(draw):
 
 
 def removed(scores, out, width):
-    """The scores of `out`, as the kernel takes them: ascending behind -inf."""
+    """Return the scores of `out` as the kernel takes them: ascending, with -inf in front as padding."""
     if not out.any() and width == 0:
         return None
     values = scores.where(out, -INF).sort(1).values
@@ -63,7 +63,7 @@ def removed(scores, out, width):
 
 
 def check(counts, scores, thresholds, depth, min_scores, masks, out):
-    """One score at a time."""
+    """Compare the counts with plain Python, one score at a time."""
     for row in range(len(scores)):
         gone = [
             bool(out[row, i]) or any(bool((m if m.dim() == 1 else m[row])[i]) for m in masks)

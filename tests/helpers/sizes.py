@@ -1,4 +1,4 @@
-"""How many random examples a test tries: all of them in a nightly run, a quarter otherwise."""
+"""Number of random examples that a test tries: all in a nightly run, otherwise a quarter and at least 10."""
 
 import os
 

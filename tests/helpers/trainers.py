@@ -1,4 +1,4 @@
-"""Data, a module and Trainers for tests of the Lightning callbacks; without both packages those are skipped."""
+"""Data, modules and Trainers for tests of the Lightning callbacks, which are skipped unless both packages are there."""
 
 import importlib
 import os
@@ -31,7 +31,7 @@ NAMES, KS = ("HR", "NDCG", "MRR", "RPrecision"), (1, 10)
 
 
 def samples(n, seed=0):
-    """Scores [I] and two targets [2] for each of n users."""
+    """Return scores [I], two targets [2] and the number of each of n users."""
     generator = torch.Generator().manual_seed(seed)
     scores = torch.rand(n, ITEMS, generator=generator)
     first = torch.randint(0, ITEMS, (n,), generator=generator)
@@ -43,7 +43,7 @@ def loader(data, **options):
 
 
 def make_embedding_module(pl, validates=True):
-    """Make a module whose embeddings turn round every epoch; training moves nothing."""
+    """Make a module whose user embeddings change sign every epoch; training changes no parameter."""
 
     class TwoTowers(pl.LightningModule):
         def __init__(self):
@@ -74,7 +74,7 @@ def make_embedding_module(pl, validates=True):
 
 
 def make_module(pl, step=None):
-    """Make a module whose scores turn round every epoch, so that values differ from one epoch to the next."""
+    """Make a module whose scores change sign every epoch, so that values differ from one epoch to the next."""
 
     class Recommender(pl.LightningModule):
         def __init__(self):
@@ -108,7 +108,7 @@ def trainer(pl, tmp_path, *callbacks, **options):
 
 
 def distributed_trainer(world_size, *callbacks, **options):
-    """Make a Trainer in a process whose group is up already."""
+    """Make a Trainer in a process whose process group is initialised already."""
     rank = torch.distributed.get_rank()
     os.environ |= {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     pl = importlib.import_module(PACKAGES[0])
@@ -117,7 +117,7 @@ def distributed_trainer(world_size, *callbacks, **options):
 
 
 def by_hand(data, prefix="", *, sign=1, names=NAMES, k=KS, tolerance=1e-12, postfix="", **options):
-    """Compute all values in one update, without Lightning."""
+    """Return all values, computed in one update without Lightning."""
     collection = trm.RecMetricCollection(names, k=k, prefix=prefix, postfix=postfix)
     collection.update(torch.stack([s for s, _, _ in data]) * sign, torch.stack([t for _, t, _ in data]), **options)
     return near(collection.compute(), tolerance)
@@ -128,7 +128,7 @@ def logged(trainer):
 
 
 def catalogue():
-    """Return ground truth for validation and test, and train items: random, disjoint, some users without any."""
+    """Return random disjoint interactions for validation, test and training; some users have none."""
     generator = torch.Generator().manual_seed(5)
     cells = torch.randperm(USERS * ITEMS, generator=generator)[:180]
     edges = torch.stack([cells // ITEMS, cells % ITEMS])

@@ -1,4 +1,4 @@
-"""The Triton kernels without a GPU: run by the interpreter, compiled for each kind of card, told to fake tensors."""
+"""The Triton kernels without a GPU: run by the interpreter, compiled for each kind of GPU, traced with fake tensors."""
 
 import inspect
 import os
@@ -16,7 +16,7 @@ from benchmarks import card, machine_code  # noqa: E402
 from torchrecmetrics.kernels import Question  # noqa: E402
 from torchrecmetrics.kernels import triton as kernels  # noqa: E402
 
-# compute capability: bytes of shared memory that one program can have
+# CARDS: bytes of shared memory that one program can have, by compute capability
 NIGHTLY = pytest.mark.nightly
 CARDS = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
 KINDS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
@@ -24,7 +24,7 @@ KINDS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 INTERPRETED = [HERE / "interpreted.py", *sorted(ROOT.glob("tests/gpu/test_*.py"))]
-# numpy multiplies for the interpreter, on some processors with last bits that depend on a tile's shape: not by these
+# the interpreter multiplies with numpy, whose last bits may depend on a tile's shape, but not with Nehalem's routines
 INTERPRETER = {"TRITON_INTERPRET": "1", "OPENBLAS_CORETYPE": "Nehalem"}
 
 
@@ -83,7 +83,7 @@ PRODUCTS += [("fp32", "high", 128), ("fp32", "high", 300), ("fp32", "highest", 1
 
 @pytest.fixture
 def compiler():
-    """Skip where Triton is compiled for another card in another way."""
+    """Skip where this Triton has another interface for compiling for a GPU that is not present."""
     from triton.compiler import ASTSource
 
     if "constexprs" not in inspect.signature(ASTSource).parameters:
@@ -91,14 +91,14 @@ def compiler():
 
 
 def check_build(made, card):
-    """Nothing spills, the shared memory is there, and no count waits for other memory."""
-    assert made.stack <= 8  # one address, put aside by Triton 3.6 in one of these
+    """Check that nothing spills, that shared memory suffices, and that atomics do not order other memory."""
+    assert made.stack <= 8  # Triton 3.6 keeps one address there in one of these kernels
     assert made.shared <= CARDS[card]
     assert not re.search(r"atom\S*\.(acquire|release|acq_rel)", made.made.asm["ptx"])
 
 
 def multiplies(made):
-    """Tensor-core instructions, without the items a tile."""
+    """Return the tensor-core instructions, without the number of items per tile."""
     found = re.findall(r"(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)\S*", made.made.asm["ptx"])
     return frozenset(re.sub(r"(m64)n\d+", r"\1", word) for word in found)
 
@@ -121,7 +121,7 @@ def test_compiled_for_a_card(card):
             assert multiplies(made) == multiplies(builds[0]), "pairs and tiles are made by the same instructions"
 
 
-# Instructions a score that kernels may have on compute capability 9.0, by the first words of their names.
+# Most instructions per score that kernels may have on compute capability 9.0, by the name of the case.
 BOUNDS = {
     "scores fp32, 1 threshold": 6,
     "scores bf16, 1 threshold": 7.2,
@@ -151,7 +151,7 @@ BOUNDS = {
     ],
 )
 def test_instructions_a_score(name):
-    """What a card would issue for each score is counted: a change that adds to it fails."""
+    """Each kernel issues at most the bound of instructions per score, so that a change that adds some fails."""
     made = dict(machine_code.rows())[name]()
     assert made.instructions() <= BOUNDS[name]
     if "to a depth" in name:
@@ -159,7 +159,7 @@ def test_instructions_a_score(name):
 
 
 def test_counts_on_record():
-    """The table holds what is counted here, and what the card's own version of Triton gave."""
+    """The recorded counts cover all cases, stay within the bounds, and include the recorded GPU's Triton, 3.6.0."""
     kept = machine_code.kept()
     assert "3.6.0" in kept
     for counts in kept.values():
@@ -169,7 +169,7 @@ def test_counts_on_record():
 
 
 def test_the_shortest_way():
-    """Branches that not all threads take, ends, and ways out of the loop."""
+    """`fewest` finds the shortest way through a loop past branches and exits, and raises if there is no way."""
     lines = {0: "MOV", 16: "@P0 BRA 0x40", 32: "FADD", 48: "FADD", 64: "@!P1 EXIT", 80: "BRA.U !UP0, 0x0", 96: "EXIT"}
     assert machine_code.fewest(lines, 0, 80) == 4
     assert machine_code.fewest({**lines, 16: "BRA 0x30"}, 0, 80) == 5
@@ -179,7 +179,7 @@ def test_the_shortest_way():
 
 @pytest.mark.parametrize("card", [*CARDS, 75, 100, 103, 121])
 def test_what_decides_over_bits(card):
-    """Pairs and tiles multiply the same numbers in the same parts, whatever the width."""
+    """Pairs and tiles multiply the same numbers in the same parts at every width, so that their bits are equal."""
     for width in (*range(1, 140), 255, 256, 257, 512, 700, 1024):
         for types in ((torch.float32,) * 2, (torch.bfloat16,) * 2, (torch.float16, torch.float32)):
             for precision in ("highest", "high", "medium"):
@@ -193,7 +193,7 @@ def test_what_decides_over_bits(card):
 
 
 def test_where_it_runs(monkeypatch):
-    """CUDA from compute capability 8.0 on."""
+    """The kernels run on CUDA from compute capability 8.0 on, and not on CPU, MPS or ROCm."""
     assert "cpu" in kernels.unavailable(torch.device("cpu"))
     assert "mps" in kernels.unavailable(torch.device("mps"))
     for capability, runs in (((7, 5), False), ((8, 0), True), ((9, 0), True), ((12, 0), True)):
@@ -206,14 +206,14 @@ def test_where_it_runs(monkeypatch):
 
 
 def test_what_can_be_settled_is_searched():
-    """Few thresholds are compared, one always; more are searched for, as are two whose tiles may be skipped."""
+    """Up to 8 thresholds are compared and more are searched; with a depth, two are searched and tiles are skipped."""
     ways = [(0, False), (1, True), (8, False), (9, False), (2, True)]
     names = [[kernel.__name__ for kernel, _ in kernels._way(*way)] for way in ways]
     assert names == [["_by_comparing"]] * 3 + [["_by_buckets"], ["_by_buckets", "_by_skipping"]]
 
 
 def test_precision_follows_pytorch():
-    """The setting for all devices, and the one for CUDA alone where PyTorch has it."""
+    """Float32 precision follows PyTorch's setting for all devices, and the one for CUDA alone where it exists."""
     before = torch.get_float32_matmul_precision()
     try:
         for name in ("highest", "high", "medium"):
@@ -230,7 +230,7 @@ def test_precision_follows_pytorch():
 
 
 def test_fake_tensors():
-    """Shapes and types are known without running anything."""
+    """With fake tensors the kernels return the right shapes and dtypes without running."""
     from torch._subclasses import FakeTensorMode
 
     with FakeTensorMode():
@@ -247,7 +247,7 @@ def test_fake_tensors():
 
 
 class Launches:
-    """Stands for a kernel: keeps what it would have been launched with."""
+    """A stand-in for a kernel that keeps the grid and arguments of every launch."""
 
     def __init__(self, kept):
         self.kept = kept
@@ -258,7 +258,7 @@ class Launches:
 
 @pytest.mark.parametrize("width", [1, 20, 50])
 def test_nothing_waits(width, monkeypatch):
-    """On the meta device reading a value raises: up to the launches, and behind them, none is read."""
+    """No value is read before or after the launches: all runs on the device `meta`, where reading a value raises."""
     kept = []
     for kernel in ("_by_comparing", "_by_buckets", "_by_skipping", "_by_products", "_diagonal"):
         monkeypatch.setattr(kernels, kernel, Launches(kept))
@@ -278,7 +278,7 @@ def test_nothing_waits(width, monkeypatch):
 @pytest.mark.parametrize("tile", [64, 1024])
 @pytest.mark.parametrize("others", [1, 3, 10**6])
 def test_items_are_split_without_gap(items, tile, others):
-    """Programs cover all items, none is idle, and no counter passes what a float32 counts."""
+    """Programs cover all items, none is idle, and none counts more items than a float32 counts exactly."""
     each, programs = kernels._split(items, tile, others, 2, torch.device("cpu"))
     assert (programs - 1) * each * tile < items <= programs * each * tile
     assert each * tile <= 2**23
@@ -286,7 +286,7 @@ def test_items_are_split_without_gap(items, tile, others):
 
 @pytest.mark.parametrize(("rows", "items"), [(4096, 10**6), (1, 10**7), (100_000, 20_108), (16_384, 20_108)])
 def test_programs_fill_whole_waves(rows, items, monkeypatch):
-    """The last programs to finish leave little of a card idle: of so many turns, less than one."""
+    """Programs are split until a GPU runs at least 16 waves of them, so that the last wave leaves little of it idle."""
     card = type("Card", (), {"multi_processor_count": 132})()
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     each, ranges = kernels._split(items, 2048, rows, 6, torch.device("cuda"))
@@ -295,7 +295,7 @@ def test_programs_fill_whole_waves(rows, items, monkeypatch):
 
 @pytest.mark.parametrize("items", [1, 4095, 4096, 4097, 2**15, 20_108 * 3, 10**6, 10**8 + 1])
 def test_parts_begin_where_memory_is_aligned(items):
-    """Parts are whole tiles, the first ones about as large as the shares say, and end with the list."""
+    """All parts but the last are whole tiles, the first ones about as large as `_SHARES` says, and cover all items."""
     stops = kernels._stops(items, True)
     assert stops[-1] == items
     assert stops == sorted(set(stops))

@@ -40,7 +40,7 @@ def expected_of(module, target, exclude, prefix, sign=1):
 
 @both_packages
 def test_catalogue_in_validation_and_test(pl, tmp_path):
-    """A plain target is logged as val/ in fit and validate and as test/ in test, one embedding pass each."""
+    """A single target is logged as val/ in fit and validate and as test/ in test, with one embedding pass each."""
     valid, _, train = catalogue()
     callback = CatalogueEvaluationCallback(
         NAMES, k=KS, embed=lambda m: m.embed(), target=valid, exclude={"val": train, "test": None}, log_counts=True
@@ -61,7 +61,7 @@ def test_catalogue_in_validation_and_test(pl, tmp_path):
 
 
 def test_catalogue_with_several_targets(pl, tmp_path):
-    """Each has its name in the keys and its own exclusion; they share one embedding pass."""
+    """Several targets have their names in the keys and exclusions of their own, and share one embedding pass."""
     valid, test, train = catalogue()
     callback = CatalogueEvaluationCallback(
         trm.RecMetricCollection(NAMES, k=KS, prefix="mine/"),
@@ -81,7 +81,10 @@ def test_catalogue_with_several_targets(pl, tmp_path):
 
 @both_packages
 def test_catalogue_without_validation_loaders(pl, tmp_path):
-    """Then it runs when a training epoch ends, where monitors see it; every_n_epochs leaves epochs out."""
+    """Without validation loaders the evaluation runs at the end of training epochs, where monitors see its values.
+
+    `every_n_epochs` leaves epochs out.
+    """
     valid, _, train = catalogue()
     keep = pl.callbacks.ModelCheckpoint(tmp_path, monitor="val/HR@10", mode="max", every_n_epochs=2)
     stop = pl.callbacks.EarlyStopping("val/HR@10", mode="max", patience=1)
@@ -109,7 +112,7 @@ def test_catalogue_without_validation_loaders(pl, tmp_path):
 
 
 def test_catalogue_from_a_score_function(pl, tmp_path):
-    """Where there are no embeddings, embed returns a function of user ids and None."""
+    """A model without embeddings is evaluated where `embed` returns a function of user ids, and None."""
     valid, _, train = catalogue()
     module, data = make_embedding_module(pl), DataLoader(torch.arange(4))
     callback = CatalogueEvaluationCallback(
@@ -120,7 +123,7 @@ def test_catalogue_from_a_score_function(pl, tmp_path):
 
 
 def test_catalogue_sanity_check(pl, tmp_path):
-    """Embeddings that do not fit stop the run before its first epoch; nothing is logged there."""
+    """The sanity check stops the run before its first epoch if embeddings do not fit, and logs nothing."""
     valid, _, _ = catalogue()
     module, data = make_embedding_module(pl), DataLoader(torch.arange(4))
     callback = CatalogueEvaluationCallback("HR", k=1, embed=lambda m: (m.items, m.users), target=valid)
@@ -158,7 +161,7 @@ def test_catalogue_bad_arguments(options, error, message):
 
 
 def paced(pl, tmp_path, every, *readers, validates=True, scheduler=None, options=None):
-    """Fit with an evaluation every so many epochs, and something that reads its key."""
+    """Fit with an evaluation every `every` epochs, and with callbacks or a scheduler that read its key."""
     module, data = make_embedding_module(pl, validates), DataLoader(torch.arange(4))
     if scheduler is not None:
 
@@ -181,7 +184,10 @@ def paced(pl, tmp_path, every, *readers, validates=True, scheduler=None, options
 @pytest.mark.parametrize("validates", [True, False])
 @both_packages
 def test_catalogue_every_n_epochs_and_what_reads_its_keys(validates, pl, tmp_path):
-    """What reads a key after epochs that log none stops the run, or takes an old value for a new one."""
+    """A callback or scheduler that reads a key after epochs without evaluation is refused, with the option to change.
+
+    Such a reader would stop the run, or take an old value for a new one.
+    """
     fit = functools.partial(paced, pl, tmp_path, 2, validates=validates)
     stop = functools.partial(pl.callbacks.EarlyStopping, "val/HR@1", mode="max")
     keep = functools.partial(pl.callbacks.ModelCheckpoint, tmp_path, monitor="val/HR@1", mode="max")
@@ -201,7 +207,7 @@ def test_catalogue_every_n_epochs_and_what_reads_its_keys(validates, pl, tmp_pat
 
 
 def test_catalogue_every_n_epochs_and_validation_every_n_epochs(pl, tmp_path):
-    """Where each validation evaluates, whatever reads its keys then may stay."""
+    """Callbacks that read keys after validations are accepted if each validation evaluates, and refused otherwise."""
     stop = pl.callbacks.EarlyStopping("val/HR@1", mode="max")
     keep = pl.callbacks.ModelCheckpoint(tmp_path, monitor="val/HR@1", mode="max")
     for ours, validated in ((1, 2), (2, 2), (2, 4)):
@@ -232,7 +238,7 @@ def test_catalogue_errors_name_callback_and_target(embed, exclude, error, messag
 
 
 def test_catalogue_embed_returns_a_list(pl, tmp_path):
-    """As good as a tuple."""
+    """`embed` may return a list instead of a tuple."""
     module, valid = make_embedding_module(pl), catalogue()[0]
     callback = CatalogueEvaluationCallback(NAMES, k=KS, embed=lambda m: list(m.embed()), target=valid)
     got = trainer(pl, tmp_path, callback).validate(module, DataLoader(torch.arange(4)), verbose=False)
@@ -264,7 +270,7 @@ def test_catalogue_progress_in_the_trainers_bar(kind, validates, pl, tmp_path, c
 
 
 def shared_catalogue(rank, world_size):
-    """Return what is logged with the users split over the processes."""
+    """Return what is logged when users are split over processes, and the number of users scored here."""
     valid, _, train = catalogue()
     scored = []
 
@@ -282,18 +288,18 @@ def shared_catalogue(rank, world_size):
 
 
 def test_catalogue_over_processes(processes):
-    """The users are split, and all processes log the values of one."""
+    """The users are split over processes, and every process logs the values of a single one."""
     one, scored = processes.run(shared_catalogue, 1)[0]
     assert one["val/num_users"] == scored < USERS
     expected = {key: pytest.approx(value, abs=1e-12) for key, value in one.items()}
     shares = processes.run(shared_catalogue, 2)
     assert [values for values, _ in shares] == [expected, expected]
-    evaluated = [share - 8 for _, share in shares]  # scores of 8 users are compared first
+    evaluated = [share - 8 for _, share in shares]  # 8 users are scored first, to compare processes
     assert sum(evaluated) == scored > max(evaluated)
 
 
 def make_normalising_module(pl, embed):
-    """Make a module whose running statistics are those of what each process has seen."""
+    """Make a module with batch normalisation, whose running statistics depend on what each process has seen."""
 
     class Normalising(pl.LightningModule):
         def __init__(self):
@@ -316,7 +322,7 @@ def make_normalising_module(pl, embed):
 
 
 def normalised(rank, world_size, functions):
-    """Return what is logged, and the state that this process has then."""
+    """Return what is logged, and the state dict of this process afterwards."""
     valid, _, train = catalogue()
 
     def embed(module):
@@ -332,9 +338,12 @@ def normalised(rank, world_size, functions):
 
 @pytest.mark.parametrize("functions", [False, True])
 def test_catalogue_evaluates_what_would_be_saved(functions, processes):
-    """Running statistics differ from one process to the next: those of the first are in the checkpoint."""
+    """All processes evaluate with the running statistics of the first process, which are those of the checkpoint.
+
+    Running statistics differ from one process to the next.
+    """
     (logged_first, saved), (logged_second, other) = processes.run(normalised, 2, functions)
-    assert abs(saved["norm.running_mean"] - other["norm.running_mean"]).max() > 1e-3  # each has its own again
+    assert abs(saved["norm.running_mean"] - other["norm.running_mean"]).max() > 1e-3  # each process has its own again
     module = make_normalising_module(pytest.importorskip("pytorch_lightning"), None).eval()
     module.load_state_dict({key: torch.from_numpy(value) for key, value in saved.items()})
     valid, _, train = catalogue()
@@ -345,7 +354,7 @@ def test_catalogue_evaluates_what_would_be_saved(functions, processes):
 
 
 def failures_of_one_process(rank, world_size):
-    """Return what each process raises, and after how long, where only the second one has a reason to."""
+    """Return the error or None of this process for each `embed` that fails or differs on the second process."""
 
     def fails(module):
         return {}["users"] if rank else (module.users, module.items)
@@ -373,7 +382,7 @@ def failures_of_one_process(rank, world_size):
             def score(ids):
                 found = module.users[ids] @ module.items.T
                 found[:, ::3] = -torch.inf
-                found[:, 1::7] = -1e9  # masks must not hide how far the others are apart
+                found[:, 1::7] = -1e9  # masked scores must not hide differences of the others
                 return found + shift * rank + (found < -1e8) * far * rank
 
             return score, None
@@ -404,7 +413,7 @@ def failures_of_one_process(rank, world_size):
 
 
 def test_catalogue_errors_of_one_process_raise_in_all(processes):
-    """No process waits for one that has failed, and embeddings of which each process has its own are refused."""
+    """An error of one process raises on all, and embeddings that differ beyond rounding between them are refused."""
     first, second = processes.run(failures_of_one_process, 2)
     name = "CatalogueEvaluationCallback"
     assert first[0][1] == f"{name}: process 1 failed with KeyError: 'users'"

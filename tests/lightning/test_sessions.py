@@ -14,7 +14,7 @@ NAMES = ["AUROC", "NDCG", "MRR"]
 
 
 def flat(num_rows=101):
-    """Scores, labels and session ids of rows; a number that two processes do not divide."""
+    """Return scores, labels and session ids of rows, whose number two processes do not divide."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(30, (num_rows,), generator=generator) * 10**12
     return torch.rand(num_rows, generator=generator), torch.rand(num_rows, generator=generator) < 0.3, ids
@@ -32,7 +32,7 @@ def step(scores, labels, ids):
 
 
 def test_rows_in_any_order(tmp_path):
-    """Parts of a session in several batches are one session."""
+    """Rows of one session in several batches count as one session."""
     import pytorch_lightning as pl
 
     callback = RecMetricsCallback(NAMES, k=3, keep_rows=True)
@@ -52,12 +52,12 @@ def values(rank, world_size):
 
 
 def test_processes(processes):
-    """A sampler gives a row twice so that all processes have as many; it counts once."""
+    """A row that the sampler gives twice, so that all processes have equally many, counts once."""
     assert processes.run(values, 2) == [expected()] * 2
 
 
 def test_whole_sessions(tmp_path):
-    """A sample is a session: lengths say how many rows each has."""
+    """A sample may be a whole session, if `lengths` says how many rows each session has."""
     import pytorch_lightning as pl
 
     scores, labels, ids = flat()
@@ -75,7 +75,7 @@ def test_whole_sessions(tmp_path):
 
 
 def test_what_flat_rows_do_not_take(tmp_path):
-    """sample_ids, exclude and histories belong to rows of the whole catalogue."""
+    """`sample_ids` belongs to rows of the whole catalogue, and is refused with flat rows."""
     import pytorch_lightning as pl
 
     run = trainer(pl, tmp_path, RecMetricsCallback(NAMES, k=3, sample_ids="indexes"))

@@ -28,7 +28,7 @@ def kept():
 
 
 def test_every_row_checks_values(kept):
-    """All labels of ours are compared, and those of each peer that have our definition; bare operations give none."""
+    """All our labels are checked, and those of peers with our definition; bare operations have no value to check."""
     cases = {"C1": 4, "C2": 1, "C3": 1, "C4": 1, "C5": 9, "C6": 2, "C8": 3, "C9": 1}
     assert [case["id"] for case in kept["cases"]] == [id for id, count in cases.items() for _ in range(count)]
     seen = set()
@@ -43,7 +43,7 @@ def test_every_row_checks_values(kept):
 
 
 def test_goals(kept):
-    """The bounds are those of the third edition, and each is printed with its value and verdict."""
+    """The limits are those of the third edition, and each goal is printed with its value and verdict."""
     limits = {
         (case["id"], case["case"]): [(goal["name"], goal["sense"], goal["limit"]) for goal in case["goals"]]
         for case in kept["cases"]
@@ -73,7 +73,7 @@ def test_goals(kept):
 
 
 def test_a_wrong_value_is_not_timed():
-    """A contender whose numbers are not the reference's stops the run."""
+    """A contender whose values differ from the reference stops the run."""
     case = next(workloads.c1(True, workloads.DATA))
     wrong = workloads.Contender("wrong", lambda: {"HR@5": 0.5})
     with pytest.raises(ValueError, match=r"C1 far, T = 1: wrong has HR@5 = 0\.5, expected"):
@@ -94,20 +94,20 @@ def test_missing_data_is_reported(tmp_path, capsys):
 
 
 def test_contenders_take_turns():
-    """Each round begins with the next one; one with a limit leaves after its rounds."""
+    """Every round runs all contenders, in changing order; a contender with a limit runs in that many rounds only."""
     order = []
     runs = {name: lambda name=name: order.append(name) for name in "abc"}
     times = timing.interleave(runs, rounds=3, limits={"b": 2})
     rounds = "".join(order[:3]), "".join(order[3:6]), "".join(order[6:])
     assert list(map(sorted, rounds)) == [["a", "b", "c"], ["a", "b", "c"], ["a", "c"]]
-    assert rounds[0] != rounds[1]  # nobody always follows the same one
+    assert rounds[0] != rounds[1]  # no contender always follows the same one
     assert [len(taken) for taken in times.values()] == [3, 2, 3]
 
 
 @pytest.mark.parametrize(("step", "rounds"), [(1e-7, 1_000), (0.0102, 35), (0.051, 30), (0.21, 15), (2.0, 5)])
 def test_what_is_quick_goes_on(monkeypatch, step, rounds):
-    """Thirty rounds, or as many as fit into a second, unless they take eight; five at least."""
-    clock = itertools.count()  # goes on with each look
+    """Quick contenders run up to 1,000 rounds within a second, others 30 within 8 seconds, and all at least 5."""
+    clock = itertools.count()  # advances with each call
     monkeypatch.setattr(timing.time, "perf_counter", lambda: step * next(clock))
     assert len(timing.interleave({"a": lambda: None})["a"]) == rounds
 
@@ -117,14 +117,17 @@ def test_ratio_is_taken_within_rounds():
 
 
 def test_memory_is_measured():
-    """Numbers where Linux's counter can be reset, None elsewhere; for all that have run."""
+    """The memory of each contender is a number where Linux's counter can be reset, and None elsewhere."""
     added = report.memory_of("C4", 0, True, workloads.DATA)
     assert "ours" in added
     assert all(mb is None or mb >= 0 for mb in added.values())
 
 
 def test_table(kept, tmp_path):
-    """One line per main case, ours in milliseconds, the others as multiples; nothing outside the marks changes."""
+    """The table has one line per main case, and nothing outside the marks of the page changes.
+
+    Ours is in milliseconds, the others are multiples.
+    """
     file, page = tmp_path / "here.json", tmp_path / "page.md"
     file.write_text(json.dumps(kept))
     page.write_text("\n".join(["before", report.MARKS[0], "what was there", report.MARKS[1], "after"]))
@@ -143,7 +146,7 @@ def test_table(kept, tmp_path):
 
 
 def test_page_shows_what_is_kept():
-    """The page's tables are those that the committed results give; without a card's it says so."""
+    """The tables of the page are those of the committed results; without results of a GPU the page says so."""
     text = report.PAGE.read_text()
     begin, end = (text.index(mark) for mark in report.MARKS)
     assert text[begin + len(report.MARKS[0]) : end] == report.section()
@@ -159,7 +162,7 @@ def test_command_line(tmp_path, capsys):
 
 @pytest.mark.nightly
 def test_scaling(tmp_path, capsys):
-    """Each panel holds every contender's cost at every size; the plot is drawn from the file alone."""
+    """Each panel holds every contender's cost at every size, and the plot is drawn from the file alone."""
     panels = {"items": [400, 800], "rows": [1, 4], "relevant": [1, 30], "metrics": [1, 30]}
     measured = list(scaling.measure(panels, rounds=1, items=400, rows=8))
     for panel in measured:
@@ -177,7 +180,7 @@ G_CASES = ["G1"] * 4 + ["G2", "G3", "G3", "G4", "G4", "G5", "G5"]
 
 
 def check_rows_of_a_card(cases, ours):
-    """Ours and peers have all been compared with float64; `ours` are our ways to count."""
+    """Check that peers and ours, in each way to count that `ours` names, have all been compared with float64."""
     assert [case["id"] for case in cases] == G_CASES
     seen = set()
     for case in cases:
@@ -192,7 +195,7 @@ def check_rows_of_a_card(cases, ours):
 
 @pytest.fixture(scope="module")
 def small():
-    """The rows of a card, tiny; on the CPU where there is none."""
+    """Results of the rows of a GPU at a tiny size, on the CPU where there is no GPU."""
     return report.run_rows(gpu.ROWS, rounds=1, tiny=True, data=workloads.DATA, memory=True)
 
 
@@ -203,7 +206,7 @@ def test_rows_of_a_card(small):
 
 @pytest.mark.nightly
 def test_rows_of_a_card_in_the_interpreter(tmp_path):
-    """The same with the Triton kernels, beside eager; a process of its own, which reads the variable."""
+    """The rows of a GPU run with interpreted Triton kernels, beside eager, in a process that reads the variable."""
     pytest.importorskip("triton")
     command = [sys.executable, "-m", "benchmarks", "--tiny", "--rounds", "1", "--only", *gpu.ROWS]
     env = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -216,7 +219,7 @@ def test_rows_of_a_card_in_the_interpreter(tmp_path):
 
 
 def test_rows_of_a_card_without_one(monkeypatch, capsys, tmp_path):
-    """One reason is printed for all of them, nothing is measured, and no results are replaced."""
+    """Without a GPU one reason is printed for all its rows, nothing is measured, and no results are replaced."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     program.main(["--only", "G1", "G4", "--out", str(tmp_path / "g.json")])
@@ -229,7 +232,7 @@ def test_rows_of_a_card_without_one(monkeypatch, capsys, tmp_path):
 
 
 def test_a_second_machine_on_the_page(kept, small, tmp_path):
-    """A card's results stand in a table of their own behind the CPU's; without any it says so."""
+    """Results of a GPU have a table of their own after the CPU's; without any, the page says so."""
     card = {"device": "NVIDIA H200", "capability": "9.0", "memory_gb": 150.1, "driver": "580.1", "cuda": "13.0"}
     other = {"machine": kept["machine"] | card, "cases": small}
     assert report.file_for(other["machine"]).name == "nvidia-h200.json"
@@ -247,7 +250,7 @@ def test_a_second_machine_on_the_page(kept, small, tmp_path):
 
 
 def test_a_case_that_does_not_fit_is_left_out(monkeypatch, capsys):
-    """It is told with its reason, and the row's next one is run; so is one in which ours runs out of memory."""
+    """A case that does not fit, or runs out of memory, is reported with its reason, and the next case is run."""
     full = replace(next(workloads.c1(True, workloads.DATA)), contenders=[], skipped="needs 900 GB")
 
     def out_of_memory():
@@ -270,7 +273,7 @@ def test_a_case_that_does_not_fit_is_left_out(monkeypatch, capsys):
 
 
 def test_measured_on_a_card(monkeypatch):
-    """What PyTorch counts as a run's memory is shown and judged; times are taken when the card is done."""
+    """On a GPU the memory that PyTorch counts is shown and judged, and times are taken when the GPU is done."""
     waits, allocated = [], iter(range(0, 10**12, 2**20))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(1))
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
@@ -299,7 +302,7 @@ def test_measured_on_a_card(monkeypatch):
 
 
 def test_large_catalogues_are_expected_in_parts():
-    """The same values as from all scores at once, with history, wherever the catalogue is cut."""
+    """Values computed in parts equal those from all scores at once, with history, wherever the catalogue is cut."""
     torch.manual_seed(0)
     ids = gpu.apart(20, 30, 500, torch.device("cpu"))
     assert all(len(row.unique()) == 30 for row in ids)
@@ -319,7 +322,7 @@ def test_large_catalogues_are_expected_in_parts():
 
 
 def test_given_scores_are_not_masked_in_place():
-    """Who masks a history does it in a copy: the scores are everybody's."""
+    """A contender that masks a history does it in a copy, because all contenders share the scores."""
     torch.manual_seed(0)
     ids = gpu.apart(4, 6, 50, torch.device("cpu"))
     problem = Problem(*(Interactions.from_padded(part, 50) for part in ids.split(3, 1)), scores=torch.randn(4, 50))

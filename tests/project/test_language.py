@@ -24,7 +24,7 @@ LOCALS = {"one", "its", "some", "several", "every", "those", "each"}
 
 @pytest.mark.parametrize("path", [*CODE, *PAGES], ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_words(path):
-    """Rules R1 and R5: the field's words, and sentences with a subject."""
+    """Code and docs have no word and no beginning of a docstring that readers had to decode (rules R1 and R5)."""
     lines = path.read_text(encoding="utf-8").splitlines()
     found = [f"{number}: {line.strip()}" for number, line in enumerate(lines, start=1) if WORDS.search(line)]
     assert not found
@@ -32,7 +32,7 @@ def test_words(path):
 
 @pytest.mark.parametrize("path", CODE, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_names_of_locals(path):
-    """Rule R4: a name is a noun for its value."""
+    """No variable of the package has a name such as `one` or `its`: a name is a noun for its value (rule R4)."""
     if "torchrecmetrics" not in path.relative_to(ROOT).parts:
         pytest.skip("the rule is for the package")
     bound: set[str] = set()
@@ -45,7 +45,7 @@ def test_names_of_locals(path):
 
 
 def test_code_on_pages_is_narrow():
-    """88 columns, which a page shows without scrolling."""
+    """Code on pages has at most 88 columns, which a page shows without scrolling."""
     wide = []
     for page in PAGES:
         for block in re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.M | re.S):

@@ -1,4 +1,4 @@
-"""The pictures of the documentation: what they say is right, and the files are those that the script draws."""
+"""The pictures of the documentation: their numbers are right, and the files are those that the script draws."""
 
 import ast
 import importlib.util
@@ -29,7 +29,7 @@ def drawn(pictures, tmp_path_factory):
 
 
 def drawn_by(path):
-    """The matplotlib that a committed picture says it is from."""
+    """Return the version of matplotlib that a committed picture says it is from."""
     return re.search(r"Matplotlib v([\w.]+)", path.read_text(encoding="utf-8"))[1]
 
 
@@ -39,7 +39,11 @@ class TestFiles:
         assert {path.name for path in drawn} == {path.name for path in HOME.iterdir()}
 
     def test_same_bytes(self, drawn, pictures, tmp_path):
-        """As committed, and the same when drawn again alone; another matplotlib sets letters a little differently."""
+        """Pictures have the bytes of the committed files, also when drawn alone.
+
+        The committed files are compared only if they are from this matplotlib, since others set letters a little
+        differently.
+        """
         for path in pictures.draw(tmp_path, ["ties"]):
             assert path.read_bytes() == (drawn[0].parent / path.name).read_bytes()
         svgs = [path for path in drawn if path.suffix == ".svg"]
@@ -57,7 +61,7 @@ class TestFiles:
                 assert "<dc:date>" not in path.read_text(encoding="utf-8")
 
     def test_used(self, pictures):
-        """Every picture stands on a page, in both kinds, each with a text for those who cannot see it."""
+        """Every picture is on a page in both styles, each with an alt text."""
         text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
         for name in pictures.PICTURES:
             for kind in pictures.STYLES:
@@ -65,7 +69,7 @@ class TestFiles:
 
 
 class TestNumbers:
-    """What the library says, against arithmetic."""
+    """The numbers of the library in the pictures, against arithmetic."""
 
     def test_doors(self, pictures):
         numbers = pictures.doors_numbers()
@@ -106,17 +110,17 @@ class TestNumbers:
         assert found["older"] == (0, len(found["test"]))
 
     def test_sampled(self, pictures):
-        """With few negatives everybody is found, and the model that is better over all items looks worse at 100."""
+        """The model that is better over all items looks worse with 100 sampled negatives."""
         numbers = pictures.sampled_numbers()
         at = pictures.SAMPLED_SIZES.index(100)
         a, b = numbers["model A"], numbers["model B"]
-        assert a["full"][0] == pytest.approx(1 / 3, abs=0.01)  # every third user's, and one in 1,000 of the others
+        assert a["full"][0] == pytest.approx(1 / 3, abs=0.01)  # hits: every third user, and one in 1,000 of the others
         assert a["sampled"][at] == pytest.approx(1 / 3 + 2 / 3 * 10 / 101, abs=0.03)
         assert a["full"] > b["full"]
         assert a["sampled"][at] < b["sampled"][at]
 
     def test_curve(self, pictures):
-        """What the alt text says: one above the other, and where the bands touch."""
+        """One curve is above the other and their bands are apart at all seven cut-offs, as the alt text says."""
         weak, strong = pictures.curve_numbers().values()
         assert weak.k == strong.k == tuple(pictures.PLANTED_CUTOFFS)
         assert all(b > a for a, b in zip(weak.values, strong.values, strict=True))
@@ -124,7 +128,7 @@ class TestNumbers:
         assert apart == [True] * 7
 
     def test_coverage(self, pictures):
-        """What the alt text says, and the numbers that the page prints."""
+        """The points lie as the alt text says, and have the numbers that the page prints."""
         numbers = pictures.coverage_numbers()
         model, popularity, random = (numbers[name] for name in ("model", "popularity", "random"))
         assert popularity[0] < model[0] < random[0] == 1
@@ -156,7 +160,7 @@ class TestNumbers:
 
 class TestLayers:
     def test_all_modules(self, pictures):
-        """The modules of CONTRIBUTING.md and those of the package."""
+        """The modules drawn are those of CONTRIBUTING.md and those of the package."""
         drawn = [module for _, modules in pictures.LAYERS for module in modules]
         told = [module for module in pictures.layers_numbers() if module != "__main__.py"]
         assert sorted(drawn) == sorted(told)
@@ -182,7 +186,7 @@ class TestLayers:
 
 
 def imported(path):
-    """Modules that a file imports, wherever in it."""
+    """Yield the modules of the package that a file imports, wherever in the file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torchrecmetrics"):
             inner = node.module.split(".")[1:]

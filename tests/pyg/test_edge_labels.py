@@ -16,7 +16,7 @@ USERS, ITEMS = 12, 15
 
 
 def graph():
-    """Users' edges to items, whose nodes follow the users', a model, and labels of one negative per positive."""
+    """Return a model, its edges, and edges with labels, one negative per positive; item nodes follow user nodes."""
     torch.manual_seed(0)
     items = torch.rand(USERS, ITEMS).argsort(1)
     rows = torch.arange(USERS)[:, None].expand(-1, 3).flatten()
@@ -28,7 +28,7 @@ def graph():
 
 
 def test_equals_loops():
-    """MRR among a user's own labelled edges; mirrored edges are the same."""
+    """MRR ranks each user's labelled edges, as a plain loop does, and mirrored edges give the same value."""
     model, edges, labelled, labels = graph()
     embeddings = model.get_embedding(edges).detach()
     scores = (embeddings[labelled[0]] * embeddings[labelled[1]]).sum(1)
@@ -44,7 +44,7 @@ def test_equals_loops():
 
 
 def test_random_link_split():
-    """As PyG's transform makes them, with both sides numbered from 0."""
+    """Labelled edges are evaluated as PyG's RandomLinkSplit makes them, with both sides numbered from 0."""
     torch.manual_seed(0)
     data = HeteroData()
     data["user"].num_nodes, data["item"].num_nodes = 40, 30
@@ -78,7 +78,7 @@ BAD = [
 
 @pytest.mark.parametrize(("changed", "error", "message"), BAD)
 def test_bad_input(changed, error, message):
-    """Negatives are never taken for positives silently."""
+    """Arguments that do not fit labelled edges are refused, so that negatives are never taken for positives."""
     model, edges, labelled, labels = graph()
     given = {"edge_label_index": labelled, "edge_label": labels, "num_users": USERS} | changed
     with pytest.raises(error, match=message):
@@ -86,7 +86,7 @@ def test_bad_input(changed, error, message):
 
 
 def test_an_edge_that_is_labelled_twice():
-    """Its item would be two candidates."""
+    """An edge that is labelled twice is refused, because its item would be two candidates."""
     model, edges, labelled, _ = graph()
     twice = {"edge_label_index": torch.cat([labelled, labelled[:, :1].flip(0)], 1), "edge_label": torch.ones(73)}
     with pytest.raises(ValueError, match="an edge is labelled twice, or in both directions"):

@@ -17,7 +17,7 @@ LEVELS = [-INF, -1.0, 0.0, 0.5, 1.0]
 
 @st.composite
 def rows(draw):
-    """Positives [B] and negatives [B, N] of few levels, so that many are equal; every row has a negative."""
+    """Positives [B] and negatives [B, N] with few distinct scores, so that many are equal; every row has a negative."""
     number, width = draw(st.integers(1, 4)), draw(st.integers(1, 6))
     levels = st.sampled_from(LEVELS)
     positive = draw(st.lists(levels, min_size=number, max_size=number))
@@ -26,7 +26,7 @@ def rows(draw):
 
 
 def plain_rank(positive, negatives, ties):
-    """Return rank and number of candidates of one row."""
+    """Return the rank and the number of candidates of one row."""
     candidates = [score for score in negatives if score > -INF]
     better = sum(score > positive for score in candidates)
     equal = sum(score == positive for score in candidates)
@@ -41,7 +41,7 @@ def plain_rank(positive, negatives, ties):
 @settings(max_examples=examples(80), deadline=None)
 @given(batch=rows())
 def test_equals_plain_python(ties, dtype, batch):
-    """The rank and number of candidates of each row, for negatives of its own and for one pool."""
+    """Ranks and numbers of candidates equal plain Python's, for negatives of each row and for one pool."""
     positive, negative = (torch.tensor(part, dtype=dtype) for part in batch)
     found = Ranking.from_negatives(positive, negative, ties=ties)
     expected = [plain_rank(*row, ties) for row in zip(*batch, strict=True)]
@@ -57,7 +57,7 @@ def test_equals_plain_python(ties, dtype, batch):
 @settings(max_examples=examples(60), deadline=None)
 @given(batch=rows(), seed=st.integers(0, 99))
 def test_equals_scores_with_the_positive_in_front(batch, seed):
-    """`from_scores` ranks the same candidates; order changes nothing, nor do columns beyond `lengths`."""
+    """`from_scores` gives the same ranks; the order of negatives and columns beyond `lengths` change nothing."""
     positive, negative = map(torch.tensor, batch)
     found = Ranking.from_negatives(positive, negative)
     scores = torch.cat([positive[:, None], negative], 1)
@@ -73,13 +73,13 @@ def test_equals_scores_with_the_positive_in_front(batch, seed):
 
 
 def test_lengths_of_each_row():
-    """Row 0 has one negative, row 1 has both."""
+    """`lengths` is the number of negatives of each row: here row 0 has one and row 1 has both."""
     found = Ranking.from_negatives(torch.zeros(2), torch.ones(2, 2), lengths=torch.tensor([1, 2]))
     assert (found.ranks[:, 0].tolist(), found.num_ranked.tolist()) == ([2, 3], [2, 3])
 
 
 def test_ogb_places_ties_in_the_middle(generator):
-    """OGB's and TGB's rank is 1 + (optimistic + pessimistic) / 2; hits@k of ogbl-collab is pessimistic.
+    """Ours is the rank of OGB and TGB, 1 + (optimistic + pessimistic) / 2; hits@k of ogbl-collab is pessimistic.
 
     Sources: ogb.linkproppred.Evaluator._eval_mrr, _eval_hits; tgb.linkproppred.evaluate.Evaluator._eval_hits_and_mrr.
     """
@@ -103,7 +103,7 @@ def test_ogb_places_ties_in_the_middle(generator):
 @pytest.mark.parametrize("shape", [(6, 20), (20,)])
 @pytest.mark.parametrize("lengths", [None, 6])
 def test_never_waits_for_the_device(shape, lengths):
-    """On "meta" there are no values to read."""
+    """No value is read: ranking and update run on the device `meta`, where reading a value raises."""
     if lengths and len(shape) == 1:
         return
     lengths = None if lengths is None else torch.ones(lengths, dtype=torch.int64, device="meta")
@@ -135,13 +135,13 @@ BAD = [
 
 @pytest.mark.parametrize(("scores", "options", "error", "message"), BAD)
 def test_bad_input(scores, options, error, message):
-    """Each names what was given and what is accepted."""
+    """A bad argument raises an error that says what was given or what is accepted."""
     with pytest.raises(error, match=message):
         Ranking.from_negatives(*scores(), **options)
 
 
 def test_bad_rows_are_left_out_and_counted_where_they_cannot_raise():
-    """`compute` raises instead, and says how many rows of what."""
+    """With deferred checks `compute` raises, and says how many rows are bad in which way."""
     negative = torch.tensor([[0.0, 1.0], [-INF, -INF], [NAN, 1.0]])
     ranking = Ranking.from_negatives(torch.tensor([0.5, 0.5, NAN]), negative, validate_args="deferred")
     metric = trm.MRR(validate_args="deferred")

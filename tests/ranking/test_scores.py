@@ -1,4 +1,4 @@
-"""The kernel against sorting, one user at a time: ties, exclusion, padding, dtypes, shapes, and what it refuses."""
+"""Rankings against sorting one user at a time: ties, exclusion, padding, dtypes, shapes, and refused arguments."""
 
 import math
 from functools import partial
@@ -25,7 +25,7 @@ INF = math.inf
 
 @st.composite
 def batches(draw):
-    """Few distinct scores, so that ties are the rule; targets, gains and history of every length, overlapping."""
+    """Random batches with few distinct scores, so that most are tied; targets and history overlap, of any length."""
     rows, items = draw(st.integers(0, 4)), draw(st.integers(1, 9))
     score = st.sampled_from([-INF, -2.0, -1.0, 0.0, 0.5, 1.0, 3.0])
     scores = draw(st.lists(st.lists(score, min_size=items, max_size=items), min_size=rows, max_size=rows))
@@ -43,7 +43,7 @@ def padded(rows, fill, dtype):
 
 
 def pairs(ranks, gains):
-    """(rank, gain) of what was found."""
+    """Return (rank, gain) of each relevant item that was found."""
     return [(r, g) for r, g in zip(ranks.tolist(), gains.tolist(), strict=True) if r < INF]
 
 
@@ -98,7 +98,7 @@ def test_equals_sorting(ties, buckets_from, batch, padding, overlap, form):
 
 
 def test_topk_ranks_by_hand(device):
-    """1 = first, k + 1 = not in the top k, 0 = padding; the answer stands beside the target and knows its depth."""
+    """Rank 1 is first, k + 1 is not in the top k, and 0 is padding; ranks have the shape of the target and know k."""
     scores = torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]], device=device)
     ranks = trm.get_topk_ranks(scores, torch.tensor([[0, 2, -1], [0, 1, 3]], device=device), 2)
     assert ranks.tolist() == [[3, 2, 0], [1, 2, 3]]
@@ -108,7 +108,7 @@ def test_topk_ranks_by_hand(device):
 
 @pytest.mark.parametrize(
     ("ties", "expected"),
-    [("optimistic", [2, 4, 3]), ("pessimistic", [4, 6, 5]), ("realistic", [3, 6, 4])],  # realistic: 1 + i * 6 / 4, up
+    [("optimistic", [2, 4, 3]), ("pessimistic", [4, 6, 5]), ("realistic", [3, 6, 4])],  # realistic: ceil(1 + i * 6 / 4)
 )
 def test_topk_ranks_number_ties_by_item(ties, expected, device):
     """Three targets among five equal scores behind one better item are numbered by item id, whatever their order."""
@@ -120,7 +120,7 @@ def test_topk_ranks_number_ties_by_item(ties, expected, device):
 @settings(max_examples=examples(60), deadline=None)
 @given(batch=batches(), k=st.integers(1, 10), ties=st.sampled_from(TIES))
 def test_topk_ranks_agree_with_the_ranking(batch, k, ties):
-    """Sorted and cut, the integer ranks are the Ranking's, rounded up: no hit at any cut-off differs."""
+    """Sorted and cut at k, the integer ranks are those of Ranking rounded up: no hit at any cut-off differs."""
     scores, targets, _, history, items = batch
     args = torch.tensor(scores).reshape(len(scores), items), padded(targets, -1, torch.int64)
     options = {"exclude": padded(history, -1, torch.int64), "ties": ties, "overlap": "miss"}
@@ -132,7 +132,7 @@ def test_topk_ranks_agree_with_the_ranking(batch, k, ties):
 
 
 def test_constant_scores_stand_in_the_middle(device):
-    """One target among I equal scores: (I + 1) / 2."""
+    """One target among I equal scores has the rank (I + 1) / 2."""
     ranking = trm.Ranking.from_scores(torch.zeros(1, 100, device=device), torch.tensor([7], device=device))
     assert ranking.ranks.tolist() == [[50.5]]
 
@@ -165,7 +165,7 @@ def test_dtypes_and_strides(dtype, layout, device, generator):
 @pytest.mark.parametrize("height", [1, 3])
 @pytest.mark.parametrize("max_relevant", [None, 40])
 def test_tiles_do_not_show(height, max_relevant, monkeypatch, generator):
-    """However the scores are cut into tiles, by rows and by columns, the answer is the same."""
+    """Ranks are the same, however the scores are cut into tiles by rows and by columns."""
     scores = torch.randint(0, 30, (11, 97), generator=generator).float()
     dense = torch.rand(11, 97, generator=generator) < 0.1
     exclude = torch.rand(11, 97, generator=generator) < 0.2
@@ -186,7 +186,7 @@ def test_tiles_do_not_show(height, max_relevant, monkeypatch, generator):
 
 
 def test_bad_scores_in_any_tile(monkeypatch):
-    """A NaN is found wherever the scores are cut."""
+    """A NaN score is found, wherever the scores are cut into tiles."""
 
     def single_columns(matrix, wide):
         for left in range(matrix.shape[1]):
@@ -203,7 +203,10 @@ def test_bad_scores_in_any_tile(monkeypatch):
 
 @pytest.mark.nightly
 def test_more_items_than_int32(monkeypatch):
-    """Item ids and columns beyond 2^31 are found (one score seen through an expanded view; only the end is counted)."""
+    """Item ids and columns beyond 2^31 are ranked correctly.
+
+    The scores are one number seen through an expanded view, of which only the last 100 columns are counted.
+    """
     items = 2**31 + 10
 
     def last_tile(matrix, wide):
@@ -223,7 +226,10 @@ def test_more_items_than_int32(monkeypatch):
 @pytest.mark.nightly
 @pytest.mark.parametrize("width", [1, 100])
 def test_memory_beside_the_scores(width):
-    """Extra memory does not grow with B x I: under 256 MB for 600 MB of scores, few targets a row or many."""
+    """Memory beside the scores does not grow with B x I: it stays below 256 MB.
+
+    As whole matrices the scores would take 600 MB with one target per row, and 72 MB with 100.
+    """
     import subprocess
     import sys
 
@@ -252,7 +258,7 @@ def test_no_rows(device):
 
 
 def test_no_target_columns(device):
-    """A batch nobody has a target in still has T = 1."""
+    """A batch without a target column has ranks of width T = 1."""
     ranking = trm.Ranking.from_scores(
         torch.rand(2, 5, device=device), torch.empty(2, 0, dtype=torch.int64, device=device)
     )
@@ -260,7 +266,7 @@ def test_no_target_columns(device):
 
 
 def test_minus_infinity_is_no_candidate(device):
-    """-inf never fills a place: with two candidates left the worst relevant one is second of two."""
+    """An item at -inf is no candidate: with two candidates left, the worst relevant one has rank 2."""
     scores = torch.tensor([[0.5, -INF, 0.7, -INF]], device=device)
     ranking = trm.Ranking.from_scores(scores, torch.tensor([[0, 1]], device=device))
     assert ranking.ranks.tolist() == [[2.0, INF]]
@@ -269,7 +275,7 @@ def test_minus_infinity_is_no_candidate(device):
 
 @pytest.mark.parametrize("buckets_from", [0, 128])
 def test_nan_is_worse_than_every_number(buckets_from, monkeypatch, device):
-    """Unchecked, NaN takes no place, and on the target it is never a hit (torch.topk ranks it first)."""
+    """Unchecked, an item with a NaN score takes no rank, and is never a hit as a target (torch.topk ranks it first)."""
     monkeypatch.setattr(eager, "BUCKET_THRESHOLDS", buckets_from)
     scores = torch.tensor([[math.nan, 0.2, 0.9], [0.1, math.nan, -INF]], device=device)
     assert scores.topk(1).indices.tolist() == [[0], [1]]
@@ -298,7 +304,7 @@ def test_score_threshold_is_not_rounded(dtype, threshold):
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.float16])
 @pytest.mark.parametrize("max_relevant", [3, 40])
 def test_dense_targets_without_a_look(dtype, max_relevant, monkeypatch, generator):
-    """Where data may not be looked at, the columns are found another way; rows with too many are told apart."""
+    """Dense targets rank the same where values may not be read, and a row with too many relevant items is left out."""
     dense = (torch.rand(300, 97, generator=generator) < 0.05).to(dtype)
     dense[0] = 0
     scores = torch.rand(dense.shape, generator=generator)
@@ -313,7 +319,7 @@ def test_dense_targets_without_a_look(dtype, max_relevant, monkeypatch, generato
 
 @pytest.mark.parametrize("max_relevant", [None, 3, 50])
 def test_dense_targets_are_id_targets(max_relevant, device, generator):
-    """Bool [B, I] and graded floats [B, I] say the same as ids with gains."""
+    """Dense targets, bool [B, I] or graded floats [B, I], rank like item ids with gains."""
     scores = torch.randn(4, 6, generator=generator).to(device)
     graded = torch.tensor([[0.0, 2, 0, -1, 0, 3], [0] * 6, [1, 0, 0, 0, 0, 0], [0, 0, 0, 5, -2, 1]], device=device)
     ids = torch.tensor([[5, 3, 1], [-1, -1, -1], [0, -1, -1], [3, 4, 5]], device=device)
@@ -330,7 +336,7 @@ def test_dense_targets_are_id_targets(max_relevant, device, generator):
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
 def test_integer_dtypes(dtype, device):
-    """Ids come in any signed integer dtype above int8."""
+    """Item ids may have any signed integer dtype above int8."""
     scores = torch.tensor([[0.1, 0.2, 0.3]], device=device)
     ids = torch.tensor([[1]], dtype=dtype, device=device)
     assert trm.get_topk_ranks(scores, ids, 3, exclude=ids + 1).tolist() == [[1]]
@@ -338,7 +344,7 @@ def test_integer_dtypes(dtype, device):
 
 @pytest.mark.parametrize("history", [[[1, 2]], [[1, 2, 0, 0]], [[2, 1, 4, 3]]])
 def test_padding_column_equals_no_padding_column(history, device):
-    """Ids from 1 with padding_idx=0 give what ids from 0 without a padding column give, padded rows or full ones."""
+    """Ids from 1 with padding_idx=0 rank like ids from 0 without a padding column, in padded and in full rows."""
     scores = torch.tensor([[9.0, 0.4, 0.3, 0.2, 0.1, 0.05]], device=device)
     history = torch.tensor(history, device=device)
     target = torch.tensor([[5]], device=device)
@@ -358,7 +364,7 @@ def test_padding_id_is_padding_in_target(device):
 
 
 def test_excluding_ids_equals_masking(generator):
-    """Subtracting the counts of a set equals scoring it -inf, with repeats and padding in the list."""
+    """Excluding a list of ids equals scoring them -inf, also with repeats and padding in the list."""
     scores = torch.randint(0, 50, (64, 200), generator=generator).float()
     exclude = torch.randint(-3, 200, (64, 40), generator=generator)
     mask = torch.zeros(64, 201, dtype=torch.bool).scatter_(1, exclude.where(exclude >= 0, 200), True)[:, :200]
@@ -372,7 +378,7 @@ def test_excluding_ids_equals_masking(generator):
 
 @pytest.mark.parametrize("ratings", [None, torch.tensor([1, 0, 2, 2, 3])])
 def test_a_selection_is_its_items(ratings, device):
-    """What Interactions.select gives is ids and, as target, gains: its ratings are no history of their own."""
+    """`Interactions.select` gives item ids and, as a target, gains; as a history its ratings are ignored."""
     edges = torch.tensor([[0, 0, 1, 2, 2], [4, 5, 4, 0, 1]], device=device)
     ratings = None if ratings is None else ratings.to(device)
     seen = trm.Interactions.from_edge_index(edges, 3, 6, ratings).select([0, 1, 2])
@@ -408,7 +414,7 @@ def test_a_selection_is_its_items(ratings, device):
 
 
 def test_from_topk_by_hand(device):
-    """Excluded ids leave the list and those behind move up; a negative id ends it."""
+    """Excluded ids leave the list and later items move up; a negative id ends the list."""
     lists = torch.tensor([[7, 3, 9, 4], [4, 8, -1, -1], [1, 2, 3, 4]], device=device)
     target = torch.tensor([[9, 1], [4, -1], [3, 4]], device=device)
     plain = trm.Ranking.from_topk(lists, target)
@@ -417,7 +423,7 @@ def test_from_topk_by_hand(device):
     history = torch.tensor([[3, 7], [8, 8], [5, -1]], device=device)
     moved = trm.Ranking.from_topk(lists, target, exclude=history)
     assert moved.ranks.tolist() == [[1, INF], [1, INF], [3, 4]]
-    assert moved.reach.rows.tolist() == [2, 4, 4]  # the second recommender had no more items: its list is whole
+    assert moved.reach.rows.tolist() == [2, 4, 4]  # the second list ended early: it is whole
     assert moved.num_recommended.tolist() == [2, 1, 4]
     mask = torch.zeros(8, dtype=torch.bool, device=device)  # item 9 lies beyond the mask: not excluded
     mask[[3, 7]] = True
@@ -426,7 +432,7 @@ def test_from_topk_by_hand(device):
 
 
 def test_a_rejected_list_holds_nothing():
-    """With "deferred", a row with an item twice has no relevant item any more; the other one is untouched."""
+    """With "deferred", a list with a repeated item counts no relevant item, and the other row is unchanged."""
     lists, target = torch.tensor([[4, 4, 9], [5, 8, 2]]), torch.tensor([[9, 4], [5, 2]])
     ranking = trm.Ranking.from_topk(lists, target, validate_args="deferred")
     assert ranking.ranks.tolist() == [[INF, INF], [1, 3]]
@@ -436,7 +442,10 @@ def test_a_rejected_list_holds_nothing():
 
 @pytest.mark.parametrize("validate_args", [True, "deferred"])
 def test_a_list_is_known_as_far_as_it_reaches(validate_args):
-    """Two places are left of three: enough for k = 2, one too few for k = 3, for a formula and for a metric."""
+    """A list of three items of which one is excluded is enough for k = 2 and raises for k = 3.
+
+    With "deferred" only metrics raise, not formulas.
+    """
     lists, target = torch.tensor([[4, 3, 9], [5, 8, 2]]), torch.tensor([[9], [5]])
     short = trm.Ranking.from_topk(lists, target, exclude=torch.tensor([[3], [-1]]), validate_args=validate_args)
     assert short.hits(2).tolist() == [[True], [True]]
@@ -450,7 +459,7 @@ def test_a_list_is_known_as_far_as_it_reaches(validate_args):
 
 
 def test_from_topk_padding_idx(device):
-    """padding_idx leaves the list like an excluded item, however often it stands there."""
+    """`padding_idx` leaves the list like an excluded item, however often it occurs."""
     lists = torch.tensor([[0, 3, 4], [3, 0, 0], [3, 4, 5]], device=device)
     ranking = trm.Ranking.from_topk(lists, torch.tensor([[4], [0], [5]], device=device), padding_idx=0)
     assert ranking.ranks.tolist() == [[2], [INF], [3]]
@@ -460,7 +469,7 @@ def test_from_topk_padding_idx(device):
 
 @pytest.mark.parametrize(("overlap", "expected"), [("keep", [[2, 3]]), ("miss", [[2, INF]])])
 def test_from_topk_overlap(overlap, expected, device):
-    """A listed target that is also excluded stays or is lost."""
+    """A listed target that is also excluded stays with overlap="keep", and is lost with overlap="miss"."""
     lists, target, seen = (torch.tensor(x, device=device) for x in ([[5, 6, 7]], [[6, 7]], [[7]]))
     ranking = trm.Ranking.from_topk(lists, target, exclude=seen, overlap=overlap)
     assert ranking.ranks.tolist() == expected
@@ -469,7 +478,7 @@ def test_from_topk_overlap(overlap, expected, device):
 
 @pytest.mark.parametrize("overlap", ["error", "keep", "miss"])
 def test_what_is_not_relevant_may_be_excluded(overlap, device):
-    """An excluded item with a negative gain, or none, is no overlap, and cannot be recommended."""
+    """An excluded target with a gain of 0 or less is no overlap, and cannot be recommended."""
     scores = torch.tensor([[0.9, 0.8, 0.7, 0.6, 0.5]], device=device)
     target, gains = torch.tensor([[1, 0, 3]], device=device), torch.tensor([[1.0, -1.0, 0.0]], device=device)
     exclude = torch.tensor([[0, 3]], device=device)
@@ -479,13 +488,16 @@ def test_what_is_not_relevant_may_be_excluded(overlap, device):
 
 
 def test_repeats_by_hand(device):
-    """With "first" a repeated item takes no place: those behind move up, and a list cut by that is cut like others."""
+    """With duplicates="first" a repeated item takes no rank, and later items move up.
+
+    A list that is shortened in this way is known to fewer ranks, as with excluded items.
+    """
     lists = torch.tensor([[7, 7, 3, 9], [4, 4, 8, -1], [1, 2, 1, 2]], device=device)
     target = torch.tensor([[9, 7], [8, -1], [2, -1]], device=device)
     ranking = trm.Ranking.from_topk(lists, target, duplicates="first")
     assert ranking.ranks.tolist() == [[1, 3], [2, INF], [2, INF]]
     assert (ranking.num_recommended.tolist(), ranking.num_repeated.tolist()) == ([3, 2, 2], [1, 1, 2])
-    assert (ranking.depth, ranking.reach.rows.tolist()) == (4, [3, 4, 2])  # the second recommender had no more items
+    assert (ranking.depth, ranking.reach.rows.tolist()) == (4, [3, 4, 2])  # the second list ended early
     whole = trm.Ranking.from_topk(lists, target, duplicates="first", complete=True)
     assert (whole.depth, whole.reach.rows) == (None, None)
     assert trm.functional.recall(whole, 4).tolist() == [1, 1, 1]
@@ -500,7 +512,7 @@ def test_repeats_by_hand(device):
 @settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_repeats_leave_their_list(data):
-    """Against the list walked item by item, with history, padding and ends; also where nothing raises at once."""
+    """Lists with repeats rank as if walked item by item, with history, padding and ends, also with deferred checks."""
     rows, k = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 7))
     item = st.integers(-1, 5)
     lists = data.draw(st.lists(st.lists(item, min_size=k, max_size=k), min_size=rows, max_size=rows))
@@ -530,7 +542,7 @@ def test_repeats_leave_their_list(data):
 
 
 def test_lists_without_repeats_stay_as_they_are(device, generator):
-    """Bit for bit, whatever is asked of repeats."""
+    """Lists without repeats give the same bits with duplicates="first" as with the default."""
     lists = torch.rand(20, 50, generator=generator).argsort(1)[:, :9].to(device)
     target = torch.rand(20, 50, generator=generator).argsort(1)[:, :6].to(device)
     options = {"gains": torch.randint(-2, 4, (20, 6), generator=generator).to(device), "exclude": target[:, :1] + 50}
@@ -546,7 +558,7 @@ def test_lists_without_repeats_stay_as_they_are(device, generator):
 
 
 def test_repeats_without_reading_values():
-    """On "meta" there are no values to read."""
+    """Repeats are left out without reading a value: on the device `meta`, reading a value raises."""
     lists, target = torch.empty(6, 9, dtype=torch.int64, device="meta"), torch.empty(6, dtype=int, device="meta")
     ranking = trm.Ranking.from_topk(lists, target, duplicates="first")
     assert ranking.num_repeated.shape == (6,)
@@ -554,7 +566,7 @@ def test_repeats_without_reading_values():
 
 
 def test_from_topk_equals_from_scores(device, generator):
-    """The list of the best K gives the ranks of the scores it came from, gains and penalties included."""
+    """The list of the best K items gives the ranks of its scores, gains and penalties included."""
     scores = torch.rand(20, 50, generator=generator).to(device)
     target = torch.rand(20, 50, generator=generator).argsort(1)[:, :6].to(device)
     gains = torch.randint(-2, 4, (20, 6), generator=generator).to(device)
@@ -569,7 +581,7 @@ def test_from_topk_equals_from_scores(device, generator):
 
 
 def test_ranks_know_their_depth(device):
-    """from_ranks takes the depth the tensor carries, and no greater one."""
+    """`from_ranks` takes the depth that the tensor carries, or a smaller one, and refuses a greater one."""
     ranks = trm.get_topk_ranks(torch.rand(3, 9, device=device), torch.tensor([1, 2, 3], device=device), 4)
     assert trm.Ranking.from_ranks(ranks).depth == 4
     assert trm.Ranking.from_ranks(ranks, depth=2).depth == 2
@@ -578,7 +590,7 @@ def test_ranks_know_their_depth(device):
 
 
 def test_a_selection_is_no_list():
-    """Its items are ascending, not best first: where that is meant, it is said."""
+    """`from_topk` refuses a selection of `Interactions`, whose items are ascending and not best first."""
     chosen = trm.Interactions.from_padded(TARGET, 3).select([0, 1])
     with pytest.raises(TypeError, match=r"item_ids must be a tensor, got Batch: pass item_ids\.items"):
         trm.Ranking.from_topk(chosen, TARGET)
@@ -588,7 +600,7 @@ def test_a_selection_is_no_list():
 @pytest.mark.parametrize("k", [1, 3, 40_000, 2**31 - 1, 2**31, 2**40, 2**53 - 1])
 @pytest.mark.parametrize("depth", [None, 2**40, 2**53 - 1])
 def test_ranks_of_any_integer_type(dtype, k, depth, device):
-    """Padding is padding, and a place in the first k a hit, whatever fits the type of the ranks."""
+    """Ranks <= 0 are padding and ranks up to k are hits in any integer dtype, also where the dtype cannot hold k."""
     largest = torch.iinfo(dtype).max
     ranks = torch.tensor([[0, 2, -1], [3, largest, 0], [0, 0, 0]], dtype=dtype, device=device)
     if depth is not None and depth < k:
@@ -605,14 +617,17 @@ def test_ranks_of_any_integer_type(dtype, k, depth, device):
 
 @pytest.mark.parametrize("k", [2**53, 2**63])
 def test_k_beyond_float64_is_refused(k):
-    """k + 1 and k would be one place."""
+    """k of 2^53 and above is refused, because k + 1 and k would be one rank in float64."""
     for make in (trm.HR, trm.MRR, lambda k: trm.get_topk_ranks(SCORES, TARGET, k)):
         with pytest.raises(ValueError, match=f"k must be below 2\\^53, .*, got {k}"):
             make(k)
 
 
 def test_a_repeated_place_tells_the_depth():
-    """Two relevant items cannot share a place: two 11s are the "not in the top 10" of ranks cut there."""
+    """A rank that occurs twice tells the depth of ranks, because two relevant items cannot share a rank.
+
+    Two 11s are the "not in the top 10" of ranks cut at 10.
+    """
     joined = torch.cat([torch.tensor([[11, 2, 11]]), torch.tensor([[1, 2, 3]])])
     metric = trm.HR(10)
     metric.update(joined)
@@ -630,7 +645,7 @@ def test_a_repeated_place_tells_the_depth():
 
 @pytest.mark.parametrize("ranks", [[[1.0, 1.0, 1.0]], [[2.0, 5.0, 1.0, 1.0]]])
 def test_impossible_mean_places(ranks):
-    """i items cannot stand, on average, before the first i places."""
+    """Ranks are refused if the mean of the i lowest is below that of the first i ranks."""
     with pytest.raises(ValueError, match="ranks that are no places"):
         trm.Ranking.from_ranks(torch.tensor(ranks))
 
@@ -646,12 +661,12 @@ def test_ranks_beyond_the_ranked():
 
 @pytest.mark.parametrize("history", [torch.zeros(2, 12, dtype=torch.int64), torch.eye(12)[:2].long()])
 def test_a_history_padded_with_0_is_no_matrix(history):
-    """With padding_idx=0 a history as wide as the catalogue may hold 0 and 1 alone."""
+    """With padding_idx=0 a history as wide as the catalogue may hold only 0 and 1."""
     assert len(trm.Ranking.from_scores(torch.rand(2, 12), torch.tensor([3, 4]), exclude=history, padding_idx=0)) == 2
 
 
 def test_default_device_does_not_matter():
-    """What is made on the host stays there whatever the default device is (meta would raise)."""
+    """Tensors made on the CPU stay there, whatever the default device is (`meta` would raise)."""
     with torch.device("meta"):
         ranking = trm.Ranking.from_scores(SCORES, TARGET, score_threshold=0.2)
     assert ranking.num_recommended.tolist() == [2, 2]
@@ -680,7 +695,7 @@ def test_repr():
 @pytest.mark.parametrize("columns", [None, 3, 99, 100, 130])
 @pytest.mark.parametrize("rows", [2, 4000])
 def test_what_is_no_rank_is_padding(rows, columns, device):
-    """Zeros, negative numbers and ranks beyond any that is read stand nowhere, and are counted, or not, for it."""
+    """Ranks <= 0 are padding; a rank beyond the depth that is read counts as relevant, but is not found."""
     row = [2, 0, -1, 2**50, 1, -(2**62), 128]
     ranks = torch.tensor([row] * rows, device=device)
     ranking = to_ranking(UpdateArgs(ranks=ranks), Needs(columns), Rules())
@@ -690,7 +705,7 @@ def test_what_is_no_rank_is_padding(rows, columns, device):
 
 
 def test_from_ranks(device):
-    """Ranks in any order and dtype; <= 0 is padding, beyond depth is a miss."""
+    """`from_ranks` takes ranks in any order and dtype; <= 0 is padding, and beyond the depth is a miss."""
     ranks = torch.tensor([[3, 1, 0], [11, 2, -5]], device=device)
     ranking = trm.Ranking.from_ranks(ranks, depth=10, num_ranked=20)
     assert ranking.ranks.tolist() == [[1, 3, INF], [2, INF, INF]]
@@ -701,7 +716,7 @@ def test_from_ranks(device):
 @settings(max_examples=examples(100), deadline=None)
 @given(batch=batches(), ties=st.sampled_from(TIES), seed=st.integers(0, 100))
 def test_from_flat_equals_rows(batch, ties, seed):
-    """Shuffled (score, target, query) triples rank like the rows they came from."""
+    """Shuffled (score, target, query) triples rank like the rows that they came from."""
     scores, targets, gains, _, items = batch
     scores = torch.tensor(scores, dtype=torch.float64).reshape(len(scores), items)
     dense = torch.zeros_like(scores)
@@ -792,7 +807,7 @@ BAD_SCORES = {
 
 @pytest.mark.parametrize("name", BAD_SCORES)
 def test_bad_scores(name):
-    """What from_scores refuses, with the type and the words it does it."""
+    """`from_scores` refuses bad arguments, each with its type of error and message."""
     given_, error, message = BAD_SCORES[name]
     arguments = {"scores": SCORES, "target": TARGET} | given_
     with pytest.raises(error, match=message):
@@ -812,7 +827,7 @@ def test_k_not_an_integer(k):
 
 
 def held_by(name):
-    """Users x items, or a batch of ids, in something that is no plain tensor."""
+    """Return users x items, or a batch of ids, in a container that is no plain tensor."""
     if name == "jagged":
         return torch.nested.nested_tensor([torch.tensor([1, 2]), torch.tensor([0])], layout=torch.jagged)
     if name == "nested":
@@ -848,7 +863,7 @@ def held_by(name):
     ],
 )
 def test_what_is_no_tensor_of_ids_is_told_how_it_becomes_one(name, message):
-    """At every door, and nothing is added."""
+    """Every argument of ids refuses other containers with a message that says how to convert, and no state changes."""
     metric, what = trm.HR(2), held_by(name)
     before = [state.clone() for state in metric.state()]
     for argument, call in (
@@ -873,7 +888,7 @@ def test_what_is_no_tensor_of_ids_is_told_how_it_becomes_one(name, message):
         (argument, name)
         for argument in ("scores", "gains", "weights", "ranks")
         for name in ("jagged", "nested", "sparse", "numpy", "list")
-        if (argument, name) != ("gains", "jagged")  # which stand beside a jagged target
+        if (argument, name) != ("gains", "jagged")  # jagged gains go with a jagged target
     ],
 )
 def test_other_arguments_that_are_no_tensor(name, argument):
@@ -894,7 +909,7 @@ def test_other_arguments_that_are_no_tensor(name, argument):
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize("dtype", [torch.complex32, torch.complex64, torch.complex128])
 def test_complex_gains_are_refused_at_every_door(dtype):
-    """Their imaginary part would be dropped."""
+    """Complex gains are refused, because their imaginary part would be dropped."""
     with pytest.raises(ValueError, match=r"gains must be numbers in the shape of target \[2, 2\], got a torch.complex"):
         trm.Ranking.from_scores(SCORES, TARGET, gains=torch.zeros(2, 2, dtype=dtype))
     with pytest.raises(TypeError, match=r"target must be bool or real numbers, got a torch.complex"):
@@ -902,7 +917,7 @@ def test_complex_gains_are_refused_at_every_door(dtype):
 
 
 def test_dense_target_for_topk_ranks():
-    """One rank per target needs ids."""
+    """`get_topk_ranks` refuses dense targets, because one rank per target needs ids."""
     with pytest.raises(TypeError, match="takes integer item ids as target"):
         trm.get_topk_ranks(SCORES, SCORES > 0, 2)
 
@@ -927,7 +942,7 @@ BAD_LISTS = {
 
 @pytest.mark.parametrize("name", BAD_LISTS)
 def test_bad_lists(name):
-    """What from_topk refuses."""
+    """`from_topk` refuses bad arguments, each with its type of error and message."""
     given_, error, message = BAD_LISTS[name]
     arguments = {"item_ids": torch.tensor([[0, 1, 2], [2, 1, 0]]), "target": TARGET} | given_
     with pytest.raises(error, match=message):
@@ -969,7 +984,7 @@ def test_bad_flat(change, error, message):
     "name", [name for name, case in BAD_SCORES.items() if " rows with " in case[2] or "twice" in case[2]]
 )
 def test_deferred_violations_mark_their_rows(name):
-    """With "deferred" nothing raises: the row is rejected and counted under its kind, the others are untouched."""
+    """With "deferred" nothing raises: a bad row is rejected and counted under its kind, the others are unchanged."""
     given_ = BAD_SCORES[name][0]
     ranking = trm.Ranking.from_scores(**({"scores": SCORES, "target": TARGET} | given_), validate_args="deferred")
     assert ranking.invalid.sum() == ranking.violations.rows.sum() > 0
@@ -979,14 +994,14 @@ def test_deferred_violations_mark_their_rows(name):
 
 
 def test_topk_ranks_mark_invalid_rows():
-    """Where it cannot raise, get_topk_ranks writes the smallest int64 into the row."""
+    """With deferred checks `get_topk_ranks` writes the smallest int64 into a bad row."""
     scores = SCORES.where(SCORES < 0.9, math.nan)
     ranks = trm.get_topk_ranks(scores, TARGET, 2, validate_args="deferred")
     assert ranks.tolist() == [[INVALID_RANK] * 2, [2, INVALID_RANK * 0]]
 
 
 def test_a_rejected_list_is_not_also_too_short():
-    """A row is counted under what was found first."""
+    """A bad row is counted only under the first violation that was found."""
     lists, target = torch.tensor([[4, 4, 9], [5, 8, 2]]), torch.tensor([[9], [5]])
     ranking = trm.Ranking.from_topk(
         lists, target, exclude=torch.tensor([[9], [2]]), overlap="miss", validate_args="deferred"
@@ -998,7 +1013,7 @@ def test_a_rejected_list_is_not_also_too_short():
 
 
 def test_a_ranking_that_was_read_can_be_kept():
-    """What metrics derived from it is not kept with it."""
+    """A ranking can be pickled after metrics have read it, and gives the same values."""
     import pickle
 
     ranking = trm.Ranking.from_scores(torch.rand(2, 5), torch.tensor([1, 2]))
@@ -1011,7 +1026,10 @@ def test_a_ranking_that_was_read_can_be_kept():
 @pytest.mark.parametrize("ties", ["optimistic", "realistic", "pessimistic"])
 @pytest.mark.parametrize("width", [1, 3])
 def test_counts_behind_the_depth_may_be_anything(ties, width):
-    """A kernel counts right what has fewer than `depth` better items; no count of anything else makes a hit of it."""
+    """Wrong counts of an item with `depth` or more better items make neither a hit nor a tie of it.
+
+    Kernels count right only items with fewer than `depth` better ones.
+    """
     better, size = torch.tensor([[20, 3, 20]]), torch.tensor([[-40, 1, 0]])
     every = torch.ones(1, width, dtype=torch.bool)
     counts = TargetCounts(every, None, None, every, better[:, :width], size[:, :width])
@@ -1027,7 +1045,7 @@ def test_counts_behind_the_depth_may_be_anything(ties, width):
 )
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (5, 7), (600, 40)])
 def test_rows_are_sorted(shape, kind, generator):
-    """By whatever sorts them: the values that PyTorch gives, NaN last; what is given stays as it is."""
+    """`sort_rows` gives the values of `torch.sort`, NaN last, and leaves its input unchanged."""
     values = torch.randint(-50, 50, shape, generator=generator).to(kind)
     if kind.is_floating_point and values.numel():
         values[::2, 0] = torch.nan
@@ -1039,7 +1057,7 @@ def test_rows_are_sorted(shape, kind, generator):
 
 @pytest.mark.parametrize("width", [1, 12, 120])
 def test_many_rows_in_any_layout_and_context(width, generator):
-    """What is only done for many rows, beside a few of them at a time: columns side by side, another default device."""
+    """Many rows rank like a few at a time, also in column-major layout and with another default device."""
     scores = torch.randn(300, 2000, generator=generator)
     target = torch.stack([torch.randperm(2000, generator=generator)[:width] for _ in range(300)])
     by_column = [each.T.contiguous().T for each in (scores, target)]
@@ -1061,7 +1079,10 @@ def test_many_rows_in_any_layout_and_context(width, generator):
 
 
 def test_ranks_without_a_sort_of_their_own():
-    """Ranks [B, T] of a loop, cut at k, against rank by rank; the last of a row may be the first of the next."""
+    """Ranks [B, T] in any order are sorted and cut at the largest k.
+
+    The last rank of a row may equal the first of the next row: only a rank that occurs twice in one row is refused.
+    """
     ranks = torch.tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])
     needs = trm.RecMetricCollection(["NDCG"], k=[2, 3]).needs
     ranking = to_ranking(UpdateArgs(ranks=ranks, depth=9), needs, Rules())
@@ -1074,7 +1095,7 @@ def test_ranks_without_a_sort_of_their_own():
 
 
 def test_places_that_are_none():
-    """A place twice, as deep as ranks are known and no deeper; a row that was marked invalid."""
+    """A rank that occurs twice is refused up to the depth, not beyond it; a row that was marked invalid is refused."""
     with pytest.raises(ValueError, match="a place twice"):
         trm.Ranking.from_ranks(torch.tensor([[2, 2]]), depth=2)
     assert trm.Ranking.from_ranks(torch.tensor([[3, 3]]), depth=2).ranks.tolist() == [[INF, INF]]

@@ -1,4 +1,4 @@
-"""`ItemShard`: columns that processes share, beside one process that has them all, in bits; traffic; faults."""
+"""`ItemShard`: items split over processes give the bits of one process that has all items; traffic; errors."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ ROWS, ITEMS = 40, 31
 
 
 def batch(seed=0, dtype=torch.float32):
-    """Scores of small whole numbers, so that many are equal across shards; targets, gains, history."""
+    """Scores of small whole numbers, so that many are equal across shards, with targets, gains and history."""
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randint(0, 6, (ROWS, ITEMS), generator=generator).to(dtype)
     scores[torch.rand(ROWS, ITEMS, generator=generator) < 0.05] = -torch.inf
@@ -27,7 +27,7 @@ def make(overlap="miss", **options):
 
 
 def borders(world_size):
-    """Uneven shards, one of them empty where there are three."""
+    """Return the borders of uneven shards; of three shards one is empty."""
     return {1: [0, ITEMS], 2: [0, 9, ITEMS], 3: [0, 20, 20, ITEMS]}[world_size]
 
 
@@ -63,7 +63,10 @@ def numbers_of_rows(target):
     [(torch.float32, "miss", False), (torch.bfloat16, "keep", False), (torch.float64, "keep", True)],
 )
 def test_equals_one_process(processes, world_size, dtype, overlap, everywhere):
-    """Ties across borders, history and targets in any shard, uneven and empty shards: every process has the value."""
+    """Every process has the values of one process that has all items.
+
+    Ties go across shards, history and targets are in any shard, and shards are uneven or empty.
+    """
     scores, target, given = batch(dtype=dtype)
     if everywhere:
         given["exclude"] = (given["exclude"], torch.arange(ITEMS) % 7 == 3)
@@ -78,12 +81,12 @@ def test_equals_one_process(processes, world_size, dtype, overlap, everywhere):
     for found, sent, forward in processes.run(values, world_size, dtype, overlap, everywhere):
         assert found == expected
         assert forward == expected_forward
-        # arguments are compared first, weights last
+        # the first collective compares arguments, the last one weights
         assert sent == [["all_gather_object", "all_reduce", "all_reduce", "all_gather_object"]] * 2
 
 
 def lists(rank, world_size, overlap):
-    """Return values of metrics that read items, of two batches, with a history that is compared with lists."""
+    """Return values of metrics that read items and a history, after two batches."""
     scores, target, given = batch()
     first, last = borders(world_size)[rank : rank + 2]
     metrics, shard = list_metrics(overlap), trm.ItemShard(first, ITEMS)
@@ -113,7 +116,7 @@ def list_metrics(overlap):
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("overlap", ["miss", "keep"])
 def test_lists(processes, world_size, overlap):
-    """The best of each process's best, equal scores by lower id: the lists of one process."""
+    """The best items of all shards, equal scores by lower id, are the lists of one process."""
     scores, target, given = batch()
     single = list_metrics(overlap)
     for rows in (slice(0, 25), slice(25, ROWS)):
@@ -124,7 +127,7 @@ def test_lists(processes, world_size, overlap):
 
 
 def traffic(rank, world_size):
-    """Return bytes that the two collectives of a second batch carry."""
+    """Return the bytes of each of the two all-reduces of a second batch."""
     scores, target = torch.rand(64, 10), torch.randint(20, (64,))
     shard, metric = trm.ItemShard(10 * rank, 20), trm.MRR()
     metric.update(scores, target, shard=shard)
@@ -139,7 +142,7 @@ def traffic(rank, world_size):
 
 
 def test_traffic(processes):
-    """At most 20 bytes per row, target and process: a score, and four counts."""
+    """A batch sends at most 20 bytes per row, target and process: a score and four counts."""
     for sent in processes.run(traffic, 2):
         assert len(sent) == 2
         assert sum(sent) <= 20 * 64
@@ -228,7 +231,7 @@ def fault(rank, world_size, kind):
     ],
 )
 def test_faults_raise_on_all_processes(processes, kind, message):
-    """Before any state changes; none waits for another."""
+    """A fault on one process raises on all before any state changes, so that no process waits for another."""
     for found, count in processes.run(fault, 2, kind):
         assert message in found
         assert count == 0
@@ -248,12 +251,12 @@ def mixed(rank, world_size):
 
 
 def test_shards_beside_whole_rows(processes):
-    """A state holds one or the other: shards are not summed, rows of each process are."""
+    """A state holds sharded rows or whole rows, not both; only whole rows are summed over processes."""
     assert processes.run(mixed, 2) == [8, 8]
 
 
 def saved(rank, world_size):
-    """Return the value and users of sharded rows that were saved, loaded, merged and gone on with."""
+    """Return value and users of a metric with sharded rows, and of a loaded and a merged one after another batch."""
     shard, scores, target = trm.ItemShard(5 * rank, 10), torch.arange(20.0).view(4, 5), torch.tensor([4, 4, 4, 9])
     first, loaded, merged = trm.HR(2), trm.HR(2), trm.HR(2)
     first.persistent(True), loaded.persistent(True)
@@ -272,7 +275,7 @@ def saved(rank, world_size):
 
 
 def test_saved_and_merged(processes):
-    """Such a state stays known as that of all processes, which `compute` does not sum."""
+    """A loaded or merged state of sharded rows is known as that of all processes, and `compute` does not sum it."""
     for first, loaded, merged in processes.run(saved, 2):
         assert first[1] == 4
         assert loaded == merged == (first[0], 8)
@@ -304,6 +307,6 @@ def test_saved_and_merged(processes):
     ],
 )
 def test_bad_input(call, error, message):
-    """Each names what was given and what is accepted."""
+    """A bad shard, or an argument that does not go with shards, raises an error that says what is accepted."""
     with pytest.raises(error, match=message):
         call()
