@@ -1,4 +1,4 @@
-"""Recommender-system metrics for PyTorch: exact, over whole catalogues, one ranking for all of them."""
+"""Recommender-system metrics for PyTorch: exact, over whole catalogues, with one ranking for all metrics."""
 
 from torchrecmetrics import metrics, rank_metrics
 from torchrecmetrics.analysis.comparison import Comparison, compare

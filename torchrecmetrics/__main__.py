@@ -1,4 +1,4 @@
-"""`python -m torchrecmetrics`: the command line."""
+"""Entry point of `python -m torchrecmetrics`, the command line."""
 
 import sys
 

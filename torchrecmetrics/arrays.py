@@ -1,4 +1,4 @@
-"""Tensor helpers that PyTorch lacks: tiles of a matrix, row-wise sorts, searches and sums; devices that can be read."""
+"""Tensor helpers that PyTorch lacks: tiles of a matrix; sorts, searches and sums per row; checks for host syncs."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from torch._guards import detect_fake_mode
 
 
 def is_traced() -> bool:
-    """Return whether tensors hold no data now: they are compiled, or fake."""
+    """Return True while tensors hold no data: under torch.compile, or under a fake-tensor mode."""
     return torch.compiler.is_dynamo_compiling() or (
         torch._C._len_torch_dispatch_stack() > 0 and detect_fake_mode() is not None
     )
 
 
 def can_sync(values: Tensor) -> bool:
-    """Return whether reading values is free: they are on the CPU and not traced."""
+    """Return True if `values` can be read without a host sync: on the CPU, and not traced."""
     return values.device.type == "cpu" and not is_traced()
 
 
 def array(values: Tensor) -> Any:
-    """Return numpy's view of a tensor on the CPU."""
+    """Return a CPU tensor as a numpy array that shares its memory."""
     return values.detach().numpy()
 
 
 def without(values: Tensor, index: int | None) -> Tensor:
-    """Return [n] without one entry; None, or an index behind the last one, removes nothing."""
+    """Return [n] without the entry at `index`; None, or an index past the end, removes nothing."""
     return values if index is None else torch.cat([values[:index], values[index + 1 :]])
 
 
 TILE_NUMBERS_CPU, TILE_NUMBERS = 2**21, 2**24
-"""Numbers in a tile of `tiles`, on the CPU and elsewhere."""
+"""Limit of a tile's elements x `wide` in `tiles`: on the CPU, and on other devices."""
 
 
 def tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tensor]]:
-    """Cut [B, I] into pieces of at most 2^21 / wide elements (2^24 / wide off the CPU): some rows, or a part of one."""
+    """Yield slices and values of each tile of [B, I], with at most 2^21 / wide elements (2^24 / wide off the CPU)."""
     budget = max(1, (TILE_NUMBERS_CPU if matrix.device.type == "cpu" else TILE_NUMBERS) // wide)
     rows, items = matrix.shape
     wide_piece = min(items, budget)
@@ -49,25 +49,25 @@ def tiles(matrix: Tensor, wide: int) -> Iterator[tuple[tuple[slice, slice], Tens
 
 
 def sort_rows(values: Tensor) -> Tensor:
-    """Sort each row of [B, n], ascending; NaN last."""
+    """Return [B, n] with each row in ascending order, NaN last."""
     if values.shape[1] == 1:
         return values
     if values.itemsize >= 4 and can_sync(values):
         import numpy as np
 
-        return torch.from_numpy(np.sort(array(values), axis=1))  # up to ten times faster: rows are short
+        return torch.from_numpy(np.sort(array(values), axis=1))  # up to ten times faster on short rows
     return values.sort(dim=1).values
 
 
 def take_top(values: Tensor, number: int) -> Tensor:
-    """Return the `number` largest of each row, ascending, [B, number]; NaN counts as the largest."""
-    # numpy has one thread, and is faster than up to four of PyTorch's
+    """Return the `number` largest values of each row, in ascending order, [B, number]; NaN counts as the largest."""
+    # numpy runs on one thread, and is still faster than PyTorch on up to four
     if values.itemsize < 4 or not can_sync(values) or torch.get_num_threads() > 4:
         return values.topk(number, dim=1).values.flip(1)
     import numpy as np
 
     behind = values.shape[1] - number
-    rows_at_once = max(1, 2**20 // values.shape[1])  # copies that stay in the cache
+    rows_at_once = max(1, 2**20 // values.shape[1])  # so many copied rows fit the CPU's cache
     parts = [
         np.partition(array(part), behind, axis=1)[:, behind:] if behind else array(part)
         for part in torch.split(values, rows_at_once)
@@ -76,12 +76,12 @@ def take_top(values: Tensor, number: int) -> Tensor:
 
 
 def search(ascending: Tensor, values: Tensor, right: bool = False) -> Tensor:
-    """Where each value would be inserted into its sorted row; `searchsorted` warns of layouts it has to copy."""
+    """Return where each value belongs in its ascending row, int64; contiguous copies avoid `searchsorted`'s warning."""
     return torch.searchsorted(ascending.contiguous(), values.contiguous(), right=right)
 
 
 def rowwise_isin(items: Tensor, ids: Tensor) -> Tensor:
-    """Return which items [B, n] are among the ids of their row [B, T], ascending: bool [B, n]."""
+    """Return which of `items` [B, n] are among the ascending `ids` [B, T] of the same row, bool [B, n]."""
     if not ids.shape[1]:
         return torch.zeros_like(items, dtype=torch.bool)
     if ids.shape[1] == 1:
@@ -91,13 +91,13 @@ def rowwise_isin(items: Tensor, ids: Tensor) -> Tensor:
 
 
 def running_sums(values: Tensor) -> Tensor:
-    """`cumsum` along rows, which on CUDA refuses floats where algorithms must be deterministic."""
+    """Return `cumsum` along rows [B, T], by `doubling_sums` where a deterministic CUDA `cumsum` refuses floats."""
     deterministic = values.is_cuda and torch.are_deterministic_algorithms_enabled()
     return doubling_sums(values) if deterministic else values.cumsum(1)
 
 
 def doubling_sums(values: Tensor) -> Tensor:
-    """`cumsum` along rows by log2(T) additions."""
+    """Return `cumsum` along rows [B, T], by log2(T) additions of shifted rows."""
     step = 1
     while step < values.shape[1]:
         values = values + torch.nn.functional.pad(values[:, :-step], (step, 0))
@@ -106,34 +106,34 @@ def doubling_sums(values: Tensor) -> Tensor:
 
 
 def count_above(ascending: Tensor, thresholds: Tensor) -> Tensor:
-    """How many of a sorted row are > each threshold, [B, W]."""
+    """Return how many entries of each ascending row are > each threshold of the row, int64 [B, W]."""
     return ascending.shape[1] - search(ascending, thresholds, right=True)
 
 
 def count_at_least(ascending: Tensor, thresholds: Tensor) -> Tensor:
-    """How many of a sorted row are >= each threshold, [B, W]."""
+    """Return how many entries of each ascending row are >= each threshold of the row, int64 [B, W]."""
     return ascending.shape[1] - search(ascending, thresholds)
 
 
 def group_mean(values: Tensor, group: Tensor) -> Tensor:
-    """Replace each value of a row by the mean of its group; `group` is the slot at which that begins."""
+    """Replace each value of [B, T] by the mean of its group; `group` holds the first slot of each value's group."""
     total = torch.zeros_like(values).scatter_add(1, group, values)
     count = torch.zeros_like(values).scatter_add(1, group, torch.ones_like(values))
     return (total / count).gather(1, group)
 
 
 def run_starts(values: Tensor) -> Tensor:
-    """For each entry the index at which its run of equal values begins, int64 [E]."""
+    """Return, for each entry of [E], the index of the first entry in its run of equal values, int64 [E]."""
     begins = torch.ones_like(values, dtype=torch.bool)
     begins[1:] = values[1:] != values[:-1]
     return torch.arange(len(values), device=values.device).where(begins, 0).cummax(0).values
 
 
 def slices(values: Tensor, shares: Sequence[float]) -> Tensor:
-    """Return which slice of the sum each entry of [n] is in, the largest first, int64 [n].
+    """Return the slice of the total that each entry of [n] falls into, taking the largest entries first, int64 [n].
 
-    0 = the fewest that hold the first share, 1 = those that make it the second, ...; of equal ones those in front come
-    first.
+    Slice 0 is the fewest entries whose sum reaches the first share of the total, slice 1 the next entries up to the
+    second share, and so on; equal entries are taken in their order.
     """
     values = values.to(float_dtype(values.device))
     total = values.sum()
@@ -147,5 +147,5 @@ def slices(values: Tensor, shares: Sequence[float]) -> Tensor:
 
 
 def float_dtype(device: torch.device) -> torch.dtype:
-    """Return float64, or float32 on devices that have none."""
+    """Return float64, or float32 for devices without float64 (MPS)."""
     return torch.float32 if device.type == "mps" else torch.float64

@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack  # torch.func has no public names
+from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack  # torch.func has no public name
 
 Validation: TypeAlias = bool | Literal["deferred"]
-"""Bad values raise at once on the CPU (True), in `compute` everywhere ("deferred"), or not at all (False)."""
+"""True: bad values raise at once on the CPU, else in `compute`; "deferred": in `compute` everywhere; False: never."""
 
 #: Kinds of violations. `Ranking.invalid` counts the offending rows in this order.
 VIOLATIONS = {
@@ -47,16 +47,16 @@ ID_DTYPES = (torch.int64, torch.int32, torch.int16)
 
 
 class Violations(NamedTuple):
-    """Rows of a batch with bad values, where those could not raise at once."""
+    """Rows of a batch that are left out because of bad values which did not raise at once."""
 
     rows: Tensor | None = None
-    """Bool [B]: rows left out; None = none, or raised at once."""
+    """Bool [B]: rows that are left out; None where values are checked at once or not at all."""
     counts: Tensor | None = None
-    """Int64 [len(VIOLATIONS)]: rows left out, by kind."""
+    """Int64 [len(VIOLATIONS)]: number of rows that are left out, per kind of violation; None as in `rows`."""
 
 
 class Checks:
-    """Collects violations of the values of one batch, row by row.
+    """Collector of the rows of one batch whose values violate a check.
 
     On the CPU (`validate_args=True`) a violation raises where it is found. Elsewhere, or with "deferred", nothing waits
     for the device: the row is left out and counted in `violations`, and the metric raises in `compute`.
@@ -69,10 +69,10 @@ class Checks:
         self.num_rows: int = num_rows
         self._found: dict[str, Tensor] = {}
         self.rejected: Tensor | None = None
-        """Rows rejected so far, bool [B]; None where values were checked at once, not at all, or never."""
+        """Bool [B]: rows rejected so far; None before the first, and where values are checked at once or not at all."""
 
     def reject(self, kind: str, rows: Tensor, detail: Callable[[int], str]) -> None:
-        """Reject rows where `rows` is true, [B] or anywhere in [B, n]; `detail` describes the first of them."""
+        """Reject the rows in which `rows`, bool [B] or [B, n], is True; `detail(row)` describes the first of them."""
         if self.at_once:
             if rows.count_nonzero():  # `any` takes several times as long
                 rows = rows.any(1) if rows.dim() == 2 else rows
@@ -81,12 +81,12 @@ class Checks:
         else:
             rows = any_of_row(rows)
             known = self._found.get(kind)
-            self._found[kind] = rows if known is None else known | rows  # a row counts once
+            self._found[kind] = rows if known is None else known | rows  # a row counts once per kind
             self.rejected = rows if self.rejected is None else self.rejected | rows
 
     @property
     def violations(self) -> Violations:
-        """Violations so far; none where values were checked at once or not at all."""
+        """Violations found so far; empty where values are checked at once or not at all."""
         if self.at_once or not self.enabled:
             return Violations()
         none = no_violations(self.device)
@@ -96,26 +96,26 @@ class Checks:
         return Violations(self.rejected, torch.stack(counts))
 
     def without_rejected(self, mask: Tensor) -> Tensor:
-        """Return a mask of rows, bool [B] or [B, n], that leaves out those rejected so far."""
+        """Return `mask`, bool [B] or [B, n], with False in the rows rejected so far."""
         if self.rejected is None:
             return mask
         return mask > (self.rejected if mask.dim() == 1 else self.rejected[:, None])  # mask and not rejected
 
 
 def any_of_row(mask: Tensor) -> Tensor:
-    """Return the rows of a mask [B] or [B, n] that hold True, bool [B]."""
+    """Return which rows of a mask [B] or [B, n] hold True, bool [B]."""
     if mask.dim() == 1:
         return mask
     return mask[:, 0] if mask.shape[1] == 1 else mask.any(1)
 
 
 def no_violations(device: torch.device) -> Tensor:
-    """Return a zero for each kind."""
+    """Return a zero for each kind of violation, int64 [len(VIOLATIONS)]."""
     return torch.zeros(len(VIOLATIONS), dtype=torch.int64, device=device)
 
 
 def check_k(k: Any, name: str = "k", least: int = 1) -> int:
-    """Return `k` as an int >= `least` that float64 holds, or raise."""
+    """Return `k` as an int from `least` to 2^53 - 1, which float64 holds exactly, or raise."""
     if isinstance(k, bool):
         raise TypeError(f"{name} must be an integer >= {least}, got {k!r}")
     try:
@@ -129,13 +129,13 @@ def check_k(k: Any, name: str = "k", least: int = 1) -> int:
 
 
 class Cutoffs(tuple[int, ...]):
-    """Several cut-offs that have been checked."""
+    """Tuple of cut-offs that are checked already; `check_cutoffs` returns it unchanged."""
 
     __slots__ = ()
 
 
 def check_cutoffs(k: int | Sequence[int]) -> int | Cutoffs:
-    """Return one cut-off or several, each an int >= 1, or raise."""
+    """Return one cut-off as an int >= 1, or a sequence of cut-offs as `Cutoffs`, or raise."""
     if isinstance(k, Cutoffs):
         return k
     if not isinstance(k, Sequence) or isinstance(k, str):
@@ -149,7 +149,7 @@ def check_cutoffs(k: int | Sequence[int]) -> int | Cutoffs:
 
 
 def check_padding_idx(padding_idx: Any) -> int | None:
-    """Return an item id >= 0 or None, or raise."""
+    """Return `padding_idx` as an int >= 0, or None, or raise."""
     if padding_idx is None:
         return None
     if isinstance(padding_idx, bool) or not hasattr(padding_idx, "__index__"):
@@ -160,7 +160,7 @@ def check_padding_idx(padding_idx: Any) -> int | None:
 
 
 def check_score_threshold(threshold: Any) -> float | None:
-    """Return a finite number or None, or raise."""
+    """Return `threshold` as a finite float, or None, or raise."""
     if threshold is None:
         return None
     if isinstance(threshold, (bool, str)) or not hasattr(threshold, "__float__"):
@@ -171,7 +171,7 @@ def check_score_threshold(threshold: Any) -> float | None:
 
 
 def check_scores(scores: Tensor, dims: int) -> None:
-    """Refuse scores of another kind, type or number of dimensions."""
+    """Raise unless `scores` is a strided tensor of an accepted float dtype: [rows, items] (2 dims) or [entries] (1)."""
     check_tensor("scores", scores)
     check_strided("scores", scores, "-torch.inf")
     if scores.dtype not in SCORE_DTYPES:
@@ -194,7 +194,7 @@ def check_scores(scores: Tensor, dims: int) -> None:
 
 
 def check_ids(name: str, ids: Any) -> None:
-    """Refuse anything but a tensor of signed integers."""
+    """Raise unless `ids` is a strided tensor of int64, int32 or int16."""
     whole = None if isinstance(ids, Tensor) else as_interactions(name, ids)
     if whole is not None:
         raise TypeError(f"{name} must be a tensor, got {describe(ids)}: pass {whole}.select(user_ids).items")
@@ -206,7 +206,7 @@ def check_ids(name: str, ids: Any) -> None:
 
 
 def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
-    """Refuse anything but a tensor."""
+    """Raise unless `value` is a tensor; `otherwise` is one more cure at the end of the message."""
     if isinstance(value, (torch.return_types.topk, torch.return_types.sort)):
         kind = type(value).__name__
         cure = f"Ranking.from_topk({kind}.indices, target)" if name == "scores" else f"{kind}.indices"
@@ -219,7 +219,7 @@ def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
 
 
 def as_interactions(name: str, value: Any) -> str | None:
-    """Return how users x items, held by something else, become `Interactions`; None if it holds none."""
+    """Return code, for a message, that turns a container of users x items into `Interactions`; None for other types."""
     if isinstance(value, Tensor):
         if value.is_nested:
             return f"Interactions.from_jagged({name}, num_items=...)"
@@ -234,7 +234,7 @@ def as_interactions(name: str, value: Any) -> str | None:
 
 
 def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
-    """Refuse nested and sparse tensors, a DTensor, and tensors inside torch.func."""
+    """Refuse nested and sparse tensors, DTensors, and tensors inside torch.func; `padding` is named in a message."""
     if (how := _torch_func(tensor)) is not None:
         raise TypeError(
             f"{name} is {how} torch.func (grad, vmap, jvp, ...): metrics have no gradient. Return {name} from the "
@@ -254,8 +254,8 @@ def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
 
 
 def _torch_func(tensor: Tensor) -> str | None:
-    """Say how a tensor is part of a transform of torch.func; None if it is not."""
-    if torch.compiler.is_dynamo_compiling():  # it cannot compile these look-ups
+    """Return how a tensor takes part in a transform of torch.func, for a message; None if it does not."""
+    if torch.compiler.is_dynamo_compiling():  # torch.compile cannot compile the look-ups below
         return None
     if is_functorch_wrapped_tensor(tensor):
         return "wrapped by"
@@ -263,7 +263,7 @@ def _torch_func(tensor: Tensor) -> str | None:
 
 
 def check_integer_target(target: Any, name: str) -> None:
-    """Refuse targets that are not item ids."""
+    """Raise unless `target` is a tensor of integer item ids."""
     if isinstance(target, Tensor) and (target.dtype == torch.bool or target.is_floating_point()):
         raise TypeError(
             f"{name} takes integer item ids as target, got {describe(target)}; dense targets: Ranking.from_scores"
@@ -272,25 +272,25 @@ def check_integer_target(target: Any, name: str) -> None:
 
 
 def check_device(name: str, tensor: Tensor, device: torch.device) -> None:
-    """Refuse a tensor on another device."""
+    """Raise unless `tensor` is on `device`, that of the scores or lists."""
     if tensor.device != device:
         raise ValueError(f"{name} is on {tensor.device}, but the scores (or lists) are on {device}")
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Refuse a word that is not one of `choices`."""
+    """Raise unless `value` is one of `choices`."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
 def in_words(rows: int, of: int | None = None) -> str:
-    """Say how many rows, or how many of them, for a message."""
+    """Return a number of rows in words for a message: "3 rows", or with `of` "3 of 5 rows"."""
     last = rows if of is None else of
     return f"{rows}{'' if of is None else f' of {of}'} {'row' if last == 1 else 'rows'}"
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """End a message about a name that there is not: the one that may have been meant, and those there are."""
+    """Return the end of a message about an unknown name: the closest of the `known` names, and a list of all."""
     close = difflib.get_close_matches(name, known, n=1)
     if name == "weights" and not close:
         return ": rows are weighed in update(..., weights=) of a metric or a RecMetricCollection, batch by batch"
@@ -298,14 +298,14 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def describe(value: object) -> str:
-    """Describe a value, for a message."""
+    """Return a description of a value for a message: dtype and shape of a tensor, else its type."""
     if isinstance(value, Tensor) and value.is_nested:
-        return "a nested tensor"  # some of them do not tell their shape
+        return "a nested tensor"  # some nested tensors have no shape that can be read
     if isinstance(value, Tensor):
         return f"a {value.dtype} tensor of shape {list(value.shape)}"
     return f"{type(value).__name__}"
 
 
 def shown(values: Tensor) -> str:
-    """Write a few entries of a row, for a message."""
+    """Return the first 8 entries of a row as text, with the number of further entries, for a message."""
     return str(values[:8].tolist()) + ("" if len(values) <= 8 else f" and {len(values) - 8} more")

@@ -68,17 +68,17 @@ exit status: 0; 1 with --strict if there are faults; 2 for bad input
 
 
 class Threshold(NamedTuple):
-    """The lowest, or highest, value that a metric may have."""
+    """Limit of a metric's value, as `--fail-under` or `--fail-over` gives it."""
 
     label: str
     limit: float
 
     @classmethod
     def read(cls, text: str) -> Threshold:
-        """Read NDCG@10=0.07.
+        """Return the threshold that a text such as `NDCG@10=0.07` gives.
 
         Raises:
-            argparse.ArgumentTypeError: for anything else.
+            argparse.ArgumentTypeError: for any other text.
         """
         label, _, number = text.rpartition("=")
         try:
@@ -91,7 +91,7 @@ class Threshold(NamedTuple):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status; `arguments` default to those of the process."""
+    """Run the command that `arguments` name, by default those of the process, and return its exit status."""
     parser = _parser()
     given = parser.parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = given.run
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # such as `| head`; Python would complain again when it flushes the output at exit
+    except BrokenPipeError:  # such as by `| head`; stdout is replaced, since Python flushes it again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except (ValueError, TypeError, OSError, ImportError) as error:
@@ -115,13 +115,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         print(f"{parser.prog} {given.command}: error: {message}", file=sys.stderr)
         return BAD_INPUT
-    except Exception:  # a mistake of ours must not look like a metric that has dropped
+    except Exception:  # a bug must not exit with 1, the status of a metric that has dropped
         traceback.print_exc()
         return BAD_INPUT
 
 
 def _as_options(message: str) -> str:
-    """Write the arguments that a message names as options of the command."""
+    """Replace the Python arguments that a message names by the command's options."""
     catalogue = re.compile(r"needs a catalogue: .*", re.DOTALL)
     message = catalogue.sub("needs to know the items: --train FILE, the training data", message)
     lacks = re.compile(r"the catalogue has no (\w+), which the metric reads: .*", re.DOTALL)
@@ -146,10 +146,10 @@ def _as_options(message: str) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
+    """An argument parser that reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the message and where to read on."""
+        """Print the message with a pointer to `--help`, and exit with status 2."""
         self.exit(BAD_INPUT, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
 
@@ -247,7 +247,7 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `evaluate` for its results."""
+    """Add the arguments of `evaluate` that write files, format the output and set thresholds."""
     parser.add_argument("--json", type=Path, metavar="FILE", help="write results and counts there, whole or not at all")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="write the values of each user there, as parquet")
     parser.add_argument("--markdown", action="store_true", help="print a table in Markdown, and the counts below it")
@@ -326,7 +326,7 @@ def _add_audit(commands: _Commands, columns: _Parser) -> None:
 
 
 def _open(path: Path, user: str, item: str, delimiter: str | None) -> FileSource:
-    """Open a file whose columns of users and items are called so."""
+    """Open a file whose columns of users and items are called `user` and `item`."""
     source = open_file(path, delimiter=delimiter)
     source.known = {**source.known, "user": user, "item": item}
     return source
@@ -392,7 +392,7 @@ def _evaluate(given: argparse.Namespace) -> int:
 
 
 def _thresholds(option: str, given: Sequence[Threshold], collection: RecMetricCollection) -> list[Threshold]:
-    """Return the thresholds under the collection's own labels; refuse metrics of the other kind."""
+    """Return the thresholds under the collection's keys; refuse `--fail-under` if lower is better, and the reverse."""
     metrics = {label.lower(): (label, metric) for label, metric in collection.items()}
     found = []
     for name, limit in given:
@@ -409,7 +409,7 @@ def _thresholds(option: str, given: Sequence[Threshold], collection: RecMetricCo
 
 
 def _catalogue(*sources: FileSource) -> Catalogue:
-    """Make a catalogue of the first file, with the items of all of them."""
+    """Return the catalogue of the first file's interactions, with the items of all files."""
     train, *others = (Log.of_source(source, time=None).to_interactions() for source in sources)
     item_ids = train.item_ids
     for other in others:
@@ -419,7 +419,7 @@ def _catalogue(*sources: FileSource) -> Catalogue:
 
 
 def _look_at_times(logs: Sequence[Log]) -> None:
-    """Print faults between history and ground truth, the last of the logs, on the error stream."""
+    """Audit each history against the ground truth, the last log, and print the faults to stderr."""
     truth = logs[-1]
     nothing = truth.take(torch.zeros(len(truth), dtype=torch.bool, device="cpu"))
     for log in logs[:-1]:
@@ -433,7 +433,7 @@ def _look_at_times(logs: Sequence[Log]) -> None:
 
 
 def _compared(found: Evaluation, lowest: Sequence[Threshold], highest: Sequence[Threshold]) -> int:
-    """Print which metrics miss their thresholds, and return the exit status; NaN misses all."""
+    """Print to stderr which metrics miss their thresholds, and return the exit status; NaN misses every threshold."""
     missed = [
         f"{label} is {found[label]:.6g}, below {limit:.6g}" for label, limit in lowest if not found[label] >= limit
     ]
@@ -446,7 +446,7 @@ def _compared(found: Evaluation, lowest: Sequence[Threshold], highest: Sequence[
 
 
 def _show(done: int, total: int) -> None:
-    """Show on a terminal how far it is."""
+    """Print how many of `total` users are done to stderr, over the line that was printed before."""
     print(f"\r\x1b[K{done} of {total} users", end="", file=sys.stderr, flush=True)
 
 
@@ -487,7 +487,7 @@ def _compare(given: argparse.Namespace) -> int:
 
 
 def _groups_of(path: Path, user: str, group: str, as_text: bool) -> Groups:
-    """Read groups of users from a file, whose ids are text if those of rows are."""
+    """Return groups of users from a file; `as_text` turns the user ids into text, as the ids of the rows are."""
     source = open_file(path)
     check_names([user, group], source.names, str(path), "--user and --group say which is which")
     table = source.read(Roles(user, group))
@@ -515,15 +515,15 @@ def _audit(given: argparse.Namespace) -> int:
 
 
 def metrics_of(path: str | Path, common: Mapping[str, Any] | None = None) -> list[RankingMetric]:
-    """Read metrics of a YAML file: {name: cut-offs}, or {name: {k: cut-offs, option: value}}, or a list of these.
+    """Read metrics from a YAML file: {name: cut-offs}, or {name: {k: cut-offs, option: value}}, or a list of these.
 
     Args:
-        path: of the file.
-        common: options of those that do not say otherwise.
+        path: path of the file.
+        common: options of every metric whose entry does not set them.
 
     Raises:
-        ImportError: without PyYAML.
-        ValueError: for another file, and names and options that do not exist; names the file and the metric.
+        ImportError: if PyYAML is not installed.
+        ValueError: for a file of another form and for unknown names and options; the message names file and metric.
     """
     try:
         import yaml
@@ -551,7 +551,7 @@ def metrics_of(path: str | Path, common: Mapping[str, Any] | None = None) -> lis
 
 
 def _made(name: Any, said: Any, common: Mapping[str, Any]) -> list[RankingMetric]:
-    """Make the metrics of an entry."""
+    """Return the metrics of the YAML entry `name: said`, one per cut-off."""
     if not isinstance(name, str):
         raise ValueError(f"a metric goes by its name, got {name!r}")
     options = dict(said) if isinstance(said, Mapping) else {"k": said}

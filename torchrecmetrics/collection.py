@@ -49,25 +49,25 @@ from torchrecmetrics.registry import KeyFormat, Metrics, key_of, members_of, our
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# one kernel call serves all members, and all of them average the same rows: these must agree
+# options on which all members must agree: one kernel call serves all, and all average the same rows
 _AGREED = (*RULES, "empty_target_action", "catalogue")
 _DEFAULTS = {"ties": "realistic", "overlap": "error"}
 
 
 class Found(NamedTuple):
-    """Result of one `compute` for a metric, or for a group."""
+    """The result of a metric, or of a group of rows, in one `compute`."""
 
     key: str
     label: str
-    """The key, without prefix and postfix."""
+    """`key` without prefix and postfix."""
     metric: RankingMetric
     group: str | None
-    """Whose value it is; None = that of all rows."""
+    """Name of the group of rows; None = all rows."""
     summary: Summary
 
 
 class RecMetricCollection(MetricCollection):
-    """Metrics that rank once: `update` and `forward` call the kernel a single time, as deep as the members need.
+    """Metrics that share one ranking: `update` and `forward` call the kernel once, as deep as the members need.
 
     Members are scalar metrics under keys like `NDCG@10`, in ascending order of k (those without a cut-off last), so
     `self.log_dict(collection)`, `MetricTracker` and nesting in a `MetricCollection` work as with any torchmetrics
@@ -89,18 +89,18 @@ class RecMetricCollection(MetricCollection):
         key_format: format string of `name` and `k`, or a function of both, that makes the keys; members without a
             cut-off go by their name alone (a function gets k = None).
         groups: names of groups of rows, such as ["cold", "warm"], each with a value of its own beside the one over all
-            rows, under keys like `NDCG@10/cold`; `update` then takes `groups=`. Coverage and its like, which are no
-            means over rows, have none. Update such a collection itself: no single member, and not nested in another.
+            rows, under keys like `NDCG@10/cold`; `update` then takes `groups=`. Metrics that are no means over rows,
+            such as Coverage, have none. Update the collection itself, not a member, and do not nest it in another.
         keep_rows: keep per-row values, on the device (9 bytes per metric and row; beyond 256 MB on the host),
             for `rows` after `compute`, the input of comparisons and of intervals of clustered rows.
         window: also give the value of the last rows, under keys such as `HR@10/window`: a number of rows over all
             processes, or "50 updates". Sums are kept in 100 slots, so the window is up to 1 % longer. Metrics
             that count items over all lists are an error.
-        half_life: also give a value in which a row weighs half after so many rows over all processes, under keys such
+        half_life: also give a value in which a row's weight halves after so many rows of all processes, under keys such
             as `HR@10/decayed`; in place of `window`.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
             `max_relevant`, `validate_args`, `kernels`, `catalogue`, torchmetrics' own). Instances must have been made
-            with the same ones; they may lack the catalogue.
+            with the same options; the catalogue may be missing.
 
     Raises:
         TypeError: for something that is no metric of this package.
@@ -133,7 +133,7 @@ class RecMetricCollection(MetricCollection):
         if not isinstance(keep_rows, bool):
             raise TypeError(f"keep_rows must be True or False, got {keep_rows!r}")
         super().__init__({}, prefix=prefix, postfix=postfix, compute_groups=False)
-        self._groups = {}  # torchmetrics 1.4 leaves this to add_metrics
+        self._groups = {}  # torchmetrics 1.4 sets it in its add_metrics, which this class overrides
         self._keeper = RowKeeper() if keep_rows else None
         self._rows: Rows | None = None
         self._lost: str | None = None
@@ -144,7 +144,7 @@ class RecMetricCollection(MetricCollection):
         else:
             made = members_of(metrics, k, options)
             keyed = [(key_of(metric, key_format), metric) for metric in made]
-        for key, metric in keyed:  # all of them before the first one is split into groups
+        for key, metric in keyed:  # check all metrics before the first is split into groups
             first = ours(keyed[0][0], keyed[0][1])
             _check_agreement(key, ours(key, metric), options)
             _check_agreement(key, metric, {name: getattr(first, name) for name in _AGREED if name != "catalogue"})
@@ -168,10 +168,10 @@ class RecMetricCollection(MetricCollection):
         memory_budget: int | None = None,
         groups: Sequence[str] | None = None,
     ) -> RecMetricCollection:
-        """Return an empty collection of copies: of a collection, or of its arguments.
+        """Return an empty copy of a collection, or an empty collection of copies of the given metrics.
 
-        Rows that are kept stay on the device up to `memory_budget` bytes. Groups that are passed here have values,
-        but no keys in `items()`.
+        Kept rows stay on the device up to `memory_budget` bytes. The `groups` passed here have values, but no keys in
+        `items()`.
         """
         if isinstance(metrics, RecMetricCollection):
             if k is not None or options:
@@ -211,7 +211,7 @@ class RecMetricCollection(MetricCollection):
         """Return the metric of a key.
 
         Raises:
-            KeyError: if there is none; names the nearest key.
+            KeyError: for an unknown key; the message names the nearest one.
         """
         try:
             return super().__getitem__(key, copy_state)  # type: ignore[return-value]
@@ -234,14 +234,14 @@ class RecMetricCollection(MetricCollection):
         metrics: Metric | MetricCollection | Sequence[Metric | MetricCollection] | dict[str, Metric | MetricCollection],
         *additional_metrics: Metric,
     ) -> None:
-        """Add instances of this package's metrics, under their labels or, from a dict, under its keys."""
+        """Add instances of this package's metrics under their labels or, from a dict or collection, under its keys."""
         if isinstance(metrics, (Mapping, MetricCollection)):
             keyed = list(metrics.items())
         else:
             given = [metrics] if isinstance(metrics, Metric) else list(metrics)
             keyed = [(getattr(metric, "label", str(metric)), metric) for metric in (*given, *additional_metrics)]
         for key, metric in keyed:
-            self[key] = metric  # type: ignore[assignment]  # anything else is refused there
+            self[key] = metric  # type: ignore[assignment]  # __setitem__ refuses anything else
 
     def __setitem__(self, key: str, module: Metric) -> None:  # type: ignore[override]
         metric = ours(key, module)
@@ -272,17 +272,17 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def members(self) -> list[RankingMetric]:
-        """The metrics, in the order of their keys; values of groups are parts of these."""
+        """The metrics in the order of their keys, without the `GroupValue` parts of their groups."""
         if not self.groups:
             return list(self._modules.values())  # type: ignore[arg-type]
         held: tuple[int, list[RankingMetric]] = self.__dict__.get("_members", (-1, []))
-        if held[0] != len(self._modules):  # no key is ever given to another one
+        if held[0] != len(self._modules):  # a key is never reassigned: an equal count means equal keys
             own = [metric for metric in self._modules.values() if isinstance(metric, RankingMetric)]
             held = self.__dict__["_members"] = len(self._modules), own
         return list(held[1])
 
     def keyed(self, keep_base: bool = False) -> dict[str, RankingMetric]:
-        """Return the metrics by key; `keep_base`: without prefix and postfix."""
+        """Return the metrics by key; `keep_base`: by key without prefix and postfix."""
         return {
             label if keep_base else self._set_name(label): metric
             for label, metric in self._modules.items()
@@ -291,11 +291,11 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def labels(self) -> dict[str, RankingMetric]:
-        """Keys of `compute`, those of windows left out, with their metrics: each metric's, then those of its groups."""
+        """The metric of each key of `compute`, except keys of windows: a metric's own key, then those of its groups."""
         return {key: metric for key, _, metric, _ in self._entries()}
 
     def _entries(self) -> Iterator[tuple[str, str, RankingMetric, int | None]]:
-        """Key, key without prefix and postfix, metric, and number of the group; behind each metric its groups."""
+        """Yield key, key without prefix and postfix, metric, and group number or None: a metric, then its groups."""
         for label, metric in self.keyed(keep_base=True).items():
             yield self._set_name(label), label, metric, None
             for number, group in enumerate(metric.groups):
@@ -303,7 +303,7 @@ class RecMetricCollection(MetricCollection):
                 yield self._set_name(part), part, metric, number
 
     def found(self) -> list[Found]:
-        """Return the results of the last `compute`: of each metric, and behind it of its groups."""
+        """Return the results of the last `compute`: for each metric over all rows, then for each of its groups."""
         entries = []
         for key, label, metric, number in self._entries():
             summary = metric.last_summary()
@@ -315,17 +315,17 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def leading(self) -> RankingMetric:
-        """The member whose counts speak for all: the first that judges accuracy, or else the first."""
+        """The member whose counts stand for the collection: the first metric of accuracy, or else the first member."""
         return next((metric for metric in self.members if not metric.of_lists and not metric.of_items), self.members[0])
 
     @property
     def catalogue(self) -> Catalogue | None:
-        """The members' catalogue."""
+        """The members' catalogue; None if no member has one."""
         return next((member.catalogue for member in self.members if member.catalogue is not None), None)
 
     @property
     def evaluator(self) -> RowEvaluator:
-        """The members, as they evaluate a batch together."""
+        """The `RowEvaluator` that evaluates the members together, made anew when the members change."""
         members = self.members
         evaluator: RowEvaluator | None = self.__dict__.get("_evaluator")
         if evaluator is None or len(evaluator.given) != len(members) or not all(map(is_, evaluator.given, members)):
@@ -334,7 +334,7 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def needs(self) -> Needs:
-        """The needs of all members together."""
+        """The data of a batch that the members read, taken together."""
         return self.evaluator.needs
 
     @outside_graphs
@@ -362,12 +362,12 @@ class RecMetricCollection(MetricCollection):
     ) -> None:
         """Add a batch to every member; arguments as in `RankingMetric.update`.
 
-        Metrics that compare lists with the user's history (`PopularityLift`, `Calibration`, `Seen`) read
-        `history`. With groups also `groups`, integers [B]: the number of each row's group among their names, -1 = in
-        none. With `keep_rows=True` also `row_ids`, integers [B], each once in all batches, which pair the rows of two
-        runs (without, rows are numbered as they come, on one process), and `clusters`, integers [B]: rows of one user,
-        which belong together, share one. Flat entries (`indexes` or `lengths`) make one row per session, with the
-        session's id; their `groups` are [E], equal within a session.
+        Metrics that compare lists with the user's history (`PopularityLift`, `Calibration`, `Seen`) read `history`. A
+        collection with groups needs `groups`, integers [B]: the number of each row's group among their names, -1 = in
+        no group. With `keep_rows=True`, `row_ids`, integers [B], unique over all batches, pair the rows of two runs
+        (without them, rows are numbered as they come, on one process), and `clusters`, integers [B], are equal for rows
+        that belong together, such as those of one user. Flat entries (`indexes` or `lengths`) make one row per session,
+        with the session's id; their `groups` are [E], equal within a session.
         """
         args = UpdateArgs(
             scores,
@@ -418,7 +418,7 @@ class RecMetricCollection(MetricCollection):
     ) -> dict[str, Tensor]:
         """Add a batch to every member and return the batch's own values; waits for the device.
 
-        Of sessions that go on in other batches these are the values of the parts in this one.
+        A session that goes on in other batches counts with its entries in this batch alone.
         """
         args = UpdateArgs(
             scores,
@@ -456,7 +456,7 @@ class RecMetricCollection(MetricCollection):
         return {key: metric.__dict__["_forward_cache"] for key, metric in self.items(copy_state=False)}
 
     def _rows_of(self, args: UpdateArgs, weights: Tensor | None, groups: Tensor | None) -> RowValues:
-        """Return the row values of a batch; where processes share items, an error is raised on all of them."""
+        """Return the row values of a batch; with `shard=`, an error of one process is raised on all processes."""
         with together(args.shard, weights, groups):
             check_replicated(self.members, args.shard is not None)
             if args.shard is not None and (self.keep_rows or self._window is not None):
@@ -474,7 +474,7 @@ class RecMetricCollection(MetricCollection):
         row_ids: Tensor | None,
         clusters: Tensor | None,
     ) -> None:
-        """Keep flat rows until `compute`, or add whole sessions."""
+        """Keep flat rows until `compute`, or rank and add sessions that are whole in this batch."""
         check_replicated(self.members, False)
         if row_ids is not None or clusters is not None:
             raise ValueError("row_ids and clusters are not for flat rows: the id of a row is its session's")
@@ -492,7 +492,7 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def sessions(self) -> Sessions:
-        """Flat rows that wait for `compute`."""
+        """The flat rows that are kept until `compute` ranks them."""
         sessions: Sessions | None = self.__dict__.get("_sessions")
         if sessions is None:
             sessions = self.__dict__["_sessions"] = Sessions()
@@ -506,7 +506,7 @@ class RecMetricCollection(MetricCollection):
         return to_ranking(args, evaluator.needs, evaluator.given[0].rules)
 
     def row_values(self, ranking: Ranking, weights: Tensor | None = None, groups: Tensor | None = None) -> RowValues:
-        """Return the value of every row for each member; where the collection has groups, `groups` is needed."""
+        """Return the value of every row for each member; a collection with groups needs `groups`, integers [B]."""
         if groups is None:
             if self.groups and len(ranking):
                 raise ValueError(
@@ -528,7 +528,7 @@ class RecMetricCollection(MetricCollection):
         sums = self.evaluator.batch_sums(rows)
         self.add_sums(sums)
         if self._window is not None:
-            self._window.add(rows, cast("list[SumState]", sums))  # there are no counters beside a window
+            self._window.add(rows, cast("list[SumState]", sums))  # a window refuses counters: no SparseUpdate
             self._recent = None
         if self._keeper is not None and columns is not None:
             self._keeper.add(self.evaluator.metrics, columns)
@@ -548,17 +548,17 @@ class RecMetricCollection(MetricCollection):
         return values | {key: summary.value.clone() for key, summary in self._of_window().items()}
 
     def keep_window(self, window: int | str | None = None, half_life: float | None = None) -> None:
-        """Give values of recent rows, too, from now on; arguments as in the constructor.
+        """Also give values of recent rows from now on; arguments as in the constructor.
 
         Raises:
-            ValueError: for a window below 100 rows, and metrics that count items over all lists.
+            ValueError: for a window below 100 rows, and for metrics that count items over all lists.
         """
         recent = Window(window, half_life)
         recent.check(self.evaluator)
         self._window, self._recent = recent, None
 
     def _of_window(self) -> dict[str, Summary]:
-        """Return the results of recent rows under their keys; none without a window."""
+        """Return the results of the window by key, such as `HR@10/window`; empty without a window."""
         if self._window is None:
             return {}
         if self._recent is None:
@@ -570,7 +570,7 @@ class RecMetricCollection(MetricCollection):
         }
 
     def compute_members(self) -> dict[int, Summary]:
-        """Compute all members, by `id`, and gather the rows of all processes, unless that has been done."""
+        """Return the results of all members by the member's `id`, and gather kept rows, unless both exist already."""
         members = self.members
         is_new = any(member._computed is None for member in members)
         keeper = RowKeeper() if self._keeper is not None else None
@@ -579,13 +579,13 @@ class RecMetricCollection(MetricCollection):
             keeper.extend(self._keeper)
 
         def use(values: RowValues, ranked: Ranked) -> None:
-            """Keep the rows of sessions that are ranked now."""
+            """Keep the row values of the sessions that `compute` has just ranked."""
             if keeper is not None:
                 metrics = self.evaluator.metrics
                 columns = keeper.columns(metrics, values, RowKeys(ranked.ids, None, ranked.weights))
                 keeper.add(metrics, columns)
 
-        waiting = [self.sessions, *(member.sessions for member in members)]  # members have rows if updated alone
+        waiting = [self.sessions, *(member.sessions for member in members)]  # a member updated alone has its own
         extra = partial(self._session_sums, waiting, use)
         num_waiting = sum(map(len, waiting))
         summaries = dict(zip(map(id, members), compute_all(members, extra, num_waiting), strict=True))
@@ -596,7 +596,7 @@ class RecMetricCollection(MetricCollection):
     def _session_sums(
         self, waiting: Sequence[Sessions], use: Callable[[RowValues, Ranked], None], *, across: bool, group: Any
     ) -> dict[int, SumState]:
-        """Return the sums of sessions: those of the collection, and those of members that were updated alone."""
+        """Return each member's sums by `id`, over the sessions of the collection and those of the member alone."""
         numbers = torch.tensor([len(sessions) for sessions in waiting], device=self.members[0].device)
         if across:
             torch.distributed.all_reduce(numbers, group=group)
@@ -640,7 +640,7 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def keep_rows(self) -> bool:
-        """True if rows are kept."""
+        """True if per-row values are kept."""
         return self._keeper is not None
 
     @property
@@ -671,10 +671,10 @@ class RecMetricCollection(MetricCollection):
         Metrics with other bounds than 0 to 1, or none, have axes of their own, one below the other: `figure.axes`.
 
         Args:
-            val: values as `compute` or `forward` returns them, of which no interval is known; or a list of them, one a
-                step; None = the values of `compute`.
-            ax: matplotlib axes, or a list of them, one for each scale; None = a new figure.
-            together: False: a figure a metric, as torchmetrics' collections have them; `ax` is then a list of axes.
+            val: values as `compute` or `forward` returns them, drawn without intervals; or a list of such values, one
+                per step; None = the values of `compute`.
+            ax: matplotlib axes, or a list of axes, one for each scale; None = a new figure.
+            together: False = one figure per metric, as torchmetrics' collections draw; `ax` is then a list of axes.
 
         Returns:
             Figure and the first axes; with `together=False` a list of both.
@@ -712,18 +712,18 @@ class RecMetricCollection(MetricCollection):
     def curve(self, name: str, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Curve:
         """Return a metric's value at each of its cut-offs, with a band that holds at all of them together.
 
-        It is made of the intervals of `confidence_interval`, at a higher level. Without kept rows this is Bonferroni's,
-        1 - (1 - level) / K. With them it is at most that, and lower the more the K values depend on each other: it is
-        found from the largest deviation over all k, in standard errors, in each resample of the rows (or clusters).
+        The band consists of intervals of `confidence_interval` at a higher level: without kept rows Bonferroni's, 1 -
+        (1 - level) / K; with kept rows at most that, and lower the more the K values depend on each other, found from
+        the largest deviation over all k, in standard errors, in each resample of the rows (or clusters).
 
         Args:
-            name: of the metric without cut-off, "NDCG" or "NDCG-exponential".
-            level: of confidence, for all cut-offs together.
-            resamples: how many, where rows are kept.
-            seed: of the hash of ids.
+            name: name of the metric without cut-off, "NDCG" or "NDCG-exponential".
+            level: confidence level, for all cut-offs together.
+            resamples: number of resamples, where rows are kept.
+            seed: seed of the hash of ids.
 
         Raises:
-            ValueError: for an unknown name, a metric without a cut-off.
+            ValueError: for an unknown name, or a metric without a cut-off.
 
         Source: Montiel Olea and Plagborg-Møller, Simultaneous confidence bands: theory, implementation, and an
         application to SVARs, Journal of Applied Econometrics 34, 2019.
@@ -741,7 +741,7 @@ class RecMetricCollection(MetricCollection):
         return curve_of(self.points, name, self._rows if self.keep_rows else None, level, resamples, seed)
 
     def merge_state(self, other: RecMetricCollection) -> None:
-        """Add the state of a collection of the same metrics, made with the same options; all members, or none."""
+        """Check all members, then add the state of a collection with the same metrics and options."""
         if not isinstance(other, RecMetricCollection):
             raise TypeError(f"a collection merges a RecMetricCollection, got {describe(other)}")
         mine, theirs = self.keyed(keep_base=True), other.keyed(keep_base=True)
@@ -765,7 +765,7 @@ class RecMetricCollection(MetricCollection):
             self._recent = None
 
     def _columns(self, rows: RowValues, keys: RowKeys | None) -> Columns | None:
-        """Return the columns to keep of a batch, or refuse it; None where nothing is kept."""
+        """Return the columns of a batch that are kept, or refuse the batch; None where no rows are kept."""
         if self._keeper is not None:
             return self._keeper.columns(self.evaluator.metrics, rows, keys)
         if keys is not None and not (keys.ids is None is keys.clusters):
@@ -773,7 +773,7 @@ class RecMetricCollection(MetricCollection):
         return None
 
     def _adopt(self) -> None:
-        """Tell the members whom to ask, so that the first one that is computed synchronises them all."""
+        """Link each member to this collection, so that the first member that is computed synchronises all members."""
         for metric in self.members:
             metric.__dict__["_collection"] = self
         for key, part in self._modules.items():
@@ -807,7 +807,7 @@ class RecMetricCollection(MetricCollection):
 
 
 def _point(found: Found) -> Point:
-    """Return the result of a metric's last `compute`."""
+    """Return a result of `found` as a `Point`, for plots and curves."""
     metric, summary = found.metric, found.summary
     value, error, size = (float(number) for number in summary[:3])
     return Point(
@@ -817,20 +817,20 @@ def _point(found: Found) -> Point:
 
 
 def _check_parts(key: str, keys: Container[str], groups: Iterable[str]) -> None:
-    """Refuse a metric if keys of its groups are taken."""
+    """Refuse a metric if a key of one of its groups is taken."""
     for part in [f"{key}/{group}" for group in groups]:
         if part in keys:
             raise ValueError(f"{part!r} would be the key of two values, of a metric and of a group of {key!r}")
 
 
 def _check_agreement(key: str, metric: RankingMetric, options: Mapping[str, Any]) -> None:
-    """Refuse a member that would need another kernel call, or synchronisation, than the rest."""
+    """Refuse a metric with other options, which would need its own kernel call or synchronisation."""
     for name, wanted in options.items():
         if not hasattr(metric, name):
             raise ValueError(f"unknown option {name!r}")
         own = getattr(metric, name)
         if name == "catalogue" and (own is None or wanted is None):
-            continue  # without a catalogue, none is read
+            continue  # a metric without a catalogue reads none
         if own is None or wanted is None:
             default = _DEFAULTS.get(name)
             own, wanted = (default if value is None else value for value in (own, wanted))

@@ -1,4 +1,4 @@
-"""Process helpers: gather objects, compare arguments, and raise an error of one process on all of them."""
+"""Helpers for several processes: gather objects, compare arguments, and raise an error of one process on all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_distributed() -> bool:
 
 
 def gathered(thing: Thing, group: Any = None) -> list[Thing]:
-    """Return the objects of all processes, in their order."""
+    """Return the `thing` of each process, in the order of ranks."""
     things: list[Thing] = [thing] * distributed.get_world_size(group)
     distributed.all_gather_object(things, thing, group=group)
     return things
@@ -26,9 +26,9 @@ def gathered(thing: Thing, group: Any = None) -> list[Thing]:
 
 @contextmanager
 def raise_on_all_ranks(device: torch.device, group: Any = None) -> Iterator[None]:
-    """Raise an error of one process on all processes, as soon as the last of them has come to the end.
+    """Raise an error of one process on all processes, once each process has reached the end of the block.
 
-    Costs one all-reduce of a number on `device` where nothing is raised. One that is out of memory is so on all.
+    Costs one all-reduce of a number on `device` if no process raises. If one is out of memory, all raise that error.
     """
     if not is_distributed():
         yield
@@ -52,10 +52,10 @@ def raise_on_all_ranks(device: torch.device, group: Any = None) -> Iterator[None
 
 @contextmanager
 def same_on_all_ranks(facts: dict[str, Any], group: Any, own: str = "") -> Iterator[None]:
-    """Raise on all processes where one raises inside, or where their `facts`, written inside, differ.
+    """Raise on all processes if one of them raises inside the block, or if the `facts` that the block fills in differ.
 
-    The entry `own` may differ; afterwards it is the list of those of all processes. Such blocks may be nested: the
-    inner one of a process meets the outer one of a process that failed before it came so far.
+    The entry `own` may differ; afterwards it is the list of all processes' values. Blocks may be nested: if a process
+    fails before its inner block, its outer block communicates with the inner blocks of the other processes.
     """
     error: Exception | None = None
     try:
@@ -79,13 +79,13 @@ def same_on_all_ranks(facts: dict[str, Any], group: Any, own: str = "") -> Itera
 
 
 def _known_to_all(error: Exception) -> Exception:
-    """Mark an error that is raised on all processes."""
+    """Mark an error as raised on all processes, so that an outer block raises it unchanged."""
     error.known_to_all_ranks = True  # type: ignore[attr-defined]
     return error
 
 
 class Fingerprint(NamedTuple):
-    """Shape and a checksum, which other numbers hardly share."""
+    """Shape and checksum of a tensor; other numbers hardly ever have the same checksum."""
 
     shape: list[int]
     checksum: int
@@ -95,14 +95,14 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint(numbers: torch.Tensor | None) -> Fingerprint | None:
-    """Return what tells these numbers from others; waits for the device."""
+    """Return shape and checksum of `numbers`, by which processes compare them; None for None. Waits for the device."""
     if numbers is None:
         return None
     shape = list(numbers.shape)
-    if numbers.is_floating_point():  # whole numbers add up alike on all devices
+    if numbers.is_floating_point():  # integer sums are the same on all devices
         bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[numbers.element_size()]
         numbers = numbers.contiguous().view(bits)
-    if numbers.dim() == 2:  # sums take no memory, which embeddings would
+    if numbers.dim() == 2:  # sums need little memory, while weights for a whole matrix of embeddings would not fit
         numbers = torch.cat([numbers.sum(0), numbers.sum(1)])
     weights = torch.arange(1, len(numbers) + 1, device=numbers.device)
     return Fingerprint(shape, int(((numbers.long() + 2) * weights).sum()))

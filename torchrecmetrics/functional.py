@@ -1,6 +1,6 @@
 """Formulas of accuracy: hit rate, precision, recall, NDCG, MRR, MAP, AUROC per row of a `Ranking`.
 
-One cut-off gives [B], several (a list or tuple of K) give [K, B] for little more than the price of one.
+One cut-off gives [B], several (a list or tuple of K) give [K, B] at little extra cost.
 
 Ranks are 1-based and `inf` where an item was not found, so `ranks <= k` needs no mask. R is the number of a row's
 relevant items, h(k) the number of them in the first k places.
@@ -30,7 +30,7 @@ NormalizationByK: TypeAlias = Literal["k", "min"]
 Gain: TypeAlias = Literal["linear", "exponential"]
 """Gain of a relevant item of grade g in DCG: g or 2^g - 1."""
 Cutoffs: TypeAlias = int | Sequence[int]
-"""One cut-off, with a result [B], or a list or tuple of K, with a result [K, B]."""
+"""One cut-off, which gives a result [B], or a list or tuple of K cut-offs, which gives [K, B]."""
 
 __all__ = [
     "auroc",
@@ -46,11 +46,11 @@ __all__ = [
 
 
 def hit_rate(ranking: Ranking, k: Cutoffs, *, score_threshold: float | None = None) -> Tensor:
-    """1 if a relevant item stands in the first `k` places, else 0.
+    """Return 1 if a relevant item of the row is in the top `k`, else 0.
 
-    Returns float [B] for one cut-off, [K, B] for K of them; 0 or 1, NaN in rows without a relevant item. Fewer than `k`
-    items are no exception. `score_threshold`: only items that reach it are recommended. Also called hit ratio,
-    Hit@k, Success@k. Source: Deshpande & Karypis, Item-based top-N recommendation algorithms, 2004.
+    Returns float [B] for one cut-off, [K, B] for K of them; 0 or 1, NaN in rows without a relevant item. Rows with
+    fewer than `k` items are no special case. `score_threshold`: only items with score >= this are recommended. Also
+    called hit ratio, Hit@k, Success@k. Source: Deshpande & Karypis, Item-based top-N recommendation algorithms, 2004.
     """
     _check(ranking, "hit_rate")
     if score_threshold is None:
@@ -67,9 +67,9 @@ def precision(
     score_threshold: float | None = None,
     zero_division: float = 0.0,
 ) -> Tensor:
-    """h(k) / k: the share of the first `k` places that is relevant; `normalize="min"` divides by min(k, R).
+    """Return h(k) / k, the share of the top `k` that is relevant; `normalize="min"` divides by min(k, R).
 
-    `denominator`: see `Precision`; its "min" is `normalize="min"`.
+    `denominator`: see `Precision`; its "min" is the same as `normalize="min"`.
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. With fewer
     than `k` items the denominator stays `k`. Also called P@k. Source: Manning, Raghavan & Schütze, Introduction to
@@ -94,12 +94,12 @@ def recall(
     weighted: bool = False,
     score_threshold: float | None = None,
 ) -> Tensor:
-    """h(k) / R: the share of the relevant items that stands in the first `k` places.
+    """Return h(k) / R, the share of the relevant items that is in the top `k`.
 
-    `normalize="min"`, and `truncated=True`, its alias: h(k) / min(k, R); `weighted`: gains found / all gains. Returns
-    float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. Fewer than `k` items
-    are no exception. Also called R@k.
-    Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, chapter 8.
+    `normalize="min"`, or its alias `truncated=True`: h(k) / min(k, R); `weighted`: gains of the hits / all gains.
+    Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. Rows with
+    fewer than `k` items are no special case. Also called R@k. Source: Manning, Raghavan & Schütze, Introduction to
+    Information Retrieval, 2008, chapter 8.
     """
     _check(ranking, "recall")
     if not isinstance(truncated, bool) or not isinstance(weighted, bool):
@@ -127,7 +127,7 @@ def f1(
     denominator: Denominator = "k",
     score_threshold: float | None = None,
 ) -> Tensor:
-    """2 h(k) / (k + R): the harmonic mean of precision and recall; `normalize` and `denominator` as in `precision`.
+    """Return 2 h(k) / (k + R), the harmonic mean of precision and recall; both options are those of `precision`.
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN in rows without a relevant item. With fewer
     than `k` items k does not change. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
@@ -139,7 +139,7 @@ def f1(
 
 
 def r_precision(ranking: Ranking) -> Tensor:
-    """h(R) / R: precision at the number of relevant items, which is recall there too.
+    """Return h(R) / R, the precision at cut-off R, which equals the recall there.
 
     Returns float [B]; 0 to 1, NaN in rows without a relevant item. With fewer than R items R does not change. Source:
     Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
@@ -149,11 +149,11 @@ def r_precision(ranking: Ranking) -> Tensor:
 
 
 def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: Normalization = "relevant") -> Tensor:
-    """(1/R) sum over the hits of i / r_i: precision at each hit's place, averaged over all relevant items.
+    """Return (1/R) sum over the hits of i / r_i: the precision at each hit's rank, averaged over all relevant items.
 
     `normalize="min"` divides by min(k, R). Returns float [B] for one cut-off or none (the whole ranking), [K, B] for K
-    of them; 0 to 1, NaN in rows without a relevant item. Fewer than `k` items are no exception. Also called AP@k.
-    Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
+    of them; 0 to 1, NaN in rows without a relevant item. Rows with fewer than `k` items are no special case. Also
+    called AP@k. Source: Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
     """
     _check(ranking, "average_precision")
     check_choice("normalize", normalize, ("relevant", "min"))
@@ -163,12 +163,12 @@ def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: 
 
 
 def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -> Tensor:
-    """DCG / IDCG with DCG = sum over the hits of gain_i / log2(1 + r_i); IDCG orders all the row's gains best first.
+    """Return DCG / IDCG, DCG = sum over hits of gain_i / log2(1 + r_i); IDCG orders all gains of the row best first.
 
     `gain="exponential"`: 2^gain - 1 in both. Returns float [B] for one cut-off or none (the whole ranking), [K, B] for
-    K of them; 0 to 1, below 0 with negative gains, NaN in rows without a relevant item. Fewer than `k` items make
-    the ideal no smaller. Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002;
-    exponential gains: Burges et al., Learning to rank using gradient descent, 2005.
+    K of them; 0 to 1, below 0 with negative gains, NaN in rows without a relevant item. Fewer than `k` items do not
+    lower the ideal. Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002; exponential
+    gains: Burges et al., Learning to rank using gradient descent, 2005.
     """
     _check(ranking, "ndcg")
     check_choice("gain", gain, ("linear", "exponential"))
@@ -188,22 +188,22 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
 
 
 def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
-    """1 / r_1 if the best relevant item stands in the first `k` places, else 0.
+    """Return 1 / r_1 if the best relevant item is in the top `k`, else 0.
 
     Returns float [B] for one cut-off or none (the whole ranking), [K, B] for K of them; 0 to 1, NaN in rows without a
-    relevant item. Fewer than `k` items are no exception. Also called RR@k. Source: Voorhees, The TREC-8 question
-    answering track report, 1999.
+    relevant item. Rows with fewer than `k` items are no special case. Also called RR@k. Source: Voorhees, The TREC-8
+    question answering track report, 1999.
     """
     _check(ranking, "reciprocal_rank")
     return _defined(ranking, ranking.any_hit(k) / ranking.ranks[:, 0])
 
 
 def auroc(ranking: Ranking) -> Tensor:
-    """Share of (relevant, other) pairs in the right order (realistic ties: half); NaN too if every item is relevant.
+    """Return the share of (relevant, other) pairs in the right order; a realistic tie counts half.
 
-    Returns float [B]; 0 to 1. A relevant item that is no candidate loses to all others. Also called AUC, GAUC as a mean
-    over users. Source: Hanley & McNeil, The meaning and use of the area under a receiver operating characteristic
-    curve, 1982.
+    Returns float [B]; 0 to 1, NaN in rows without a relevant item or without another candidate. A relevant item that is
+    no candidate loses to all others. Also called AUC, GAUC as a mean over users. Source: Hanley & McNeil, The meaning
+    and use of the area under a receiver operating characteristic curve, 1982.
     """
     _check(ranking, "auroc")
     if ranking.num_ranked is None:
@@ -220,7 +220,7 @@ def auroc(ranking: Ranking) -> Tensor:
 
 
 def _check(ranking: object, name: str) -> None:
-    """Refuse a first argument that is no ranking."""
+    """Raise unless the first argument of the formula `name` is a `Ranking`."""
     if not isinstance(ranking, Ranking):
         raise TypeError(
             f"{name} reads a Ranking, got {describe(ranking)}: {name}(Ranking.from_scores(scores, target), ...), or "
@@ -229,29 +229,29 @@ def _check(ranking: object, name: str) -> None:
 
 
 def _defined(ranking: Ranking, values: Tensor) -> Tensor:
-    """Return float values, NaN in rows without a relevant item."""
+    """Return `values` as floats, with NaN in rows without a relevant item."""
     return values * _one(ranking)
 
 
 @derived
 def _one(ranking: Ranking) -> Tensor:
-    """1 for a row with a relevant item, else NaN: float [B]."""
+    """Return 1 for each row with a relevant item, else NaN: float [B]."""
     return (ranking.num_relevant / ranking.num_relevant).to(ranking.ranks.dtype)
 
 
 @derived
 def _relevant(ranking: Ranking) -> Tensor:
-    """R, float [B]."""
+    """Return R, the number of relevant items of each row, float [B]."""
     return ranking.num_relevant.to(ranking.ranks.dtype)
 
 
 def _at_most(ranking: Ranking, k: Cutoffs) -> Tensor:
-    """min(k, R): as many as can be found, float [B] or [K, B]."""
+    """Return min(k, R), the most hits that a row can have, float [B] or [K, B]."""
     return _relevant(ranking).clamp(max=ranking.cutoffs(k))
 
 
 def _hits(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Tensor:
-    """h(k), float [B] or [K, B]."""
+    """Return h(k), the number of hits, float [B] or [K, B]; `score_threshold` as in `_num_found`."""
     return _num_hits(ranking, check_cutoffs(k), score_threshold)
 
 
@@ -262,7 +262,7 @@ def _num_hits(ranking: Ranking, k: int | tuple[int, ...], score_threshold: float
 
 
 def _num_found(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> Tensor:
-    """h(k), int64 [B] or [K, B]; with a threshold, of the items that reach it."""
+    """Return h(k), int64 [B] or [K, B]; with a threshold, only hits with score >= threshold count."""
     found = ranking.num_hits(check_cutoffs(k))
     if score_threshold is None:
         return found
@@ -270,7 +270,7 @@ def _num_found(ranking: Ranking, k: Cutoffs, score_threshold: float | None) -> T
 
 
 def _places(ranking: Ranking, k: Cutoffs, denominator: Denominator, score_threshold: float | None) -> Tensor:
-    """How many places count, float [B] or [K, B] (or [K, 1])."""
+    """Return the divisor that `denominator` names: k, min(k, R) or min(k, n'), float [B], [K, B] or [K, 1]."""
     check_choice("denominator", denominator, ("k", "min", "recommended"))
     if denominator == "min":
         return _at_most(ranking, k)
@@ -281,7 +281,7 @@ def _places(ranking: Ranking, k: Cutoffs, denominator: Denominator, score_thresh
 
 
 def _divided_by(normalize: NormalizationByK, denominator: Denominator) -> Denominator:
-    """Return the divisor of precision from its two options."""
+    """Return the denominator of precision that both options give together, or raise if they contradict each other."""
     check_choice("normalize", normalize, ("k", "min"))
     if normalize == "k":
         return denominator
@@ -291,7 +291,7 @@ def _divided_by(normalize: NormalizationByK, denominator: Denominator) -> Denomi
 
 
 def _recommended(ranking: Ranking, score_threshold: float | None) -> Tensor:
-    """How many items were recommended: those that reach the threshold, the list's length, or all that were ranked."""
+    """Return the number n' of recommended items: those that reach the threshold, the list's length, or `num_ranked`."""
     if score_threshold is None:
         lengths = ranking.num_recommended if ranking.score_threshold is None else None
         count = ranking.num_ranked if lengths is None else lengths
@@ -316,7 +316,7 @@ def _check_zero_division(value: float) -> None:
 
 
 def _over_hits(ranking: Ranking, sums: Tensor, k: Cutoffs | None) -> Tensor:
-    """Sum of the values of the hits in the first `k` places, [B] or [K, B]; `sums` from `_sums`."""
+    """Return the sum of the hits' values in the top `k`, [B] or [K, B]; `sums` are running sums of `_sums`."""
     k = None if k is None else check_cutoffs(k)
     if sums.shape[1] == 1:
         return ranking.any_hit(k) * sums[:, 0]
@@ -324,7 +324,7 @@ def _over_hits(ranking: Ranking, sums: Tensor, k: Cutoffs | None) -> Tensor:
 
 
 def _first(sums: Tensor, number: Tensor) -> Tensor:
-    """Sum of the first `number` [B] or [K, B] values of each row, in the shape of `number`; `sums` from `_sums`."""
+    """Return the sum of the first `number` [B] or [K, B] values of each row, in that shape; `sums` is from `_sums`."""
     if sums.shape[1] == 1:
         return torch.where(number > 0, sums[:, 0], 0)
     if number.dim() == 1:
@@ -333,7 +333,7 @@ def _first(sums: Tensor, number: Tensor) -> Tensor:
 
 
 def _sums(values: Tensor) -> Tensor:
-    """Add up the first 0, 1, ..., T values of each row, [B, T + 1]; a single one is its own sum, [B, 1]."""
+    """Return the sums of the first 0, 1, ..., T values of each row, [B, T + 1]; if T = 1 the values, [B, 1]."""
     if values.shape[1] == 1:
         return values
     return torch.nn.functional.pad(running_sums(values), (1, 0))
@@ -341,68 +341,68 @@ def _sums(values: Tensor) -> Tensor:
 
 @derived
 def _hit_precisions(ranking: Ranking) -> Tensor:
-    """Precision at each hit, i / r_i: [B, T]; 0 for items that were not found."""
+    """Return the precision at each hit, i / r_i, [B, T]; 0 for items that were not found."""
     number = torch.arange(1, ranking.near.shape[1] + 1, dtype=ranking.ranks.dtype, device=ranking.ranks.device)
     return number / ranking.near
 
 
 @derived
 def _precisions(ranking: Ranking) -> Tensor:
-    """Add up i / r_i."""
+    """Return the running sums (`_sums`) of the precision at each hit."""
     return _sums(_hit_precisions(ranking))
 
 
 @derived
 def _gains(ranking: Ranking) -> Tensor:
-    """Add up gains at the ranks."""
+    """Return the running sums (`_sums`) of the gains in the order of the ranks."""
     return _sums(ranking.found.placed(_linear))
 
 
 @derived
 def _discounts(ranking: Ranking) -> Tensor:
-    """1 / log2(1 + r), [B, T]; 0 for items that were not found."""
+    """Return the discounts 1 / log2(1 + r), [B, T]; 0 for items that were not found."""
     return torch.log2(1 + ranking.near).reciprocal()
 
 
 @derived
 def _dcg(ranking: Ranking) -> Tensor:
-    """Add up discounts, each relevant item gaining 1."""
+    """Return the running sums (`_sums`) of the discounts, the DCG if each relevant item gains 1."""
     return _sums(_discounts(ranking))
 
 
 def log2_discounts(places: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """1 / log2(1 + place) of the places 1, 2, 3, ...: metrics of lists weigh them so, too."""
+    """Return the discounts 1 / log2(1 + rank) of ranks 1 to `places`; metrics of lists read them, too."""
     return torch.log2(1 + torch.arange(1, places + 1, dtype=dtype, device=device)).reciprocal()
 
 
 @derived
 def _ideal_dcg(ranking: Ranking) -> Tensor:
-    """Add up the discounts of the places 1, 2, 3, ..., T: [T + 1]."""
+    """Return the running sums of the discounts of ranks 1 to T, [T + 1]: the ideal DCG for 0 to T relevant items."""
     ranks = ranking.ranks
     return _sums(log2_discounts(ranks.shape[1], ranks.dtype, ranks.device)[None])[0]
 
 
 @derived
 def _graded_dcg(ranking: Ranking, gain: Gain) -> Tensor:
-    """Add up discounted gains."""
+    """Return the running sums (`_sums`) of the discounted gains in the order of the ranks."""
     return _sums(ranking.found.placed(_transform(ranking, gain)) * _discounts(ranking))
 
 
 @derived
 def _graded_ideal_dcg(ranking: Ranking, gain: Gain) -> Tensor:
-    """Add up discounted gains, best first."""
+    """Return the running sums (`_sums`) of the discounted gains in the ideal order, best first."""
     return _sums(_transform(ranking, gain)(ranking.ideal_gains) / torch.log2(1 + ranking.hit_number))
 
 
 @derived
 def _lost_dcg(ranking: Ranking, gain: Gain) -> Tensor:
-    """Discounted gains of unwanted items, [B, T]."""
+    """Return the discounted gains of the unwanted items, [B, T]; 0 or less."""
     assert ranking.penalties is not None
     return ranking.penalties.placed(_transform(ranking, gain)) / torch.log2(1 + ranking.penalties.ranks)
 
 
 def _lost_dcg_at(ranking: Ranking, gain: Gain, k: Cutoffs | None) -> Tensor:
-    """Sum of the discounted gains of unwanted items in the first `k` places, [B] or [K, B]."""
+    """Return the sum of the discounted gains of unwanted items in the top `k`, [B] or [K, B]."""
     assert ranking.penalties is not None
     ranks = ranking.penalties.ranks
     if k is None:
@@ -423,7 +423,7 @@ def _linear(gains: Tensor) -> Tensor:
 
 
 def _exponential(gains: Tensor, top: Tensor) -> Tensor:
-    """(2^gain - 1) / 2^top, precise for small gains and large ones."""
+    """Return (2^gain - 1) / 2^top, precise for small and for large gains."""
     ln2 = math.log(2)
     wanted = torch.exp2(gains - top) * -torch.expm1(-gains * ln2)
     return wanted.where(gains > 0, torch.expm1(gains * ln2) * torch.exp2(-top))

@@ -22,11 +22,11 @@ __all__ = ["AUROC", "F1", "HR", "MAP", "MRR", "NDCG", "HitRate", "Precision", "R
 
 
 class _OfRecommended(RankingMetric):
-    """A metric whose denominator can be the number of items that were recommended."""
+    """Base of metrics whose denominator can be the number of items that were recommended."""
 
     @property
     def needs(self) -> Needs:
-        """As for every metric; the number of candidates too, where they are all recommended."""
+        """The needs of every metric, and the number of candidates if all candidates are recommended."""
         needs = super().needs
         return needs._replace(num_ranked=self.options["denominator"] == "recommended" and needs.score_threshold is None)
 
@@ -34,8 +34,8 @@ class _OfRecommended(RankingMetric):
 class HitRate(RankingMetric):
     """Hit rate at k: share of rows with a relevant item in the first `k` places.
 
-    1 if h(k) > 0, else 0, with h(k) the number of relevant items in the first k places. Range 0 to 1; fewer than `k`
-    items are no exception.
+    1 if h(k) > 0, else 0, with h(k) the number of relevant items in the first k places. Range 0 to 1; rows with fewer
+    than `k` items are no special case.
 
     Also called hit ratio, Hit@k, Success@k, accuracy@k. Source: Deshpande & Karypis, Item-based top-N recommendation
     algorithms, 2004.
@@ -43,7 +43,7 @@ class HitRate(RankingMetric):
     Args:
         k: cut-off, >= 1.
         score_threshold: only items with score >= this are recommended.
-        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:
         >>> import torch
@@ -82,7 +82,7 @@ class Precision(_OfRecommended):
             `normalize="min"`.
         score_threshold: only items with score >= this are recommended.
         zero_division: value of a row whose denominator is 0: 0.0, 1.0 or nan (the row is left out).
-        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:
         >>> import torch
@@ -129,9 +129,9 @@ class Recall(RankingMetric):
         k: cut-off, >= 1.
         normalize: "relevant", divided by R; or "min", by min(k, R) (LensKit's Recall, recpack's CalibratedRecallK).
         truncated: True is another name of `normalize="min"`; its label is `Recall-truncated@k`.
-        weighted: gains found / all gains (PyG weighted).
+        weighted: gains of the hits / all gains (PyG's `weighted`).
         score_threshold: only items with score >= this are recommended.
-        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:
         >>> import torch
@@ -171,15 +171,15 @@ class F1(_OfRecommended):
 
     Range 0 to 1; with fewer than `k` items k does not change.
 
-    Also called F-measure@k; others take the harmonic mean of the mean precision and the mean recall, which is another
-    number. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
+    Also called F-measure@k; other libraries take the harmonic mean of the mean precision and the mean recall, a
+    different number. Source: van Rijsbergen, Information Retrieval, 1979, chapter 7.
 
     Args:
         k: cut-off, >= 1.
         normalize: as in `Precision`.
         denominator: as in `Precision`.
         score_threshold: only items with score >= this are recommended.
-        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:
         >>> import torch
@@ -207,7 +207,7 @@ class F1(_OfRecommended):
 
 
 class RPrecision(RankingMetric):
-    """R-precision: mean of #{r_i <= R} / R, precision at the number R of the row's relevant items, of ranks r_i.
+    """R-precision: mean of #{r_i <= R} / R, the precision at R, where r_i are the ranks of the row's R relevant items.
 
     Range 0 to 1, no cut-off; with fewer than R candidates R does not change.
 
@@ -215,7 +215,7 @@ class RPrecision(RankingMetric):
     section 8.4.
 
     Args:
-        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:
         >>> import torch
@@ -234,7 +234,7 @@ class RPrecision(RankingMetric):
 
     @property
     def needs(self) -> Needs:
-        """As many places as each row has relevant items."""
+        """As many ranks of each row as it has relevant items."""
         return Needs(depth=0, depth_is_num_relevant=True)
 
 
@@ -243,14 +243,14 @@ class MAP(RankingMetric):
 
     r_i is the rank of the i-th best of R relevant items. Range 0 to 1; below 1 where R > k.
 
-    Also called AP@k for one row; torchmetrics divides by the hits found, which is another number. Source: Manning,
-    Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
+    Also called AP@k for one row; torchmetrics divides by the number of hits, which gives a different number. Source:
+    Manning, Raghavan & Schütze, Introduction to Information Retrieval, 2008, section 8.4.
 
     Args:
         k: cut-off, >= 1; None = the whole ranking (area under the precision-recall curve).
         normalize: "relevant", divided by R; or "min", by min(k, R) (RecBole, PyG, RePlay, Spark; recometrics' TAP@k).
             Without `k` the two are equal.
-        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:
         >>> import torch
@@ -276,8 +276,8 @@ class NDCG(RankingMetric):
     over hits in the first `k` places.
 
     The ideal orders *all* of the row's gains best first and cuts at `k`. Range 0 to 1 (below 0 with negative gains,
-    which count in DCG only); fewer than `k` items make the ideal no smaller. Gain 1 for every relevant item unless
-    `gains` or a graded target say otherwise. Tied items share the mean of their gains.
+    which count in DCG only); fewer than `k` items do not lower the ideal. Gain 1 for every relevant item unless `gains`
+    or a graded target say otherwise. Tied items share the mean of their gains.
 
     Also called nDCG@k. Sources: Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002;
     exponential gains: Burges et al., Learning to rank using gradient descent, 2005.
@@ -285,7 +285,7 @@ class NDCG(RankingMetric):
     Args:
         k: cut-off, >= 1; None = the whole ranking.
         gain: "linear", or "exponential" for 2^gain - 1.
-        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:
         >>> import torch
@@ -307,14 +307,14 @@ class NDCG(RankingMetric):
 class MRR(RankingMetric):
     """Mean reciprocal rank: mean of 1 / rank of the best relevant item, or 0 if it is not in the first `k`.
 
-    Range 0 to 1; fewer than `k` items are no exception.
+    Range 0 to 1; rows with fewer than `k` items are no special case.
 
     Also called RR@k for one row, ARHR where there is one relevant item. Source: Voorhees, The TREC-8 question answering
     track report, 1999.
 
     Args:
         k: cut-off, >= 1; None = the whole ranking.
-        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:
         >>> import torch
@@ -338,7 +338,7 @@ def _num_relevant(ranking: Ranking) -> Tensor:
 
 
 def _num_ranked(ranking: Ranking) -> Tensor:
-    assert ranking.num_ranked is not None  # the formula has asked
+    assert ranking.num_ranked is not None  # the formula raises if it is None
     return ranking.num_ranked
 
 
@@ -358,7 +358,7 @@ class AUROC(RankingMetric):
     Args:
         weight: None, every row weighs the same; "relevant", by its number of relevant items (RecBole's GAUC);
             "candidates", by its number of candidates (GAUC weighted by impressions: DIN, FuxiCTR).
-        options: keywords of every metric (`ties`, `padding_idx`, ...); `RankingMetric` lists them, methods and counts.
+        options: keywords of every metric (`ties`, `padding_idx`, ...); see `RankingMetric`, for methods and counts too.
 
     Examples:
         >>> import torch
@@ -383,10 +383,10 @@ class AUROC(RankingMetric):
 
     @property
     def name(self) -> str:
-        """Label: `AUROC`, `AUROC-relevant` or `AUROC-candidates`."""
+        """Label without a cut-off: `AUROC`, `AUROC-relevant` or `AUROC-candidates`."""
         return self._name if self._weight is None else f"{self._name}-{self._weight}"
 
     @property
     def needs(self) -> Needs:
-        """The whole ranking, and how many items are in it."""
+        """The whole ranking, and the number of candidates."""
         return super().needs._replace(num_ranked=True)

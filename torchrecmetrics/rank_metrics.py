@@ -1,7 +1,7 @@
 """Metrics of the rank itself, for one relevant item per row: MeanRank, MedianRank, AMR, AMRI, AdjustedMRR, AdjustedHR.
 
 Adjusted metrics compare with a ranking in random order, in which all ranks 1 .. N of a row's N candidates are equally
-likely; so they can be compared between data sets. Each is a mean of row values with row weights.
+likely, so that values of different data sets can be compared. Each adjusted metric is a weighted mean over rows.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ EULER_GAMMA = 0.57721566490153286
 
 
 def mean_rank(ranking: Ranking) -> Tensor:
-    """Return the rank of the row's relevant item, float [B]: 1 to N, `inf` for one that is no candidate."""
+    """Return the rank of each row's relevant item, float [B]: 1 to N, or `inf` if the item is no candidate."""
     _check_single(ranking)
-    ranking.hits(None)  # raises where ranks are known to a depth only
+    ranking.hits(None)  # raises if ranks are known to a depth only
     return torch.where(ranking.num_relevant > 0, ranking.ranks[:, 0], torch.nan)
 
 
 def median_rank(ranking: Ranking, *, max_rank: int = 2**16) -> Tensor:
-    """Return the same ranks, of which `MedianRank` takes the middle one."""
+    """Return the same as `mean_rank`: `MedianRank` itself takes the median, and alone reads `max_rank`."""
     return mean_rank(ranking)
 
 
 def expected_rank(ranking: Ranking) -> Tensor:
-    """Return (N + 1) / 2, the mean rank of a row in random order, float [B]."""
+    """Return (N + 1) / 2, the expected rank of an item in random order, float [B]."""
     return (_candidates(ranking) + 1) / 2
 
 
 def above_first(ranking: Ranking) -> Tensor:
-    """Return the expected rank less 1, float [B]."""
+    """Return the expected rank minus 1, the row weight of `AMRI`, float [B]."""
     return expected_rank(ranking) - 1
 
 
@@ -58,7 +58,7 @@ def expected_reciprocal_rank(ranking: Ranking) -> Tensor:
 
 
 def below_best_reciprocal_rank(ranking: Ranking) -> Tensor:
-    """Return 1 less the expected 1 / rank, float [B]; 0 where there is one candidate."""
+    """Return 1 - expected 1 / rank, the row weight of `AdjustedMRR`, float [B]; 0 for rows with one candidate."""
     return _spread(1 - expected_reciprocal_rank(ranking), ranking)
 
 
@@ -69,28 +69,28 @@ def expected_hit_rate(ranking: Ranking, k: int) -> Tensor:
 
 
 def below_best_hit_rate(ranking: Ranking, k: int) -> Tensor:
-    """Return 1 less the probability of a hit, float [B]; 0 where k >= N."""
+    """Return 1 - probability of a random hit, the row weight of `AdjustedHitRate`, float [B]; 0 where k >= N."""
     return 1 - expected_hit_rate(ranking, k)
 
 
 def adjusted_rank(ranking: Ranking) -> Tensor:
-    """Return rank / expected rank, float [B]: above 0; 1 in random order."""
+    """Return rank / expected rank, float [B]: above 0; 1 is the mean in random order."""
     return mean_rank(ranking) / expected_rank(ranking)
 
 
 def adjusted_rank_index(ranking: Ranking) -> Tensor:
-    """Return 1 - (rank - 1) / (expected rank - 1), float [B]: -1 to 1; NaN where there is one candidate."""
+    """Return 1 - (rank - 1) / (expected rank - 1), float [B]: -1 to 1; NaN for rows with one candidate."""
     return 1 - (mean_rank(ranking) - 1) / above_first(ranking)
 
 
 def adjusted_reciprocal_rank(ranking: Ranking) -> Tensor:
-    """Return (1 / rank - expected) / (1 - expected), float [B]: up to 1; NaN where there is one candidate."""
+    """Return (1 / rank - expected) / (1 - expected), float [B]: up to 1; NaN for rows with one candidate."""
     expected = expected_reciprocal_rank(ranking)
     return (1 / mean_rank(ranking) - expected) / below_best_reciprocal_rank(ranking)
 
 
 def adjusted_hit(ranking: Ranking, k: int) -> Tensor:
-    """Return (hit - probability) / (1 - probability), float [B]: up to 1; NaN where k >= N."""
+    """Return (hit - probability) / (1 - probability), float [B]: up to 1; NaN for rows with k >= N."""
     _check_single(ranking)
     hit = ranking.any_hit(k).to(ranking.ranks.dtype)
     found = (hit - expected_hit_rate(ranking, k)) / below_best_hit_rate(ranking, k)
@@ -107,7 +107,7 @@ def _check_single(ranking: Ranking) -> None:
 
 
 def _candidates(ranking: Ranking) -> Tensor:
-    """N, float [B]."""
+    """Return N, the number of candidates of each row, float [B]."""
     if ranking.num_ranked is None:
         raise ValueError(
             "adjusted metrics need to know how many items were ranked: pass scores, Ranking.from_negatives, or "
@@ -117,12 +117,12 @@ def _candidates(ranking: Ranking) -> Tensor:
 
 
 def _spread(weights: Tensor, ranking: Ranking) -> Tensor:
-    """Return weights that are exactly 0 where there is one candidate."""
+    """Return `weights` with exact zeros in rows with one candidate, where rounding could leave a remainder."""
     return weights.masked_fill(_candidates(ranking) <= 1, 0)
 
 
 class _OfRank(RankingMetric):
-    """A metric of the whole ranking in which rows without a relevant item have no value."""
+    """Base of the metrics of the rank, which have no value for rows without a relevant item."""
 
     def __init__(self, k: int | None = None, **options: Any) -> None:
         super().__init__(k, **options)
@@ -136,13 +136,13 @@ class _OfRank(RankingMetric):
 class MeanRank(_OfRank):
     """Mean rank: mean of the rank of the row's one relevant item, from 1 (best) to the number of candidates.
 
-    Less is better. A relevant item that is no candidate has rank `inf`, and so has the mean; `num_unreachable` counts
-    them. Ranks start at 1 here; PyG's `KGEModel.test` counts from 0.
+    Lower is better. A relevant item that is no candidate has rank `inf`, which makes the mean `inf`; `num_unreachable`
+    counts such rows. Ranks start at 1 here; PyG's `KGEModel.test` counts from 0.
 
     Also called MR. Source: Bordes et al., Translating embeddings for modeling multi-relational data, 2013.
 
     Args:
-        options: keywords of every metric (`ties`, ...), see `RankingMetric`, as for methods and counts;
+        options: keywords of every metric (`ties`, ...), see `RankingMetric`, also for methods and counts;
             `empty_target_action` is "skip" or "error".
 
     Raises:
@@ -166,16 +166,16 @@ class MeanRank(_OfRank):
 
 
 class MedianRank(_OfRank):
-    """Median rank: the middle one of the ranks of the rows' one relevant item; of an even number, the mean of two.
+    """Median rank: the middle rank of the rows' one relevant item; of an even number of rows, the mean of both middles.
 
-    Less is better. It is no mean over rows: the state counts ranks in steps of 1/2 up to `max_rank`, 16 bytes x
-    `max_rank`, and all ranks beyond together. So it is exact, and there is no standard error, nor values of groups.
+    Lower is better. The metric is no mean over rows: the state counts ranks in steps of 1/2 up to `max_rank` (16 bytes
+    x `max_rank`), and all higher ranks together. So it is exact, and there is no standard error, nor values of groups.
     Rows of weight 0 are left out, other weights count as 1.
 
     Source: as `MeanRank`; less sensitive to a few bad ranks.
 
     Args:
-        max_rank: the highest median that can be told, >= 1.
+        max_rank: the highest median that can be computed, >= 1.
         options: as in `MeanRank`.
 
     Raises:
@@ -199,13 +199,13 @@ class MedianRank(_OfRank):
         super().__init__(max_rank=check_k(max_rank, "max_rank"), **options)
 
     def _check_catalogue(self, catalogue: Any) -> Catalogue | None:
-        return None if catalogue is None else super()._check_catalogue(catalogue)  # it counts ranks, not items
+        return None if catalogue is None else super()._check_catalogue(catalogue)  # the metric counts ranks, not items
 
     def _begin(self, name: str) -> None:
         self._add_sum_states(name, 0, len(VIOLATIONS) + 2 * self.options["max_rank"] + 2)
 
     def sparse_update(self, lists: ListBatch, violations: Tensor | None) -> SparseUpdate:
-        """Return how many rows have each rank."""
+        """Return the number of rows with each rank, in steps of 1/2, as an update of the state."""
         assert lists.ranking is not None
         ranking, beyond, kinds = lists.ranking, 2 * self.options["max_rank"] + 1, len(VIOLATIONS)
         rank = mean_rank(ranking)
@@ -220,7 +220,7 @@ class MedianRank(_OfRank):
 
     @classmethod
     def summaries(cls, metrics: Sequence[Self], states: Sequence[SumState]) -> list[Summary]:
-        """Find the middle of the counts."""
+        """Return the median of each metric from its counts of ranks."""
         found: list[Summary] = []
         for metric, state in zip(metrics, states, strict=True):
             invalid, counts = torch.split(state.counts, [len(VIOLATIONS), len(state.counts) - len(VIOLATIONS)])
@@ -240,19 +240,19 @@ class MedianRank(_OfRank):
 
 
 class _Adjusted(_OfRank):
-    """A metric that compares with a ranking in random order."""
+    """Base of the metrics that compare the rank with a ranking in random order."""
 
     @property
     def needs(self) -> Needs:
-        """The whole ranking, or its first `k` ranks, and how many items were ranked."""
+        """The whole ranking, or its first `k` ranks, and the number of candidates."""
         return super().needs._replace(num_ranked=True)
 
 
 class AMR(_Adjusted):
-    """Adjusted mean rank: mean rank / its expectation in random order, the sum of (N + 1) / 2 over rows.
+    """Adjusted mean rank: mean rank / its expectation in random order, the mean of (N + 1) / 2 over rows.
 
-    Range 0 to 2; 1 in random order, less is better. N is the number of the row's candidates, the relevant item
-    included. The mean of rank / expected rank, each row weighing its expected rank.
+    Range 0 to 2; 1 in random order, lower is better. N is the number of the row's candidates, the relevant item
+    included. Equals the mean of rank / expected rank with the expected rank as row weight.
 
     Source: Berrendorf et al., On the ambiguity of rank-based evaluation of entity alignment or link prediction methods,
     2020; PyKEEN's adjusted_arithmetic_mean_rank.
@@ -281,8 +281,8 @@ class AMR(_Adjusted):
 class AMRI(_Adjusted):
     """Adjusted mean rank index: 1 - (mean rank - 1) / (its expectation in random order - 1).
 
-    Range -1 (all are last) to 1 (all are first); 0 in random order. Rows with one candidate are left out. The mean of
-    1 - (rank - 1) / (E - 1), each row weighing E - 1, with E = (N + 1) / 2.
+    Range -1 (all relevant items last) to 1 (all first); 0 in random order. Rows with one candidate are left out. Equals
+    the mean of 1 - (rank - 1) / (E - 1) with row weights E - 1, where E = (N + 1) / 2.
 
     Source: Berrendorf et al., 2020, as `AMR`; PyKEEN's adjusted_arithmetic_mean_rank_index.
 
@@ -307,10 +307,10 @@ class AMRI(_Adjusted):
 
 
 class AdjustedMRR(_Adjusted):
-    """Adjusted mean reciprocal rank: (MRR - E) / (1 - E), E the expected MRR in random order.
+    """Adjusted mean reciprocal rank: (MRR - E) / (1 - E), where E is the expected MRR in random order.
 
-    Range up to 1; 0 in random order, below 0 for worse ones. A row of N candidates has the expectation (1 + 1/2 + ... +
-    1/N) / N. Rows with one candidate are left out. A mean of rows, each weighing 1 less its expectation.
+    Range up to 1; 0 in random order, below 0 if worse. A row of N candidates has the expectation (1 + 1/2 + ... + 1/N)
+    / N. Rows with one candidate are left out. A mean over rows with row weights 1 - expectation.
 
     Source: Hoyt et al., A unified framework for rank-based evaluation metrics for link prediction, 2022; PyKEEN's
     adjusted_inverse_harmonic_mean_rank.
@@ -336,10 +336,10 @@ class AdjustedMRR(_Adjusted):
 
 
 class AdjustedHitRate(_Adjusted):
-    """Adjusted hit rate at k: (HR@k - E) / (1 - E), E the expected hit rate in random order.
+    """Adjusted hit rate at k: (HR@k - E) / (1 - E), where E is the expected hit rate in random order.
 
-    Range up to 1; 0 in random order, below 0 for worse ones. A row of N candidates has the expectation min(k, N) / N.
-    Rows with at most k candidates are left out. A mean of rows, each weighing 1 less its expectation.
+    Range up to 1; 0 in random order, below 0 if worse. A row of N candidates has the expectation min(k, N) / N. Rows
+    with at most k candidates are left out. A mean over rows with row weights 1 - expectation.
 
     Source: as `AdjustedMRR`; PyKEEN's adjusted_hits_at_k.
 

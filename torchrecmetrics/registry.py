@@ -43,7 +43,7 @@ def members_of(
     k: int | Iterable[int] | None,
     options: MetricOptions,
 ) -> list[RankingMetric]:
-    """Cross the names with the cut-offs; ascending k, members without one last."""
+    """Return a metric for each name and cut-off, and the instances, by ascending k; metrics without k come last."""
     if isinstance(k, str):
         raise TypeError(f"k must be whole numbers, got the string {k!r}")
     cutoffs = [] if k is None else [k] if not isinstance(k, Iterable) or getattr(k, "ndim", 1) == 0 else list(k)
@@ -60,7 +60,7 @@ def members_of(
 
 
 def ours(key: object, metric: object) -> RankingMetric:
-    """Return a metric of this package, or refuse anything else."""
+    """Return `metric` if it is a metric of this package; else raise, naming `key`."""
     if not isinstance(metric, RankingMetric):
         if isinstance(metric, type) and issubclass(metric, RankingMetric):
             raise TypeError(
@@ -76,7 +76,7 @@ def ours(key: object, metric: object) -> RankingMetric:
 
 
 def _instead_of_pyg(metric: object) -> str | None:
-    """Say which metric takes the place of one of PyG's."""
+    """Return a hint, for a message, that names our metric for one of PyG; None if there is none."""
     name = type(metric).__name__
     theirs = name.removeprefix("LinkPred").lower()
     cls = _BY_NAME.get({"diversity": "intralistdiversity"}.get(theirs, theirs)) if name.startswith("LinkPred") else None
@@ -91,7 +91,7 @@ def _instead_of_pyg(metric: object) -> str | None:
 
 
 def _instances_with(option: str) -> str:
-    """Say how metrics are made with an option that not all have; nothing where none of ours has it."""
+    """Return code, for a message, that makes the metrics which have an option of their own; empty if none has it."""
     taken = {name: inspect.signature(cls.__init__).parameters for name, cls in _CLASSES.items()}
     return " or ".join(
         f"trm.{name}({'10, ' if 'k' in parameters else ''}{option}=...)"
@@ -101,11 +101,11 @@ def _instances_with(option: str) -> str:
 
 
 def check_options(what: str, options: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse options, given beside names of metrics, that not all metrics have.
+    """Refuse options, given beside names of metrics, that only some metrics or no metrics have.
 
     Raises:
         TypeError: for names of the cut-off in other libraries.
-        ValueError: for any other; says the nearest name, or whose option it is.
+        ValueError: for any other option; the message has the nearest name, or the metrics with the option.
     """
     check_spelling(options)
     for name in options:
@@ -116,7 +116,7 @@ def check_options(what: str, options: Iterable[str], known: Sequence[str]) -> No
 
 
 def is_name(text: str) -> bool:
-    """Return True if there is a metric of this name."""
+    """Return True if a metric has this name; case is ignored."""
     return text.lower() in _BY_NAME
 
 
@@ -161,7 +161,7 @@ def _make(cls: type[RankingMetric], k: int | None, options: MetricOptions) -> Ra
 
 
 def key_of(metric: RankingMetric, key_format: KeyFormat) -> str:
-    """Return the key of a metric, as a format or a function makes it."""
+    """Return the key of a metric, made by a format string or a function of name and k."""
     if callable(key_format):
         key = key_format(metric.name, metric.k)
         if not isinstance(key, str):

@@ -1,1 +1,1 @@
-"""Statistics of rows and sums: intervals, resampling, comparisons."""
+"""Statistics of per-row values: confidence intervals, resampling, comparisons of runs, plots."""

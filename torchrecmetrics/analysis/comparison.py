@@ -38,77 +38,77 @@ _POWER = 0.8
 
 
 class PairResult(NamedTuple):
-    """Result for one label of one pair of runs, over all rows or those of a group."""
+    """Result for one label of one pair of runs, over all rows or over the rows of one group."""
 
     label: str
     run: str
     against: str
     group: str | None
-    """None = all rows, those that are in no group too."""
+    """Name of the group; None = all rows, including rows of no group."""
     difference: float
-    """Mean of `run` less that of `against`, over the rows that both have."""
+    """Mean of `run` minus mean of `against`, over the rows that are compared."""
     low: float
-    """Interval of the difference; excludes 0 exactly where p <= 1 - level."""
+    """Lower end of the interval of the difference, which excludes 0 exactly where p <= 1 - level."""
     high: float
     p: float
     adjusted_low: float
-    """Interval that excludes 0 exactly where the adjusted p <= 1 - level."""
+    """Lower end of the corrected interval, which excludes 0 exactly where `adjusted_p` <= 1 - level."""
     adjusted_high: float
     adjusted_p: float
-    """Corrected for all labels, pairs and groups that were compared."""
+    """p corrected for all labels, pairs and groups that were compared."""
     effect_size: float
-    """d_z: mean of the paired differences in units of their standard deviation."""
+    """d_z: mean of the paired differences divided by their standard deviation."""
     wins: int
-    """Rows in which `run` is better."""
+    """Number of rows in which `run` has the higher value."""
     ties: int
     losses: int
     num_rows: int
-    """Rows that the pair has; where there are no clusters, the number of differences."""
+    """Number of rows that are compared: defined in both runs and of a weight > 0."""
     num_left_out: int
-    """Rows that are undefined for this label in one of the two, or weigh nothing."""
+    """Number of rows that are left out: undefined for this label in one of the two runs, or of weight 0."""
     num_units: int
-    """Number of flipped units: clusters, or rows. With fewer than two nothing is tested: p and intervals are nan."""
+    """Number of tested units: clusters, or rows without clusters. With fewer than two, p and intervals are nan."""
     detectable: float
-    """True difference that such a comparison finds with probability 0.8, after its correction."""
+    """True difference that a comparison of this size finds with probability 0.8, after correction."""
     noninferior_p: float | None
-    """Corrected p of "`run` is worse by `margin` or more"; None = no margin."""
+    """Corrected p of the hypothesis that `run` is worse by `margin` or more; None = no margin was given."""
 
     @property
     def key(self) -> str:
-        """The label, or `label/group`."""
+        """Key of the result: the label, or `label/group` for a group."""
         return self.label if self.group is None else f"{self.label}/{self.group}"
 
 
 @dataclass(frozen=True)
 class Comparison(Table):
-    """Result of `compare`: `str()` is a table, and a sentence that names the test.
+    """Result of `compare`; `str()` returns a table, and sentences that describe the test.
 
-    `comparison["NDCG@10"]` is the `PairResult` of a label where there is one pair, and
-    `comparison["NDCG@10", "gcn", "pop"]` that of gcn less pop; `comparison["NDCG@10/cold"]` is that of a group.
+    `comparison["NDCG@10"]` is the `PairResult` of a label if only one pair of runs was compared, and
+    `comparison["NDCG@10", "gcn", "pop"]` the result of gcn minus pop; `comparison["NDCG@10/cold"]` is for a group.
     """
 
     _gaps: ClassVar[dict[str, str]] = {"group": "text", "noninferior_p": "floats"}
     _words: ClassVar[tuple[str, ...]] = ("label", "run", "against", "group")
 
     results: tuple[PairResult, ...]
-    """A result for each pair and label, and behind it those of the groups."""
+    """One result per pair and label, each followed by the results of the groups."""
     runs: dict[str, int]
-    """How many runs each name has."""
+    """Number of runs by name."""
     test: Literal["randomization", "t"]
     correction: Correction
     alternative: Alternative
     level: float
     resamples: int | None
-    """Sign flips; None = of a t test."""
+    """Number of sign flips; None = t test."""
     exact: bool
-    """True if these are all parts."""
+    """True if the flips are all combinations of signs, not a random sample."""
     margin: float | None
     seed: int
     clustered: bool
     groups: dict[str, int]
-    """How many rows each group has; empty = there are none."""
+    """Number of rows by group; empty = no groups were given."""
     num_in_none: int
-    """Rows that are in no group."""
+    """Number of rows that are in no group."""
 
     def __len__(self) -> int:
         return len(self.results)
@@ -127,11 +127,11 @@ class Comparison(Table):
 
     @property
     def _tested(self) -> int:
-        """Number of comparisons, for which p and intervals are corrected."""
+        """Number of comparisons that were tested, for which p and intervals are corrected."""
         return sum(not math.isnan(r.p) for r in self.results)
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return the results' fields as columns, {name: a value per result}.
+        """Return the fields of the results as columns, {field name: list with one value per result}.
 
         Example:
             >>> import torch
@@ -153,9 +153,9 @@ class Comparison(Table):
         return json.dumps({"results": records(self.results), **how}, indent=indent, allow_nan=False)
 
     def plot(self, ax: Axes | None = None) -> Drawn:
-        """Draw a forest plot: each difference with its interval (thick) and the corrected one (thin), a colour a pair.
+        """Draw a forest plot: differences with intervals (thick) and corrected intervals (thin), one colour per pair.
 
-        Where there is a margin, a broken line stands at its end.
+        If a margin was given, a broken line is drawn at -margin.
 
         Args:
             ax: matplotlib axes; None = a new figure, as high as the labels need.
@@ -181,7 +181,7 @@ class Comparison(Table):
     def __str__(self) -> str:
         header, *lines = self._cells()
         width = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
-        words = 2  # label and pair are words, the others numbers
+        words = 2  # label and pair, aligned to the left; the other columns are numbers
         table = [
             "  ".join(
                 cell.ljust(w) if i < words else cell.rjust(w)
@@ -192,7 +192,7 @@ class Comparison(Table):
         return "\n".join([*(line.rstrip() for line in table), "", *self._sentences()])
 
     def _cells(self) -> list[list[str]]:
-        """Return the cells of `str`, header first."""
+        """Return the table of `str()` as lines of cells, the header first."""
         adjusted = self.correction != "none" and self._tested > 1
         widths = [r.adjusted_high - r.adjusted_low for r in self.results]
         least = min((w for w in widths if 0 < w < math.inf), default=1.0)
@@ -212,7 +212,7 @@ class Comparison(Table):
         return lines
 
     def _sentences(self) -> list[str]:
-        """Name the test in a sentence."""
+        """Return the sentences below the table of `str()`: test, correction, groups, margin, averaged runs."""
         units = "whole clusters" if self.clustered else "rows"
         rows = max(r.num_units for r in self.results)
         if self.test == "t":
@@ -267,43 +267,43 @@ def compare(
     seed: int = 0,
     groups: Groups | None = None,
 ) -> Comparison:
-    """Compare runs over the same rows: tell differences that are real from chance.
+    """Compare runs over the same rows by paired significance tests, to tell real differences from chance.
 
     Rows are paired by id. A row that is undefined in one of two runs is left out of their comparison for that label,
-    and counted. The units of a pair are u = w (x - y), summed by cluster where there are clusters, t is that of a
-    paired t test of them, sum u / sqrt(n s^2), and the difference is sum u / sum w.
+    and counted. The units of a pair are u = w (x - y), summed by cluster where there are clusters; the test statistic
+    is t = sum u / sqrt(n s^2), as in a paired t test, and the difference is sum u / sum w.
 
-    "randomization": if it makes no difference which run made which value, every sign of u is as likely as the other.
-    p = (b + 1) / (R + 1), b of R random flips with |t_r| >= |t| (1 - 1e-9); all flips where 2^n is at most `resamples`.
-    One sign a row serves all labels and pairs, so that the correction knows how much they depend on each other.
+    "randomization": if the two runs are interchangeable, both signs of each u are equally likely. b of R random sign
+    flips have |t_r| >= |t| (1 - 1e-9), and p = (b + 1) / (R + 1); all flips are used if 2^n is at most `resamples`.
+    A unit has the same sign for all labels and pairs, so that the correction takes their dependence into account.
     Intervals are difference ± q s / sqrt(n) / mean w, q the order statistic of the same t_r, so that an interval
     excludes 0 exactly where its p is at most 1 - level. "t": Student's distribution in place of the flips.
 
     Args:
         runs: {name: `Rows`}, or {name: [Rows, Rows, ...]} of several runs (seeds), which are averaged row by row.
-        baseline: compare each other run with this one. None: all pairs, each run less those before it.
+        baseline: compare each other run with this one. None: all pairs, each run minus each run before it.
         test: "randomization" or "t".
         correction: for all labels and pairs that are compared: "max-t", step-down (for randomization; its default),
-            exact for each of them and asymptotic for all together; "holm" (the t test's default); or "none".
-            Corrected intervals are those of the step at which a comparison was decided.
-        resamples: sign flips.
-        level: of the intervals, between 0 and 1.
-        alternative: "two-sided"; "greater" or "less": the run is better or worse than the one that it is compared with.
+            exact for one comparison and asymptotic for all together; "holm" (the t test's default); or "none".
+            A corrected interval has the critical value of the step at which its comparison was decided.
+        resamples: number of sign flips.
+        level: confidence level of the intervals, between 0 and 1.
+        alternative: "two-sided"; "greater" or "less": the mean of the run is higher or lower than that of the other.
         margin: > 0, in the metrics' unit: test also whether a run is worse by less than this (non-inferior), where
             higher values are better. One-sided, with the same correction.
-        seed: of the hash of ids, from which signs are made: the same in any order of rows.
+        seed: seed of the hash of row ids that gives the signs; the result does not depend on the order of rows.
         groups: compare the runs over the rows of each group as well: `group_users(train)`, or `Groups` of any column.
-            Rows are matched by their ids with `user_ids`, or are row numbers of users; where rows are no users but
-            sessions, `user_ids` are those of sessions. All rows and the groups are corrected together.
+            Row ids are looked up in `user_ids`, or are row numbers of users; if rows are sessions and not users,
+            `user_ids` must be session ids. One correction covers all rows and the groups.
 
     Returns:
-        A `Comparison` of `PairResult`s: p is 1 where all differences are 0; values that need two rows are nan with
-        fewer.
+        A `Comparison` of `PairResult`s: p is 1 where all differences are 0; values that need two rows are nan for
+        fewer rows.
 
     Raises:
         TypeError: for runs that are no `Rows`, groups that are no `Groups` or have ids of another kind.
-        ValueError: for ids that do not pair, labels, options, weights or clusters that differ between runs, groups of
-            which no row is, and for arguments that are none of those above.
+        ValueError: for ids that do not pair, labels, options, weights or clusters that differ between runs, groups that
+            hold none of the rows, and for unknown arguments.
 
     Source: Westfall and Young, Resampling-based multiple testing, 1993; Smucker et al., A comparison of statistical
     significance tests for information retrieval evaluation, CIKM 2007.
@@ -364,7 +364,7 @@ def compare(
 
 
 class _Sums(NamedTuple):
-    """Sums over the units of each column, as they are or shifted by the margin."""
+    """Sums over the units of each column, unshifted or shifted by the margin."""
 
     sums: Tensor
     """Float64 [columns]."""
@@ -374,7 +374,7 @@ class _Sums(NamedTuple):
     """t of the sums with other signs, float64 [R, columns]; None for a t test."""
 
     def decide(self, units: Tensor, side: Alternative, alpha: float, correction: Correction) -> Decisions:
-        """Test the columns that have two units or more; `units` says how many each has."""
+        """Test the columns with two or more units; `units`, int64 [columns], is the number of units of each column."""
         t = studentised(self.sums, self.squares, units)
         test = ByStudent(t, units, self.squares, side) if self.flips is None else ByFlips(t, self.flips, side)
         return decide(test, (units >= 2).nonzero()[:, 0].tolist(), alpha, correction)
@@ -389,7 +389,7 @@ def _with_flips(
     resamples: int | None,
     seed: int,
 ) -> tuple[_Sums, _Sums | None]:
-    """Return the sums with their sign flips: as many as `resamples`, or all there are (None)."""
+    """Return `own` and `shifted` with t under `resamples` random sign flips, or under all combinations (None)."""
     whole = parts[None]
     sums = [
         part.all_flipped(margin, whole.layout.keys) if resamples is None else part.flipped(margin, resamples, seed)
@@ -404,7 +404,7 @@ def _with_flips(
 
 
 def _parts(paired: Paired, groups: Groups) -> dict[str | None, Paired]:
-    """Return the runs over the rows of each group."""
+    """Return the paired runs over the rows of each group, by group name."""
     taken = [
         f"{label}/{name}" for label in paired.labels for name in groups.names if f"{label}/{name}" in paired.labels
     ]
@@ -422,7 +422,7 @@ def _results(
     level: float,
     alternative: Alternative,
 ) -> list[PairResult]:
-    """Return the results of all columns, groups behind the whole."""
+    """Return the results by pair and label: the result over all rows, followed by those of the groups."""
     columns = zip(*(part.tolist() for part in totals[:5]), totals.signs.T.tolist(), strict=True)
     found = []
     whole = parts[None]
@@ -469,7 +469,7 @@ def _results(
 
 
 def _interval(value: float, error: float, critical: float, alternative: Alternative) -> tuple[float, float]:
-    """Return value ± critical x error, or one end of it where one side is asked for."""
+    """Return the interval value ± critical x error; one of its ends is infinite for a one-sided alternative."""
     half = math.inf if critical == math.inf else critical * error
     if math.isnan(half) or math.isnan(value):
         return math.nan, math.nan
@@ -484,7 +484,7 @@ def _ratio(value: float, by: float) -> float:
 
 
 def _check_correction(test: str, correction: Correction | None) -> Correction:
-    """Return the correction of a test, its default for None, or raise."""
+    """Return the correction of a test, or the test's default for None; raise for an unknown correction."""
     check_choice("test", test, ("randomization", "t"))
     if correction is None:
         correction = "max-t" if test == "randomization" else "holm"
@@ -495,7 +495,7 @@ def _check_correction(test: str, correction: Correction | None) -> Correction:
 
 
 def _check_margin(margin: Any) -> float | None:
-    """Return a number > 0 or None, or raise."""
+    """Return the margin as a float > 0, or None; raise for other values."""
     if margin is None:
         return None
     if isinstance(margin, (bool, str)) or not hasattr(margin, "__float__"):
@@ -506,10 +506,10 @@ def _check_margin(margin: Any) -> float | None:
 
 
 def _p(p: float | None) -> str:
-    """Write a p value."""
+    """Return a p value as text with four decimals; None is empty text."""
     return "" if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
 def _detectable(critical: float, error: float) -> float:
-    """Return the difference that is found with the power that was asked for; infinite where none can be."""
+    """Return `critical` x `error`, the true difference found with probability `_POWER`; inf if `critical` is inf."""
     return math.inf if critical == math.inf else critical * error

@@ -24,41 +24,41 @@ class Point(NamedTuple):
     """Value of one metric at one cut-off."""
 
     key: str
-    """Under which it was returned."""
+    """Key under which the value was returned."""
     label: str
-    """Under which its rows are kept: the key, without prefix and postfix."""
+    """Label under which the metric's rows are kept: the key without prefix and postfix."""
     name: str
-    """Without the cut-off, with options."""
+    """Name of the metric with its options, without the cut-off."""
     k: int | None
     value: float
     standard_error: float
     size: float
-    """Of how many rows of equal weight it is the mean."""
+    """Effective number of rows: rows of equal weight with the same information."""
     bounds: tuple[float, float] | None
     num_users: int
     group: str | None = None
-    """Whose value it is; None = that of all rows."""
+    """Name of the group of rows; None = all rows."""
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the metric's own interval."""
+        """Return the confidence interval of this value alone, (low, high)."""
         return interval(self.value, self.standard_error, self.size, self.bounds, level)
 
 
 class Curve(NamedTuple):
-    """A metric against the cut-off, with a band: `plot` draws it, beside others in the same axes."""
+    """Values of a metric against the cut-off, with a confidence band; `plot` can draw several curves in one axes."""
 
     name: str
-    """Of the metric, with options."""
+    """Name of the metric, with options."""
     level: float
-    """How surely all the true values lie within the band."""
+    """Confidence level: probability that the band holds the true values at all cut-offs."""
     k: tuple[int, ...]
-    """Ascending."""
+    """Cut-offs, ascending."""
     values: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
 
     def plot(self, ax: Axes | None = None, label: str | None = None) -> Drawn:
-        """Draw values and band.
+        """Draw the values and the confidence band.
 
         Args:
             ax: matplotlib axes, which may hold other curves; None = a new figure.
@@ -75,7 +75,7 @@ class Curve(NamedTuple):
 
 
 def plot_points(points: Sequence[Point], ax: Axes | Sequence[Axes] | None) -> Drawn:
-    """Draw all points, each unit in axes of its own: a line for those that differ in the cut-off alone."""
+    """Draw all points, one panel per unit; points of metrics that differ only in the cut-off form a line."""
     units: dict[str, list[Line]] = {}
     for together in _by_name(points).values():
         known = [point.k for point in together if point.k is not None]
@@ -100,15 +100,15 @@ def curve_of(
     """Return a metric's values at all its cut-offs, and a band around them.
 
     Args:
-        points: of all metrics.
-        name: of one of them.
-        rows: kept rows, of which the points are means; None = rows were not kept.
-        level: of confidence, for all cut-offs together.
-        resamples: of the bootstrap.
-        seed: of the hash of ids.
+        points: values of all metrics.
+        name: name of the metric, without the cut-off.
+        rows: kept rows whose means are the points; None = rows were not kept.
+        level: confidence level of all cut-offs together.
+        resamples: number of bootstrap resamples.
+        seed: seed of the hash of row ids.
 
     Raises:
-        ValueError: for an unknown name, a metric without a cut-off or with the same one twice; another level.
+        ValueError: for an unknown name, a metric without a cut-off or with a cut-off twice, a level outside (0, 1).
     """
     level, resamples, seed = check_level(level), check_k(resamples, "resamples"), check_seed(seed)
     named = _by_name(points)
@@ -121,14 +121,14 @@ def curve_of(
     if len(set(cutoffs)) < len(cutoffs):
         twice = next(k for k in cutoffs if cutoffs.count(k) > 1)
         raise ValueError(f"two metrics are {name}@{twice}: which one is on the curve?")
-    widest = 1 - (1 - level) / len(chosen)  # Bonferroni's
+    widest = 1 - (1 - level) / len(chosen)  # Bonferroni's level
     if rows is None:
         ends = [point.interval(widest) for point in chosen]
     else:
         error, size, critical = _together(rows, [point.label for point in chosen], level, resamples, seed)
         ends = []
         for point, e, n in zip(chosen, error.tolist(), size.tolist(), strict=True):
-            # of the level at which t is as large: not narrower than each alone, not wider than Bonferroni's
+            # the level at which Student's t equals `critical`, clipped to `level` (one point) and Bonferroni's level
             alone = min(max(2 * cdf(critical, n - 1) - 1, level), widest) if n > 1 else level
             ends.append(interval(point.value, e, n, point.bounds, alone))
     return Curve(
@@ -142,10 +142,10 @@ def curve_of(
 
 
 def _together(rows: Rows, labels: list[str], level: float, resamples: int, seed: int) -> tuple[Tensor, Tensor, float]:
-    """Resample labels together: standard errors, sizes, and how many errors away all means are at this level at once.
+    """Resample labels together; return standard errors, effective sizes and the critical value of a joint band.
 
-    A resample's deviation from the mean is divided by the resample's own standard error, over units, and the largest
-    one of all labels counts; a label that does not vary in it says nothing. inf where none ever does.
+    The critical value is the `level` quantile, over resamples, of the largest |resampled mean - mean| / (standard error
+    of the resample) of all labels. A label without variation in a resample counts as 0; inf if no label ever varies.
     """
     layout, columns = Layout.of(rows), len(labels)
 
@@ -164,16 +164,16 @@ def _together(rows: Rows, labels: list[str], level: float, resamples: int, seed:
 
 
 def _means(sums: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return means, standard errors and sizes, of sums over units of wx, w, wx wx, wx w and w w."""
+    """Return means, standard errors and effective sizes from sums over units of wx, w, wx wx, wx w and w w."""
     wx, w, xx, xw, ww = sums
     mean, size = wx / w, w * w / ww
-    squares = xx - 2 * mean * xw + mean * mean * ww  # of wx - w mean
-    squares = squares.where(squares > 1e-13 * xx, 0)  # below rounding counts as 0
+    squares = xx - 2 * mean * xw + mean * mean * ww  # sum of (wx - w mean)^2
+    squares = squares.where(squares > 1e-13 * xx, 0)  # rounding error counts as 0
     return mean, (squares * size / (size - 1)).sqrt() / w, size
 
 
 def _by_name(points: Sequence[Point]) -> dict[str, list[Point]]:
-    """Return points of all rows by their metric, ascending k."""
+    """Return the points over all rows (without those of groups) by metric name, in ascending order of k."""
     named: dict[str, list[Point]] = {}
     for point in [point for point in points if point.group is None]:
         named.setdefault(point.name, []).append(point)
@@ -181,7 +181,7 @@ def _by_name(points: Sequence[Point]) -> dict[str, list[Point]]:
 
 
 def _title(points: Sequence[Point]) -> str:
-    """Return the legend's name of points on one line: the key, without the cut-off if there are several."""
+    """Return the legend entry of the points on one line: their key, without the cut-off for several points."""
     first = points[0]
     if len(points) == 1 or f"{first.name}@{first.k}" not in first.key:
         return first.key if len(points) == 1 else first.name

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Differences:
-    """Difference of two runs in each row: `plot` draws a histogram."""
+    """Per-row differences of two runs; `plot` draws their histogram."""
 
     label: str
     run: str
     against: str
     values: Tensor
-    """Of `run` less `against`, float64 [n]: rows that are defined in both."""
+    """Values of `run` minus those of `against`, float64 [n], over the rows that are defined in both runs."""
 
     @property
     def wins(self) -> int:
-        """Rows in which `run` is better, as in `compare`."""
+        """Number of rows in which `run` has the higher value, as in `compare`."""
         return int((self.values > 0).sum())
 
     @property
@@ -37,7 +37,7 @@ class Differences:
 
     @property
     def losses(self) -> int:
-        """Rows in which `run` is worse."""
+        """Number of rows in which `run` has the lower value."""
         return int((self.values < 0).sum())
 
     def __repr__(self) -> str:
@@ -45,18 +45,18 @@ class Differences:
         return f"Differences({self.label}, {self.run} - {self.against}: {counts})"
 
     def plot(self, ax: Axes | None = None, bins: int = 20) -> Drawn:
-        """Draw a histogram of the differences, those above 0 and below; equal rows stand in the legend alone.
+        """Draw a histogram of the differences above and below 0; the share of equal rows is in the legend only.
 
         Args:
             ax: matplotlib axes; None = a new figure.
-            bins: on each side of 0.
+            bins: number of bins on each side of 0.
 
         Returns:
             Figure and axes.
 
         Raises:
             ImportError: without matplotlib.
-            ValueError: for no bins.
+            ValueError: for fewer than one bin.
         """
         bins, rows = check_k(bins, "bins"), len(self.values)
         shares = [f"{number / rows:.1%}" if rows else "0 rows" for number in (self.wins, self.ties, self.losses)]
@@ -66,11 +66,11 @@ class Differences:
 
 
 def differences(runs: Runs, label: str) -> Differences:
-    """Return the difference of two runs in every row, the second less the first.
+    """Return the per-row differences of two runs: the second run minus the first.
 
     Args:
-        runs: two of them, as `compare` takes them; several of one name are averaged row by row.
-        label: of the metric.
+        runs: two runs, in the form that `compare` takes; several runs of one name are averaged row by row.
+        label: label of the metric.
 
     Raises:
         TypeError: for runs that are no `Rows`.

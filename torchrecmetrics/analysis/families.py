@@ -1,4 +1,4 @@
-"""Multiple testing: p values of many columns at once, corrected ones, and the critical values of their intervals."""
+"""Multiple testing: p values of many columns, corrected p values, and the critical values of intervals."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ _TIE = 1e-9
 
 
 class Decisions(NamedTuple):
-    """Results of a test for each column."""
+    """Test results: each field has one value per column, nan for a column that was not tested."""
 
     p: list[float]
     critical: list[float]
     """Critical value that |t| (t if one-sided) must exceed for p <= alpha."""
     adjusted_p: list[float]
     adjusted_critical: list[float]
-    """Critical value for adjusted p <= alpha."""
+    """Critical value that |t| (t if one-sided) must exceed for adjusted p <= alpha."""
     first_critical: list[float]
-    """Critical value for the first column that is found."""
+    """Critical value of the first step of the correction, which is the strictest."""
 
 
 class Test(Protocol):
-    """A test of each of some columns."""
+    """Protocol of a significance test of several columns."""
 
     extreme: list[float]
-    """Test statistic: larger than a critical value = found."""
+    """Test statistic of each column; a column is significant if its statistic exceeds the critical value."""
 
     def p(self, column: int) -> float:
-        """Return its p value."""
+        """Return the p value of a column."""
         ...
 
     def critical(self, column: int, alpha: float) -> float:
-        """Return the value that `extreme` must exceed for p <= alpha."""
+        """Return the critical value that `extreme` of a column must exceed for p <= alpha."""
         ...
 
 
 def studentised(sums: Tensor, squares: Tensor, units: Tensor) -> Tensor:
-    """Return t of sums, [..., columns], whose squares add up to `squares`: inf where nothing is left to vary."""
+    """Return t of a paired t test, [..., columns], from sums and sums of squares; ±inf for equal units, 0 for zeros."""
     share = (sums.square() / (units * squares)).clamp_(max=1)
     t = ((units - 1) * share / (1 - share)).sqrt_().copysign_(sums)
     t = t.masked_fill_(1 - share < 1e-12, math.inf).copysign_(sums)
@@ -54,12 +54,12 @@ def studentised(sums: Tensor, squares: Tensor, units: Tensor) -> Tensor:
 
 
 def directed(t: Tensor, alternative: Alternative) -> Tensor:
-    """Return a statistic that is large where t supports the alternative."""
+    """Return the test statistic |t|, t or -t, which is large where t supports the alternative."""
     return t.abs() if alternative == "two-sided" else t if alternative == "greater" else -t
 
 
 class ByStudent:
-    """The t test."""
+    """Student's t test of each column."""
 
     def __init__(self, t: Tensor, units: Tensor, squares: Tensor, alternative: Alternative) -> None:
         self.extreme: list[float] = directed(t, alternative).tolist()
@@ -68,23 +68,23 @@ class ByStudent:
         self._sides = 2 if alternative == "two-sided" else 1
 
     def p(self, column: int) -> float:
-        """Return the tail; 1 where all differences are 0."""
+        """Return the p value of a column, a tail of Student's t; 1 if all differences are 0."""
         if self._equal[column]:
             return 1.0
         return self._sides * upper_tail(self.extreme[column], self._units[column] - 1)
 
     def critical(self, column: int, alpha: float) -> float:
-        """Return the quantile."""
+        """Return the critical value of a column, a quantile of Student's t."""
         return quantile(1 - alpha / self._sides, self._units[column] - 1)
 
 
 class ByFlips:
-    """The randomisation test: how many of the same columns with other signs are as extreme.
+    """The randomisation test: the p value is the share of sign flips whose t is at least as extreme as the observed t.
 
     Args:
-        t: of the columns as they are, [columns].
-        flips: t with other signs, [R, columns]: drawn, or all there are.
-        alternative: which side counts.
+        t: observed t of each column, [columns].
+        flips: t under other signs of the units, [R, columns]: random signs, or all combinations.
+        alternative: alternative hypothesis.
     """
 
     def __init__(self, t: Tensor, flips: Tensor, alternative: Alternative) -> None:
@@ -92,22 +92,22 @@ class ByFlips:
         at = directed(t, alternative)
         self.extreme: list[float] = at.tolist()
         self.reached: Tensor = torch.where(at.isinf(), at, at - _TIE * at.abs().clamp_min(1))
-        """Thresholds for "as extreme", [columns], lowered by rounding."""
+        """Values that a flip must reach to be as extreme, [columns]: `extreme` less a tolerance for rounding."""
 
     def p(self, column: int) -> float:
-        """Count."""
+        """Return the p value of a column: the share of flips that are at least as extreme."""
         return self.share(self.flips[:, column], column)
 
     def critical(self, column: int, alpha: float) -> float:
-        """Return the order statistic."""
+        """Return the critical value of a column, an order statistic of its flips."""
         return self.order_statistic(self.flips[:, column], alpha)
 
     def share(self, values: Tensor, column: int) -> float:
-        """Return (b + 1) / (R + 1) for the b values that reach a column's."""
+        """Return (b + 1) / (R + 1), where b of the R `values` are at least as extreme as the observed t of a column."""
         return (int((values >= self.reached[column]).sum()) + 1) / (len(values) + 1)
 
     def order_statistic(self, values: Tensor, alpha: float) -> float:
-        """Return the value that must be exceeded for a share <= alpha; inf where there is none."""
+        """Return the value that a statistic must exceed for a `share` of `values` <= alpha; inf if there is none."""
         largest = math.floor(alpha * (len(values) + 1) + 1e-9)
         if largest < 1:
             return math.inf
@@ -118,7 +118,7 @@ class ByFlips:
 
 
 def decide(test: Test, columns: list[int], alpha: float, correction: Correction) -> Decisions:
-    """Test `columns`, those among all that can be tested; the others are nan."""
+    """Test the columns whose numbers are in `columns`, and correct for all of them; other columns get nan."""
     everything = len(test.extreme)
     empty = [math.nan] * everything
     found = Decisions(*(list(empty) for _ in Decisions._fields))
@@ -129,7 +129,7 @@ def decide(test: Test, columns: list[int], alpha: float, correction: Correction)
         assert isinstance(test, ByFlips)
         order = sorted(columns, key=lambda column: -test.extreme[column])
         ordered = test.flips[:, order]
-        largest = ordered.flip(1).cummax(1).values.flip(1)  # of a column and of all that are less extreme
+        largest = ordered.flip(1).cummax(1).values.flip(1)  # maximum of a column and all less extreme columns
         p = [test.share(largest[:, step], column) for step, column in enumerate(order)]
         _step_down(found, order, p, alpha, lambda step, _: test.order_statistic(largest[:, step], alpha))
     elif correction == "holm":
@@ -146,9 +146,9 @@ def decide(test: Test, columns: list[int], alpha: float, correction: Correction)
 def _step_down(
     found: Decisions, order: list[int], p: list[float], alpha: float, critical: Callable[[int, int], float]
 ) -> None:
-    """Go from the most extreme column to the least, until one is not found: from there on nothing is.
+    """Write corrected p and critical values into `found`, from the most extreme column to the least.
 
-    The critical value of a column is that of the step at which it is decided upon.
+    All columns from the first that is not significant on get the critical value of that column's step.
     """
     decided_at, worst = None, 0.0
     for step, column in enumerate(order):

@@ -10,19 +10,19 @@ from torchrecmetrics.data.frames import frame_of
 
 
 class Table:
-    """Rows of named tuples in other forms: columns, frames, Markdown, LaTeX."""
+    """Base class of result tables: converts named tuples to columns, frames, Markdown and LaTeX."""
 
     _gaps: ClassVar[Mapping[str, str]]
-    """The kind of columns that may hold None: "whole numbers", "floats" or "text"."""
+    """Kind of each column that may hold None, by name: "whole numbers", "floats" or "text"."""
     _words: ClassVar[Collection[str]]
-    """Columns that are aligned to the left."""
+    """Names of the columns of text, which are aligned to the left."""
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return the columns, {name: a value per row}."""
+        """Return the columns, {name: list with one value per row}."""
         raise NotImplementedError
 
     def to_pandas(self) -> Any:
-        """Return a pandas.DataFrame of `to_dict`; whole numbers with gaps are nullable (Int64), floats NaN in gaps.
+        """Return a pandas.DataFrame of `to_dict`; None is pd.NA among whole numbers (type Int64), and NaN among floats.
 
         Raises:
             ImportError: without pandas.
@@ -38,7 +38,7 @@ class Table:
         return frame_of("polars", self.to_dict(), self._gaps)
 
     def to_markdown(self) -> str:
-        """Return a table in Markdown, without columns that hold nothing."""
+        """Return a table in Markdown, without columns that are None in all rows."""
         columns = self._texts()
         lines = [
             [cell.replace("|", "\\|") for cell in line] for line in (columns, *zip(*columns.values(), strict=True))
@@ -52,10 +52,10 @@ class Table:
         return "\n".join(f"| {' | '.join(line)} |" for line in (padded[0], rule, *padded[1:]))
 
     def to_latex(self) -> str:
-        """Return a LaTeX tabular by pandas, with the rules of booktabs, without columns that hold nothing.
+        """Return a LaTeX tabular made by pandas, with the rules of booktabs, without columns that are None in all rows.
 
         Raises:
-            ImportError: without pandas, or without Jinja2, which it needs.
+            ImportError: without pandas, or without Jinja2, which pandas needs for LaTeX.
         """
         columns = self._texts()
         form = "".join("l" if name in self._words else "r" for name in columns)
@@ -63,7 +63,7 @@ class Table:
         return text.rstrip()
 
     def _texts(self) -> dict[str, list[Any]]:
-        """Return the columns that hold something as text: floats with four decimals, nothing for None."""
+        """Return the columns that are not None in all rows, as text: floats with four decimals, empty text for None."""
         filled = {name: column for name, column in self.to_dict().items() if any(cell is not None for cell in column)}
         return {name: [_text(cell) for cell in column] for name, column in filled.items()}
 

@@ -14,7 +14,7 @@ _NEAR = 1e-12
 
 
 def check_level(level: Any) -> float:
-    """Return a level of confidence between 0 and 1, or raise."""
+    """Return a confidence level as a float between 0 and 1, or raise."""
     if isinstance(level, (bool, str)) or not hasattr(level, "__float__"):
         raise TypeError(f"level must be a number between 0 and 1, such as 0.95, got {level!r}")
     if not 0 < float(level) < 1:
@@ -32,28 +32,28 @@ def interval(
 ) -> tuple[float, float]:
     """Return the confidence interval of a mean.
 
-    `student` is m ± t s / sqrt(n), t of n - 1 degrees of freedom. `score` is Wilson's interval, with the same t, of
-    n_e = m (1 - m) / standard_error^2 = n m (1 - m) / s^2 rows that are 0 or 1: it stays within the bounds, and covers
-    less than it should if few rows hit. If all rows are equal their spread is unknown, and n_e = n, as of rows that
-    are 0 or 1. So the upper end jumps at m = 0, since one hit of a metric of ten places says that rows may be a tenth
-    (precision at 10 of 200 rows: to 0.019 without a hit, to 0.003 with one).
+    `student` is m ± t s / sqrt(n), t of n - 1 degrees of freedom. `score` is Wilson's interval, with the same t, for
+    n_e = m (1 - m) / standard_error^2 = n m (1 - m) / s^2 rows that are 0 or 1: it stays within the bounds, and its
+    coverage is too low if few rows have a hit. If all rows are equal, their spread is unknown, and n_e = n, as for rows
+    that are 0 or 1. The upper end therefore jumps at m = 0: one hit of a metric with ten ranks shows that the value of
+    a row may be a tenth (upper end of precision at 10 over 200 rows: 0.019 without a hit, 0.003 with one hit).
 
     Args:
         value: the mean m.
-        standard_error: of the mean, s / sqrt(n).
-        size: number of rows n; where they have weights (sum w)^2 / sum w^2.
-        bounds: the least and the greatest value of a row; infinite where one is unknown, None = both are.
-            Others than (0, 1) are scaled to them.
-        level: of confidence, between 0 and 1.
-        method: "score" or "student". Score becomes student where a bound is missing, and where the error is larger
-            than rows within the bounds allow, s^2 > m (1 - m) n / (n - 1). Where one bound is known it ends there.
+        standard_error: standard error of the mean, s / sqrt(n).
+        size: number of rows n; for rows with weights (sum w)^2 / sum w^2.
+        bounds: lowest and highest possible value of a row; infinite = this bound is unknown, None = both are unknown.
+            Value and error are scaled from the bounds to (0, 1).
+        level: confidence level, between 0 and 1.
+        method: "score" or "student". Score becomes student where a bound is unknown, and where the error is larger
+            than rows within the bounds allow, s^2 > m (1 - m) n / (n - 1). A single known bound cuts the interval off.
 
     Returns:
         Low and high; nan for less than 2 rows, or where value or error is nan.
 
     Raises:
-        TypeError: if `level` is no number.
-        ValueError: for another level, method, or bounds that are not two finite numbers in order.
+        TypeError: if `level` is not a number.
+        ValueError: for a level outside (0, 1), an unknown method, or bounds that are not two ascending numbers.
 
     Source: Wilson, Probable inference, JASA 22, 1927; the effective size is Korn and Graubard's, Survey Methodology
     24, 1998, as are the degrees of freedom.
@@ -86,7 +86,7 @@ def interval(
 
 
 def _wilson(mean: float, inverse: float, t: float) -> tuple[float, float]:
-    """Wilson's score interval, given 1 / n."""
+    """Return Wilson's score interval of a mean within [0, 1], given `inverse` = 1 / n."""
     extra = t * t * inverse
     middle = mean + extra / 2
     half = t * math.sqrt(mean * (1 - mean) * inverse + extra * inverse / 4)
@@ -95,7 +95,7 @@ def _wilson(mean: float, inverse: float, t: float) -> tuple[float, float]:
 
 
 def check_bounds(bounds: Any) -> tuple[float, float]:
-    """Return bounds, which are infinite where there are none."""
+    """Return the bounds as two floats in ascending order, (-inf, inf) for None; raise for other values."""
     if bounds is None:
         return -math.inf, math.inf
     try:

@@ -20,34 +20,34 @@ Runs: TypeAlias = "Mapping[str, Rows | Sequence[Rows]]"
 
 
 class Totals(NamedTuple):
-    """Sums over units, [columns]."""
+    """Sums over the units of each column, [columns] per field."""
 
     units: Tensor
-    """How many, int64."""
+    """Number of units with a weight > 0, int64."""
     rows: Tensor
-    """How many rows these have, int64."""
+    """Number of rows with a weight > 0, int64."""
     sums: Tensor
     squares: Tensor
     weights: Tensor
-    """Of the rows: sums / weights is the difference."""
+    """Sums of the row weights; `sums / weights` is the difference of the means."""
     signs: Tensor
-    """Rows in which the first is better, equal, worse: int64 [3, columns]."""
+    """Number of rows in which the first run is higher, equal, lower: int64 [3, columns]."""
 
     def plus(self, other: Totals) -> Totals:
-        """Add those of other units."""
+        """Return the totals over the units of both."""
         return Totals(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     @staticmethod
     def beside(parts: Iterable[Totals]) -> Totals:
-        """Put columns of several beside each other."""
+        """Concatenate the columns of several totals."""
         return Totals(*(torch.cat(columns, -1) for columns in zip(*parts, strict=True)))
 
 
 class Paired:
     """Runs whose rows have been paired by id.
 
-    A column is a label of a pair of runs; labels change fastest. Its units are u = w (x - y), summed by cluster where
-    there are clusters; 0 where x or y is undefined.
+    A column is one label of one pair of runs, in the order of pairs, then of labels. The units of a column are
+    u = w (x - y), summed by cluster where there are clusters; u is 0 where x or y is undefined.
 
     Raises:
         TypeError: for runs that are no `Rows`.
@@ -65,13 +65,13 @@ class Paired:
                 self._row_in[id(rows)] = _pair(first[0], self.first, name, rows)
         self.layout: Layout = Layout.of(self.first)
         self.rows: Tensor = torch.arange(len(self.first), device="cpu")
-        """Of the first run, those that are compared, int64 [n]."""
-        given = self.first.weights  # the heaviest row weighs 1: squares neither overflow nor vanish
+        """Row numbers of the first run that are compared, int64 [n]."""
+        given = self.first.weights  # scaled to a maximum of 1: squares neither overflow nor vanish
         self._weights = None if given is None else given / given.max().clamp_min(torch.finfo(given.dtype).tiny)
         self.pairs: list[tuple[str, str]] = []
 
     def against(self, baseline: str | None) -> None:
-        """Settle which pairs are compared: each run with the baseline, or with every run before it."""
+        """Set the pairs that are compared: each run with the baseline, or for None with every run before it."""
         names = [*self.runs]
         if baseline is None:
             self.pairs = [(later, earlier) for i, earlier in enumerate(names) for later in names[i + 1 :]]
@@ -82,7 +82,7 @@ class Paired:
         self._own = self._own_totals()
 
     def only(self, chosen: Tensor) -> Paired:
-        """Return the same pairs over some of the rows, bool [n] of the first run."""
+        """Return the same pairs over the rows of the first run that `chosen`, bool [n], selects."""
         part = copy(self)
         part.rows, part.layout = chosen.nonzero()[:, 0], self.layout.only(chosen)
         part._own = part._own_totals()
@@ -90,11 +90,11 @@ class Paired:
 
     @property
     def columns(self) -> int:
-        """How many columns there are."""
+        """Number of columns: pairs times labels."""
         return len(self.pairs) * len(self.labels)
 
     def totals(self) -> Totals:
-        """Add everything up."""
+        """Return the sums over all units."""
         return reduce(Totals.plus, self._piecewise())
 
     def _piecewise(self) -> Iterator[Totals]:
@@ -112,7 +112,7 @@ class Paired:
             )
 
     def units(self, shift: float | None = None) -> Units:
-        """Yield keys and units, piece by piece; beside each column another one shifted by w * `shift`."""
+        """Yield chunks of keys, [c], and units, [c, columns]; `shift` adds the units plus w * `shift` as columns."""
         for rows, sums in self.layout.pieces():
             _, differences, weights = self._differences(rows)
             if shift is not None:
@@ -125,18 +125,18 @@ class Paired:
         return torch.stack(squares).sum(0)
 
     def flipped(self, shift: float | None, resamples: int, seed: int) -> Tensor:
-        """Return sums of the units with random signs, float64 [resamples, columns]; with those that are shifted."""
+        """Return sums of the units with random signs, float64 [resamples, columns]; `shift` as in `units`."""
         return flipped_sums(self.units(shift), self.columns * (1 if shift is None else 2), resamples, seed)
 
     def all_flipped(self, shift: float | None, keys: Tensor) -> Tensor:
-        """Return sums of the units with all signs of all units, those of `keys`, int64 ascending; else as `flipped`."""
+        """Return sums as `flipped` does, but under all combinations of signs of the units `keys`, ascending int64."""
         mine, units = (torch.cat(parts) for parts in zip(*self.units(shift), strict=True))
         all_units = units.new_zeros(len(keys), units.shape[1])
         all_units[torch.searchsorted(keys, mine)] = units
         return all_flips(all_units)
 
     def _differences(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return of some rows sign(x - y), w (x - y) and w, each [r, columns]."""
+        """Return sign(x - y), w (x - y) and w of the given rows of the first run, three tensors [r, columns]."""
         better, differences, all_weights = [], [], []
         run_values = {
             (name, label): [self._values(run, label, rows) for run in repeats]
@@ -163,14 +163,14 @@ class Paired:
         return torch.stack(better, 1), torch.stack(differences, 1), torch.stack(all_weights, 1)
 
     def differences(self, pair: tuple[str, str], label: str) -> Tensor:
-        """Return x - y of the rows that a pair has, in the first run's order, float64 [used]."""
+        """Return x - y over the rows that a pair compares, in the order of the first run, float64 [used]."""
         x, y = (torch.stack([self._values(run, label, self.rows) for run in self.runs[name]]).mean(0) for name in pair)
         weights = [self._own_weights(run, label, self.rows) for name in pair for run in self.runs[name]]
         difference = _less(x, y)
         return difference[~difference.isnan() & (torch.stack(weights) > 0).any(0)]
 
     def _rows_in(self, run: Rows, rows: Tensor) -> Tensor:
-        """Return where rows of the first run stand in another one."""
+        """Return the rows of `run` with the same ids as the given rows of the first run, int64 [r]."""
         there = self._row_in[id(run)]
         return rows if there is None else there[rows]
 
@@ -178,21 +178,21 @@ class Paired:
         return run.values[label][self._rows_in(run, rows)]
 
     def _own_weights(self, run: Rows, label: str, rows: Tensor) -> Tensor:
-        """Return a run's weights of some rows, those of the metric itself if it has some."""
+        """Return a run's weights of the given rows, float64 [r]: the metric's own weights if it has any."""
         weights = run.weights_of(label)
         return torch.ones(len(rows), dtype=torch.float64) if weights is None else weights[self._rows_in(run, rows)]
 
     def _weighed(
         self, name: str, label: str, rows: Tensor, values: list[Tensor], totals: dict[int, float]
     ) -> tuple[Tensor, Tensor]:
-        """Return w and w x, means over a name's runs, where each run's weights have a mean of 1 over the pair."""
+        """Return the means of w and w x over the runs of a name; `totals` scales each run's weights to a mean of 1."""
         repeats = self.runs[name]
         weights = [self._own_weights(run, label, rows) * totals[id(run)] for run in repeats]
         weighed = [w * x for w, x in zip(weights, values, strict=True)]
         return torch.stack(weights).mean(0), torch.stack(weighed).mean(0)
 
     def _own_totals(self) -> dict[tuple[str, str, str], dict[int, float]]:
-        """Return the factors of a metric's own weights that make the mean weight 1, by run: by pair and label."""
+        """Return factors that scale a metric's own weights to a mean of 1, {(run, run, label): {id(run): factor}}."""
         scales = {}
         for (first, second), label in product(self.pairs, self.labels):
             runs = [*self.runs[first], *self.runs[second]]
@@ -208,13 +208,13 @@ class Paired:
 
 
 def _less(x: Tensor, y: Tensor) -> Tensor:
-    """Return x - y, 0 where that is rounding."""
+    """Return x - y, with differences that are rounding errors set to 0."""
     difference = x - y
     return difference.masked_fill(difference.abs() <= EQUAL * torch.maximum(x.abs(), y.abs()), 0)
 
 
 def _listed(runs: Runs) -> dict[str, list[Rows]]:
-    """Return each name's runs as a list, or raise."""
+    """Return the runs of each name as a list of `Rows`; raise for other types and fewer than two names."""
     cure = "pass {name: rows, other name: rows}; several runs of one name are a list"
     if not isinstance(runs, Mapping):
         raise TypeError(f"runs must be a dict of Rows by name, got {describe(runs)}: {cure}")
@@ -236,7 +236,7 @@ def _listed(runs: Runs) -> dict[str, list[Rows]]:
 
 
 def _pair(left: str, first: Rows, right: str, rows: Rows) -> Tensor:
-    """Return the row of `rows` that stands for each row of `first`, int64 [n], or raise."""
+    """Return for each row of `first` the row of `rows` with the same id, int64 [n]; raise if runs do not pair."""
     if rows.values.keys() != first.values.keys():
         alone = (
             (left, first.values.keys() - rows.values.keys()),
@@ -273,7 +273,7 @@ def _pair(left: str, first: Rows, right: str, rows: Rows) -> Tensor:
 
 
 def _unpaired(name: str, ids: Ids, other: str, found: Tensor) -> str:
-    """Say how many ids were not found in another run; nothing where all were."""
+    """Return a message with the number of ids that another run does not have; empty if it has all of them."""
     missing = (found < 0).nonzero()[:, 0]
     if not len(missing):
         return ""

@@ -16,32 +16,32 @@ Drawn: TypeAlias = "tuple[Figure, Axes]"
 
 _MARKERS = "osD^vPX"
 _LEGEND = 16
-"""Lines of a legend, before it gets another column."""
+"""Maximum number of lines per column of a legend."""
 _WRAP = 24
-"""Characters in a line of a legend, in a figure that cannot grow."""
+"""Maximum number of characters per line of a legend, in a figure of the user, which keeps its size."""
 _PANEL = 3.3
-"""Height of one of several axes, in inches."""
+"""Height in inches of each panel in a figure with several panels."""
 _SPREAD = 20
-"""From where on cut-offs stand on a logarithmic axis: the largest as a multiple of the least."""
+"""Ratio of the largest to the smallest cut-off from which on the axis of k is logarithmic."""
 
 _MADE: WeakKeyDictionary[Figure, dict[str, float]] = WeakKeyDictionary()
 """Figures made here, and the inches added on each side for labels and legends."""
 
 
 class Line(NamedTuple):
-    """Values of one metric with their intervals, one a cut-off; or a single one that has no cut-off."""
+    """Values of one metric with their intervals, one per cut-off; or a single value of a metric without a cut-off."""
 
     label: str
     k: Sequence[int]
-    """Ascending; empty = no cut-off."""
+    """Cut-offs, ascending; empty = no cut-off."""
     values: Sequence[float]
     low: Sequence[float]
-    """nan = nothing is known."""
+    """Lower ends of the intervals; nan = unknown."""
     high: Sequence[float]
 
 
 class Difference(NamedTuple):
-    """A difference of two runs, with its intervals."""
+    """Difference of two runs with its interval and its corrected interval."""
 
     label: str
     pair: str
@@ -71,7 +71,7 @@ def unit_of(name: str, bounds: tuple[float, float] | None) -> str:
 
 
 def draw_units(units: Mapping[str, Sequence[Line]], ax: Axes | Sequence[Axes] | None) -> Drawn:
-    """Draw the values of metrics, each unit in axes of its own; return the first axes."""
+    """Draw the values of metrics, one panel per unit; return the figure and the first axes."""
     heights = [_height(lines) if _has_rows(lines) else None for lines in units.values()]
     panels = _panels(list(units), heights, ax)
     drawn = [draw_lines(lines, axes) for lines, axes in zip(units.values(), panels, strict=True)]
@@ -79,17 +79,17 @@ def draw_units(units: Mapping[str, Sequence[Line]], ax: Axes | Sequence[Axes] | 
 
 
 def draw_lines(lines: Sequence[Line], ax: Axes | None) -> Drawn:
-    """Draw values against k, one line per metric, those without a cut-off across; dots if there is one k."""
+    """Draw values against k, one line per metric, horizontal for a metric without k; dots for fewer than two k."""
     if _has_rows(lines):
         return _draw_dots(lines, ax)
     axes = _axes(ax)
     against, across = [line for line in lines if line.k], [line for line in lines if not line.k]
-    step = min(4.0, 24 / len(against))  # points, so that intervals at one k stand side by side
+    step = min(4.0, 24 / len(against))  # in points; intervals at the same k are drawn side by side
     for place, line in enumerate(against):
         how: dict[str, Any] = {"marker": _marker(place), "ms": 5, "lw": 1.6, "elinewidth": 1.2, "capsize": 2.5}
         drawn = axes.errorbar(line.k, line.values, _errors(line), label=line.label, zorder=3, **how)
         shifted = axes.transData + _shift(axes, step * (place - (len(against) - 1) / 2), 0)
-        for part in drawn.get_children():  # not before: limits are those of the drawn data
+        for part in drawn.get_children():  # after drawing: limits are those of the unshifted data
             part.set_transform(shifted)
     for line in across:
         whole = axes.get_yaxis_transform()
@@ -103,17 +103,17 @@ def draw_lines(lines: Sequence[Line], ax: Axes | None) -> Drawn:
 
 
 def _has_rows(lines: Sequence[Line]) -> bool:
-    """Return whether there are fewer than two cut-offs: labels are listed from top to bottom then."""
+    """Return True for fewer than two cut-offs, where lines are drawn as rows of dots from top to bottom."""
     return len({k for line in lines for k in line.k}) < 2
 
 
 def _height(rows: Sequence[Any]) -> float:
-    """Return the inches that axes with so many rows need."""
+    """Return the height in inches of axes with one line of text per entry of `rows`."""
     return 1.1 + 0.32 * len(rows)
 
 
 def _draw_dots(lines: Sequence[Line], ax: Axes | None) -> Drawn:
-    """Draw values as dots, a label a row."""
+    """Draw values as dots with intervals, one row per label."""
     axes = _axes(ax, _height(lines))
     for row, line in enumerate(lines):
         axes.errorbar(
@@ -125,7 +125,7 @@ def _draw_dots(lines: Sequence[Line], ax: Axes | None) -> Drawn:
 
 
 def draw_steps(units: Mapping[str, Mapping[str, Sequence[float]]], ax: Axes | Sequence[Axes] | None) -> Drawn:
-    """Draw values over steps, one line per metric and one panel per unit; return the first axes."""
+    """Draw values over steps, one line per metric and one panel per unit; return the figure and the first axes."""
     panels = _panels(list(units), [None] * len(units), ax)
     for axes, values in zip(panels, units.values(), strict=True):
         for place, (label, line) in enumerate(values.items()):
@@ -138,7 +138,7 @@ def draw_steps(units: Mapping[str, Mapping[str, Sequence[float]]], ax: Axes | Se
 
 
 def draw_groups(label: str, groups: Sequence[str], line: Line, ax: Axes | None) -> Drawn:
-    """Draw one row per group, its value with its interval, below those of other models that are in the axes already.
+    """Draw one row per group, with value and interval; models that the axes already hold are above in the same row.
 
     Raises:
         ValueError: if the axes hold other groups.
@@ -155,21 +155,21 @@ def draw_groups(label: str, groups: Sequence[str], line: Line, ax: Axes | None) 
     for part in drawn.get_children():
         part.set_transform(shifted)
     _rows(axes, groups)
-    axes.set_ylim(len(groups) - 0.2, -0.5)  # the last models of the last group stay inside
+    axes.set_ylim(len(groups) - 0.2, -0.5)  # the lowest models of the last group stay inside the axes
     axes.set_xlabel(label)
     _legend(axes)
     return _figure(axes), axes
 
 
 def draw_interval(ax: Axes, value: float, interval: tuple[float, float], label: str) -> None:
-    """Draw the interval of the single value that torchmetrics has drawn at 0."""
+    """Draw the interval of the single value that torchmetrics has drawn at x = 0."""
     line = Line(label, (), [value], [interval[0]], [interval[1]])
     ax.errorbar([0], [value], _errors(line), fmt="none", capsize=5, elinewidth=1.6, color=ax.lines[-1].get_color())
     ax.set_ylabel(label)
 
 
 def draw_band(line: Line, ylabel: str, title: str, ax: Axes | None) -> Drawn:
-    """Draw values against k with a band; lines with a label are in the legend."""
+    """Draw values against k with a confidence band; only a line with a label is in the legend."""
     axes = _axes(ax)
     name = line.label or "_"
     (drawn,) = axes.plot(line.k, line.values, marker=_marker(len(axes.lines)), ms=5, lw=1.8, label=name)
@@ -188,7 +188,7 @@ def draw_band(line: Line, ylabel: str, title: str, ax: Axes | None) -> Drawn:
 def draw_forest(
     differences: Sequence[Difference], title: str, corrected: bool, margin: float | None, ax: Axes | None
 ) -> Drawn:
-    """Draw differences with their intervals, labels from top to bottom, a colour a pair."""
+    """Draw differences with their intervals, one row per label from top to bottom and one colour per pair."""
     labels = list(dict.fromkeys(diff.label for diff in differences))
     pairs = list(dict.fromkeys(diff.pair for diff in differences))
     axes = _axes(ax, height=1.3 + max(0.32, 0.2 * len(pairs)) * len(labels))
@@ -223,14 +223,14 @@ def draw_forest(
 def draw_histogram(
     values: Sequence[float], sides: tuple[str, str, str], xlabel: str, bins: int, ax: Axes | None
 ) -> Drawn:
-    """Draw how often differences of which size are, those above 0 and those below in two colours; 0 is only told.
+    """Draw a histogram of differences, in two colours above and below 0; a difference of 0 is in the legend only.
 
     Args:
-        values: of rows.
+        values: per-row differences.
         sides: entries of the legend for differences above 0, at 0 and below.
         xlabel: label of the axis of differences.
-        bins: on each side.
-        ax: where; None = a figure of its own.
+        bins: number of bins on each side of 0.
+        ax: matplotlib axes; None = a new figure.
     """
     axes = _axes(ax)
     widest = max(map(abs, values), default=0.0) or 1.0
@@ -251,7 +251,7 @@ def draw_histogram(
 
 
 def _axes(ax: Axes | None, height: float | None = None) -> Axes:
-    """Return the axes that were given, or those of a new figure that leaves space for a legend outside."""
+    """Return the given axes, or those of a new figure that widens for a legend outside the axes."""
     if ax is None:
         return _new_axes([height])[0]
     pyplot()
@@ -261,7 +261,7 @@ def _axes(ax: Axes | None, height: float | None = None) -> Axes:
 
 
 def _new_axes(heights: Sequence[float | None]) -> list[Axes]:
-    """Return the axes of a new figure, from top to bottom; None = as high as usual."""
+    """Return the axes of a new figure from top to bottom, one per height in inches; None = the usual height."""
     plt = pyplot()
     width, usual = plt.rcParams["figure.figsize"]
     inches = [(usual if len(heights) == 1 else _PANEL) if height is None else height for height in heights]
@@ -273,10 +273,10 @@ def _new_axes(heights: Sequence[float | None]) -> list[Axes]:
 
 
 def _panels(units: Sequence[str], heights: Sequence[float | None], ax: Axes | Sequence[Axes] | None) -> list[Axes]:
-    """Return axes for each unit: those that were given, or of a new figure.
+    """Return one axes per unit: the given axes, or those of a new figure.
 
     Raises:
-        ValueError: if other than one for each unit were given.
+        ValueError: if the number of given axes is not the number of units.
     """
     if ax is None:
         return _new_axes(heights)
@@ -296,14 +296,14 @@ def _figure(axes: Axes) -> Figure:
 
 
 def _shift(axes: Axes, right: float, up: float) -> Any:
-    """Return a transform that moves to the right and up by so many points."""
+    """Return a transform that moves to the right and up by the given numbers of points."""
     from matplotlib.transforms import ScaledTranslation
 
     return ScaledTranslation(right / 72, up / 72, _figure(axes).dpi_scale_trans)
 
 
 def _colour(place: int) -> str:
-    """Return a colour of the user's style, now: "C0" would be that of whenever the figure is drawn."""
+    """Return a colour of the style in use now; a name such as "C0" takes the style in use when a figure is drawn."""
     colours: list[str] = pyplot().rcParams["axes.prop_cycle"].by_key().get("color", ["C0"])
     return colours[place % len(colours)]
 
@@ -313,29 +313,29 @@ def _marker(place: int) -> str:
 
 
 def _errors(line: Line) -> list[list[float]]:
-    """Return how far the interval reaches down and up from each value; nan = there is none."""
+    """Return the distances from the values down and up to the ends of their intervals; nan = no interval."""
     down = [_above(value, low) for value, low in zip(line.values, line.low, strict=True)]
     return [down, [_above(high, value) for value, high in zip(line.values, line.high, strict=True)]]
 
 
 def _above(high: float, low: float) -> float:
-    """Return how much higher one is; rounding is none."""
-    return max(high - low, 0.0)  # nan stays: it is the first
+    """Return `high` - `low`, or 0 where the difference is negative by rounding."""
+    return max(high - low, 0.0)  # max keeps nan, its first argument
 
 
 def _says(lines: Sequence[Line], what: str) -> str:
-    """Say of intervals that they are there."""
+    """Return an axis label: `what`, followed by "95 % interval" if the lines have intervals."""
     known = any(not math.isnan(low) for line in lines for low in line.low)
     return f"{what}, 95 % interval" if known else what
 
 
 def _cut(interval: tuple[float, float], ends: tuple[float, float]) -> list[float]:
-    """Return an interval as far as it can be seen."""
+    """Return the part of an interval that is inside the ends of the axis."""
     return [max(interval[0], ends[0]), min(interval[1], ends[1])]
 
 
 def _rows(axes: Axes, labels: Sequence[str]) -> None:
-    """Write labels from top to bottom."""
+    """Label the rows of the axes from top to bottom, and widen the figure for long labels."""
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.3)
@@ -344,7 +344,7 @@ def _rows(axes: Axes, labels: Sequence[str]) -> None:
 
 
 def _axis_of_k(axes: Axes, cutoffs: set[int]) -> None:
-    """Put cut-offs, and those that stand there already, on the axis: as many as can be read."""
+    """Set ticks at the given cut-offs and at those of earlier calls, as many as can be read; logarithmic if wide."""
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
     before = axes.xaxis.get_major_locator()
@@ -368,16 +368,16 @@ def _axis_of_k(axes: Axes, cutoffs: set[int]) -> None:
 
 
 def _whole(axis: Any) -> None:
-    """Put whole numbers on an axis."""
+    """Restrict the ticks of an axis to whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _legend(axes: Axes, handles: Sequence[Any] | None = None) -> None:
-    """Write a legend beside the axes, where there is something to tell; a figure of ours grows by it."""
+    """Write a legend beside the axes if it has entries; a figure that was made here widens for the legend."""
     if handles is None:
-        # matplotlib's own order is by kind
+        # lines with intervals first: matplotlib sorts by kind and would put them last
         handles = sorted(axes.get_legend_handles_labels()[0], key=lambda handle: not hasattr(handle, "has_yerr"))
     if not handles:
         return
@@ -390,7 +390,7 @@ def _legend(axes: Axes, handles: Sequence[Any] | None = None) -> None:
 
 
 def _inches(labels: Sequence[str]) -> float:
-    """Return how wide the longest label is, about."""
+    """Return the approximate width of the longest label in inches."""
     return 0.008 * float(pyplot().rcParams["font.size"]) * max(map(len, labels))
 
 

@@ -28,31 +28,31 @@ _VERSION = 1
 _TAKEN = ("id", "cluster", "weight")
 _OWN = "weight of "
 MIN_DIFFERING = 10
-"""Rows (clusters) that must differ from the most common value for the bootstrap to hold."""
+"""Minimum number of rows (clusters) that must differ from the most common value for the bootstrap to be used."""
 EQUAL = 1e-12
-"""Numbers that differ by less than this share of them are equal: sums are rounded."""
+"""Relative difference up to which two numbers count as equal, since sums are rounded."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rows:
     """Per-row values of metrics, by the rows' ids.
 
-    The mean of a label's values, weighted and without those that are nan, is the metric. Input of `compare`;
-    made by collections and evaluations that keep their rows, or of tensors of any origin.
+    The weighted mean of a label's values, without nan, is the metric. Input of `compare`; made by collections and
+    evaluations that keep their rows, or from tensors of any origin.
 
     Attributes:
         values: {label: float64 [n]}; nan = the metric is undefined for that row.
-        ids: int64 [n], or n words; each id stands once. They pair the rows of several runs, in whatever order.
+        ids: int64 [n], or n strings, without repeats. Rows of several runs are paired by id, in any order.
         weights: float64 [n] >= 0; None = all rows weigh the same.
-        clusters: int64 [n], or n words: rows of one cluster (a user's sessions) are resampled together. None = each row
-            stands for itself.
-        own_weights: {label: float64 [n]} of metrics that weigh rows themselves; instead of `weights` there.
-        options: options that change the values and are not in the label, such as {"ties": "realistic"}; runs are
-            compared only where these are equal.
+        clusters: int64 [n], or n strings: rows of one cluster (a user's sessions) are resampled together. None = each
+            row is a cluster of its own.
+        own_weights: {label: float64 [n]} of metrics with row weights of their own, used there instead of `weights`.
+        options: options that change the values and are not in the label, such as {"ties": "realistic"}; only runs with
+            equal options are compared.
 
     Raises:
         TypeError: for ids, values, weights or clusters of another type.
-        ValueError: for lengths that differ, an id that stands twice, weights that are negative or not finite, infinite
+        ValueError: for lengths that differ, an id that occurs twice, weights that are negative or not finite, infinite
             values, and labels that are names of other columns.
 
     Example:
@@ -132,11 +132,11 @@ class Rows:
         return None if self.clusters is None else read_ids("clusters", self.clusters)[0]
 
     def weights_of(self, label: str) -> Tensor | None:
-        """Return the weights of a label's rows, float64 [n]; None = all weigh the same."""
+        """Return the row weights of a label, float64 [n]; None = all rows weigh the same."""
         return self.own_weights.get(label, self.weights)
 
     def mean(self) -> dict[str, float]:
-        """Return each label's mean, weighted, over rows where it is defined; nan where there is none."""
+        """Return the weighted mean of each label over the rows where it is defined; nan if no row is."""
         means = {}
         for label, values in self.values.items():
             weights = self.weights_of(label)
@@ -159,27 +159,27 @@ class Rows:
         """Return each label's confidence interval by the bootstrap, {label: (low, high)}.
 
         Every row (every cluster, where there are clusters) gets a Poisson(1) weight in every resample, a function of
-        `seed`, its id and the resample: the same in any order and however many processes made the rows. The same
-        resamples serve all labels.
+        `seed`, the id and the resample; it does not depend on the order of rows or on the number of processes that made
+        them. The same resamples serve all labels.
 
-        Resamples of a few hits do not show the variation of other samples: those of 200 rows without a hit are all 0.
-        So labels of which fewer than 10 rows (clusters) differ from the most common value get the score interval
-        instead, as `RankingMetric.confidence_interval` gives it. That covers all labels of 10 rows or fewer.
+        Resamples of a few hits do not show the variation of other samples: all resamples of 200 rows without a hit are
+        0. Therefore, a label with fewer than 10 rows (clusters) that differ from the most common value gets the score
+        interval of `RankingMetric.confidence_interval` instead. This is so for all labels of 10 rows or fewer.
 
         Args:
-            level: of confidence, between 0 and 1.
+            level: confidence level, between 0 and 1.
             method: "percentile": quantiles of the resampled means; "bca": corrected for bias and skewness.
-            resamples: how many.
-            seed: of the hash.
-            bounds: least and greatest value that a row can have, which the score interval needs; None = there are none.
-                Labels with values beyond them have none, and get Student's interval in place of the score interval.
+            resamples: number of resamples.
+            seed: seed of the hash of ids.
+            bounds: lowest and highest possible value of a row, which the score interval needs; None = unknown. Labels
+                with values beyond the bounds get Student's interval in place of the score interval, as for None.
 
         Returns:
-            nan where a label is defined for less than 2 rows or clusters, and where all of them are equal and have no
-            bounds: then nothing tells how far other rows may be from them.
+            Low and high of each label; nan for a label with fewer than 2 defined rows (clusters), and for a label whose
+            rows are all equal and have no bounds, since the spread of other rows is unknown.
 
         Raises:
-            ValueError: for another level, method, number of resamples, or bounds that are not two numbers in order.
+            ValueError: for a level outside (0, 1), an unknown method, no resamples, or bounds that are not ascending.
 
         Source: Efron, Better bootstrap confidence intervals, JASA 82, 1987; Poisson weights: Chamandy et al.,
         Estimating uncertainty for massive data streams, Google, 2012.
@@ -212,7 +212,7 @@ class Rows:
             d = wx - w * centre
             squares, cubes = squares + d.square().sum(0), cubes + d.pow(3).sum(0)
             squared_weights = squared_weights + w.square().sum(0)
-            shares.append((wx / w).float())  # float32: equal clusters whose sums are rounded stay equal
+            shares.append((wx / w).float())  # float32, so that clusters whose means differ by rounding are equal
         unit_values = torch.cat(shares)
         skewness = cubes / (6 * squares**1.5)
         intervals = {}
@@ -234,26 +234,26 @@ class Rows:
         return intervals
 
     def _within(self, label: str, least: float, greatest: float) -> bool:
-        """Return whether the bounds are finite and no value of a label is beyond them."""
+        """Return True if the bounds are finite and all values of a label are within the bounds."""
         values = self.values[label]
         return math.isfinite(greatest - least) and not bool(((values < least) | (values > greatest)).any())
 
     def units(self, labels: Sequence[str], layout: Layout) -> Units:
-        """Yield keys of units, and sums of w x and of w of some labels, piece by piece: [units, 2 * labels]."""
+        """Yield in pieces the keys of units, [units], and their sums of w x and of w per label, [units, 2 * labels]."""
         for rows, sums in layout.pieces():
             parts = [self._weighed(label, rows) for label in labels]
             columns = torch.stack([*(wx for _, wx in parts), *(w for w, _ in parts)], 1)
             yield sums.keys, sums(columns)
 
     def _weighed(self, label: str, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return w and w x of some rows, 0 where x is undefined."""
+        """Return w and w x of the given rows, float64 [r] each, 0 where x is undefined."""
         values, weights = self.values[label][rows], self.weights_of(label)
         weights = torch.ones_like(values) if weights is None else weights[rows]
         weights = weights.masked_fill(values.isnan(), 0)
         return weights, weights * values.nan_to_num()
 
     def _columns(self) -> dict[str, Any]:
-        """Return all columns by name, ids first, as lists."""
+        """Return all columns by name, ids first: numbers as NumPy arrays, text as lists."""
         columns: dict[str, Any] = {"id": self.ids}
         if self.clusters is not None:
             columns["cluster"] = self.clusters
@@ -306,7 +306,7 @@ class Rows:
         return frame_of("pyarrow", self._columns()).replace_schema_metadata({_FORMAT: json.dumps(about).encode()})
 
     def to_parquet(self, path: str | Path) -> None:
-        """Write a parquet file that `from_parquet` reads, and whatever else reads parquet: whole, or not at all.
+        """Write a parquet file for `from_parquet` and other readers of parquet; a failed call leaves no partial file.
 
         Raises:
             ImportError: without pyarrow.
@@ -318,11 +318,11 @@ class Rows:
 
     @classmethod
     def from_parquet(cls, path: str | Path) -> Rows:
-        """Read rows that `to_parquet` wrote: the same values, bit by bit, ids, weights, clusters and options.
+        """Read the rows that `to_parquet` wrote, with the same values (bit by bit), ids, weights, clusters and options.
 
         Raises:
             ImportError: without pyarrow.
-            ValueError: for a file that is none of these, or of a later version.
+            ValueError: for a file that `to_parquet` did not write, or of a later version.
 
         Example:
             >>> import tempfile
@@ -363,37 +363,37 @@ class Rows:
 
 
 class Sums:
-    """Adds up the rows of a piece by the units they belong to."""
+    """Function that sums the rows of a piece by unit."""
 
     def __init__(self, keys: Tensor, unit_of_row: Tensor | None) -> None:
         self.keys: Tensor = keys
-        """Of the units, int64 [c]."""
+        """Keys of the units, int64 [c]."""
         self._unit_of_row = unit_of_row
 
     def __call__(self, columns: Tensor) -> Tensor:
-        """Turn rows, float64 [r, columns], into units, [c, columns]."""
+        """Return the sums of rows, float64 [r, columns], by unit, [c, columns]."""
         if self._unit_of_row is None:
             return columns
         none = columns.new_zeros(len(self.keys), columns.shape[1])
         sums = none.index_add(0, self._unit_of_row, columns)
         sizes = none.index_add(0, self._unit_of_row, columns.abs())
-        return sums.masked_fill(sums.abs() <= EQUAL * sizes, 0)  # differences that cancel leave rounding
+        return sums.masked_fill(sums.abs() <= EQUAL * sizes, 0)  # sums that are only rounding error are 0
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Rows in the order of their hash, whatever order they came in, and the units that they form."""
+    """Order of rows by the hash of their ids, independent of the input order, and the units: rows or clusters."""
 
     order: Tensor
-    """Row that stands at each place, int64 [n]."""
+    """Row numbers in the order of the hash, int64 [n]."""
     keys: Tensor
-    """Of each unit, ascending, int64 [units]."""
+    """Hash of each unit, ascending, int64 [units]."""
     ends: Tensor | None
-    """Place at which each unit ends, int64 [units]; None = a row each."""
+    """End of each unit in `order`, int64 [units]; None = every row is a unit."""
 
     @classmethod
     def of(cls, rows: Rows) -> Layout:
-        """Put rows in order: by cluster if there are clusters, then by id."""
+        """Return the layout of rows, sorted by the hash of clusters if there are any, then by the hash of ids."""
         keys, order = hashes(rows.ids).sort(stable=True)
         if rows._clusters is None:
             return cls(order, keys, None)
@@ -407,11 +407,11 @@ class Layout:
 
     @property
     def units(self) -> int:
-        """How many units there are."""
+        """Number of units."""
         return len(self.keys)
 
     def only(self, chosen: Tensor) -> Layout:
-        """Leave out rows that are not chosen, bool [n], and units that have none left."""
+        """Return the layout of the rows that `chosen`, bool [n], selects, without units that have no selected row."""
         kept = chosen[self.order]
         if self.ends is None:
             return Layout(self.order[kept], self.keys[kept], None)
@@ -420,7 +420,7 @@ class Layout:
         return Layout(self.order[kept], self.keys[there], ends[there])
 
     def pieces(self) -> Iterator[tuple[Tensor, Sums]]:
-        """Yield pieces: rows, int64 [r], and a function that adds them up."""
+        """Yield pieces of the rows: row numbers, int64 [r], and the function that sums rows by unit."""
         first = 0
         for start, stop in chunked(len(self.order), self.ends):
             if self.ends is None:
@@ -436,14 +436,14 @@ class Layout:
 def bootstrap_interval(
     means: Tensor, value: float, skewness: float, level: float, method: Literal["bca", "percentile"]
 ) -> tuple[float, float]:
-    """Return the interval of a mean, of its resampled ones.
+    """Return the bootstrap interval of a mean, (low, high), from resampled means.
 
     Args:
-        means: float64 [resamples]; nan = nothing was drawn.
-        value: the mean itself.
+        means: resampled means, float64 [resamples]; nan = the resample is empty.
+        value: the mean m of the rows.
         skewness: the acceleration, sum d^3 / (6 (sum d^2)^1.5) with d = w (x - m).
-        level: of confidence.
-        method: "percentile", or "bca" with the acceleration and the bias z0, where a tie counts half.
+        level: confidence level.
+        method: "percentile", or "bca" with the acceleration and the bias z0, where a mean equal to `value` counts half.
     """
     means = means[~means.isnan()]
     near = 1e-12 * max(abs(value), 1e-300)
@@ -462,12 +462,12 @@ def bootstrap_interval(
 
 
 def check_seed(seed: Any) -> int:
-    """Return a seed, an int of 63 bits, or raise."""
+    """Return the seed as an int from 0 to 2^53 - 1, or raise."""
     return check_k(seed, "seed", least=0)
 
 
 def _check_ids(name: str, ids: Any) -> RowIds:
-    """Return whole numbers as int64 on the host, or text as a list, or raise."""
+    """Return ids: whole numbers as an int64 tensor on the CPU, text as a list; raise for other ids."""
     if isinstance(ids, Tensor):
         if ids.dim() != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
             raise TypeError(f"{name} must be whole numbers [n], or a list of text, got {describe(ids)}")
@@ -482,7 +482,7 @@ def _check_ids(name: str, ids: Any) -> RowIds:
 
 
 def _check_numbers(name: str, values: Any, rows: int) -> Tensor:
-    """Return numbers as float64 [n] on the host, or raise."""
+    """Return numbers as float64 [rows] on the CPU, or raise."""
     if not isinstance(values, Tensor) or values.is_complex():
         raise TypeError(f"{name} must be a tensor of numbers [{rows}], got {describe(values)}")
     if values.shape != (rows,):
@@ -498,7 +498,7 @@ def _check_weights(name: str, weights: Any, rows: int) -> Tensor:
 
 
 def _read_column(column: Any, pa: Any) -> Any:
-    """Convert a column of a parquet file back to its type."""
+    """Return a column of a parquet file: numbers as a tensor on the CPU, text as a list."""
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return torch.as_tensor(column.to_numpy().copy(), device="cpu")
     return column.to_pylist()

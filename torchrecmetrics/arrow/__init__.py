@@ -1,4 +1,4 @@
-"""Tallies for data engines: partial sums of metrics over a chunk of rows, as an Arrow record."""
+"""Tallies for data engines: partial sums of metrics over a chunk of rows, as an Arrow table."""
 
 try:
     import pyarrow  # noqa: F401

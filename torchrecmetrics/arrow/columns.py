@@ -25,32 +25,32 @@ _TEXT = (
 
 
 class Column(NamedTuple):
-    """The lists of a column, one a row, and where they stand among all values."""
+    """Lists of an Arrow column, one per row, as slices of an array of all values."""
 
     name: str
-    """As messages call it."""
+    """Name of the column in error messages."""
     starts: Tensor
-    """Where each list begins, int64 [B], ascending."""
+    """Start of each list in `values`, int64 [B], ascending."""
     lengths: Tensor
-    """How many values it holds, int64 [B]; 0 where it is missing."""
+    """Number of values of each list, int64 [B]; 0 where the list is missing."""
     values: Any
-    """All of them, an array of pyarrow; some may belong to no list."""
+    """Values of all lists, an array of pyarrow; some values may belong to no list."""
     holds_lists: bool
     """False if each row holds a single value."""
 
     @classmethod
     def read(cls, batch: Any, name: str, first_row: int, lists: bool = False) -> Column:
-        """Find the lists of a column in its buffers, without a copy; single values are lists of one.
+        """Read the lists of a column from its buffers, without a copy; a single value is a list of length 1.
 
         Args:
             batch: a RecordBatch that has the column.
-            name: of the column.
-            first_row: rows before these, for messages.
-            lists: refuse single values.
+            name: name of the column.
+            first_row: number of rows before this batch, for messages.
+            lists: True refuses a column of single values.
 
         Raises:
-            TypeError: for single values, where lists are wanted; names the columns that hold lists.
-            ValueError: for a missing value in a list; says in which row.
+            TypeError: for single values, where lists are wanted; the message names the columns that hold lists.
+            ValueError: for a missing value in a list; the message says in which row.
         """
         column = _typed(batch.column(name))
         many = next((is_lists for is_lists in _LISTS if is_lists(column.type)), None)
@@ -75,7 +75,7 @@ class Column(NamedTuple):
             starts, lengths, values = offsets[:-1], offsets.diff(), column.values
         if column.null_count:
             lengths = lengths * _mask(column.is_valid())
-        # a slice brings the values of all rows along
+        # the values of a slice are those of the whole column
         first = int(starts[0]) if rows else 0
         values = values.slice(first, int((starts + lengths).max()) - first if rows else 0)
         starts = starts - first
@@ -93,17 +93,17 @@ class Column(NamedTuple):
         return cls(f"column {name!r}", starts, lengths, values, many is not None)
 
     def padded(self, values: Tensor, rows: Tensor, width: int, filler: float) -> Tensor:
-        """Return the lists of some rows side by side, [n, width].
+        """Return the lists of the given rows as one padded tensor, [n, width].
 
         Args:
-            values: the numbers to return, one for each entry, [E].
-            rows: int64 [n].
-            width: of the longest list, or more.
-            filler: behind the end of a list.
+            values: numbers to return, one per entry of the column's values, [E].
+            rows: row numbers, int64 [n].
+            width: length of the longest list, or more.
+            filler: value of the padding after the end of a list.
         """
         if not len(values):
             return values.new_full((len(rows), width), filler)
-        if len(values) == len(self.lengths) * width and bool((self.lengths == width).all()):  # one behind the other
+        if len(values) == len(self.lengths) * width and bool((self.lengths == width).all()):  # full lists without gaps
             return values.view(-1, width)[rows]
         starts, lengths = self.starts[rows], self.lengths[rows]
         place = torch.arange(width, device="cpu")
@@ -111,10 +111,10 @@ class Column(NamedTuple):
         return values.take(at).masked_fill_(place >= lengths[:, None], filler)
 
     def numbers(self) -> Tensor:
-        """Return the values as numbers, integers or float64; anything where they are missing.
+        """Return the values as a tensor of integers or float64, [E]; a missing value is an arbitrary number.
 
         Raises:
-            TypeError: for values that are no numbers.
+            TypeError: for values that are not numbers.
         """
         kind = self.values.type
         if pa.types.is_floating(kind):
@@ -124,11 +124,11 @@ class Column(NamedTuple):
         return _numbers(self.values if kind in _AS_THEY_ARE else self._cast())
 
     def ids(self) -> Any:
-        """Return the values as an array of pyarrow that holds whole numbers, text, or categories of these.
+        """Return the values as an array of pyarrow of whole numbers or text, which may be dictionary-encoded.
 
         Raises:
-            TypeError: for values that are no ids.
-            ValueError: for floats that are no whole numbers below 2^53.
+            TypeError: for values that cannot be ids.
+            ValueError: for floats that are not whole numbers below 2^53.
         """
         values = self.values
         kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
@@ -149,7 +149,7 @@ class Column(NamedTuple):
         return values
 
     def _cast(self) -> Any:
-        """Return whole numbers as int64."""
+        """Return the values, whole numbers, as int64; raise for numbers of 2^63 and more."""
         try:
             return self.values.cast(pa.int64())
         except pa.ArrowInvalid as error:
@@ -160,12 +160,12 @@ class Column(NamedTuple):
 
 
 def rows_of(columns: Mapping[str, Column], item_ids: Vocabulary | None) -> dict[str, Tensor]:
-    """Return the row number of each id of some columns, integers [E] each; negative = padding.
+    """Return the row numbers of the ids of each column, {role: integers [E]}; negative = padding.
 
     Args:
-        columns: of ids, by role.
-        item_ids: the vocabulary of the ids; None = ids are row numbers. An id that it does not have gets a number
-            behind its own, the same in all columns.
+        columns: columns of ids, by role.
+        item_ids: vocabulary of the ids; None = ids are row numbers. An id outside the vocabulary gets a row number
+            after the vocabulary's own, the same in all columns.
 
     Raises:
         TypeError: for ids of another kind; for text without `item_ids`.
@@ -189,7 +189,7 @@ def rows_of(columns: Mapping[str, Column], item_ids: Vocabulary | None) -> dict[
 
 
 def _encoded(values: Any) -> tuple[Any, Tensor]:
-    """Return distinct ids, and which of them each value is, int64 [E]; missing ones are none of them, but behind."""
+    """Return the distinct ids [n], and the code of each value, int64 [E]; a missing value has the code n."""
     if not pa.types.is_dictionary(values.type):
         values = values.dictionary_encode()
     codes = values.indices.cast(pa.int64())
@@ -197,13 +197,13 @@ def _encoded(values: Any) -> tuple[Any, Tensor]:
 
 
 def groups_of(column: Any, name: str) -> tuple[list[str], Tensor]:
-    """Return the names of groups, and the number of each row's group, int64 [B]; that behind the last = none.
+    """Return the names of groups, and the code of each row's group, int64 [B]; the number of names = no group.
 
     Raises:
-        TypeError: for a column of something else than text, whole numbers or truth values.
-        ValueError: for text that names no group.
+        TypeError: for a column of another type than text, whole numbers or truth values.
+        ValueError: for text that cannot be the name of a group.
     """
-    if pa.types.is_null(column.type):  # a partition without groups
+    if pa.types.is_null(column.type):  # a partition whose rows are in no group
         column = column.cast(pa.string())
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not any(is_kind(kind) for is_kind in (*_TEXT[:3], pa.types.is_integer, pa.types.is_boolean)):
@@ -216,7 +216,7 @@ def groups_of(column: Any, name: str) -> tuple[list[str], Tensor]:
 
 
 def _typed(column: Any) -> Any:
-    """Return a column; engines give one without a single value no type, or its lists none: those hold numbers here."""
+    """Return a column, as lists of int64 if engines gave the column or its lists the type null (no values)."""
     if pa.types.is_null(column.type):
         return column.cast(pa.list_(pa.int64()))
     nothing = any(is_lists(column.type) for is_lists in _LISTS) and pa.types.is_null(column.type.value_type)
@@ -235,13 +235,13 @@ def _row_numbers(column: Column) -> Tensor:
 
 
 def _numbers(array: Any) -> Tensor:
-    """Return an array of signed numbers as a tensor of the same memory, whatever is missing."""
+    """Return an array of signed numbers as a tensor that shares its memory; missing values are arbitrary."""
     plain = pa.Array.from_buffers(array.type, len(array), [None, array.buffers()[1]], offset=array.offset)
     return from_dlpack(plain) if len(plain) else torch.empty(0, dtype=_DTYPES[str(array.type)], device="cpu")
 
 
 def _mask(array: Any) -> Tensor:
-    """Return an array of truth values as a tensor."""
+    """Return an array of truth values as a bool tensor."""
     return torch.from_numpy(array.to_numpy(zero_copy_only=False))
 
 

@@ -25,7 +25,7 @@ _ROWS_AT_ONCE = 2**16
 
 
 class Roles(NamedTuple):
-    """Names of columns by role."""
+    """Name of the column of each role; None = the role has no column."""
 
     lists: str | None
     target: str | None
@@ -37,7 +37,7 @@ class Roles(NamedTuple):
 
 
 class Counting:
-    """A collection, and counts of the rows it has read."""
+    """Collection that is updated with RecordBatches, with the states of groups and the facts of all rows so far."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class Counting:
         self.num_rows = 0
         of_rows = len(collection.evaluator.metrics)
         self.groups: list[str] = []
-        """Names of the groups that occurred."""
+        """Names of the groups that have occurred so far."""
         self.group_sums = torch.zeros(of_rows, 0, 5, dtype=torch.float64, device="cpu")
         self.group_counts = torch.zeros(of_rows, 0, 4, dtype=torch.int64, device="cpu")
-        """States of each group, [metrics of rows, groups, ...]."""
+        """Counts of the groups, int64 [metrics, groups, 4], beside `group_sums`, float64 [metrics, groups, 5]."""
         self.names = distinct(roles)
         if roles.lists is not None:
             _check_told(collection, complete, roles.target)
@@ -75,13 +75,13 @@ class Counting:
 
     @property
     def how(self) -> str:
-        """Settings of `tally` that are part of the fingerprint."""
+        """Settings of `tally` as text, which is part of the fingerprint."""
         read = ",".join(role for role, name in self.roles._asdict().items() if name is not None)
         return f"columns={read} duplicates={self.duplicates} complete={self.complete}"
 
     @torch.no_grad()
     def add(self, data: Any) -> None:
-        """Add the rows of a RecordBatch."""
+        """Add the rows of a RecordBatch or Table."""
         if not hasattr(data, "schema") or not hasattr(data, "slice"):
             raise TypeError(f"data must hand out RecordBatches of pyarrow, got {describe(data)}")
         check_names(self.names, data.schema.names, "data", "lists=, target= and so on name its columns")
@@ -90,7 +90,7 @@ class Counting:
                 self._add(batch.slice(begin, _ROWS_AT_ONCE))
 
     def _add(self, batch: Any) -> None:
-        """Add so many rows as one looks at together."""
+        """Add a RecordBatch of at most `_ROWS_AT_ONCE` rows."""
         roles, rows = self.roles, len(batch)
         read = {
             role: Column.read(batch, name, self.num_rows, role == "lists")
@@ -102,19 +102,19 @@ class Counting:
         values |= {role: column.numbers() for role, column in read.items() if role not in ids}
         groups, codes = ([], None) if roles.groups is None else groups_of(batch.column(roles.groups), roles.groups)
         self._meet(groups)
-        if codes is not None:  # as they are numbered here
+        if codes is not None:  # numbers in `self.groups`
             codes = torch.tensor([*map(self.groups.index, groups), -1], device="cpu")[codes]
         part = _Part(self, read, values, codes, self.num_rows)
         sizes = torch.stack([column.lengths for column in read.values()]).sum(0)
         sizes, order = sizes.sort(stable=True)
-        if rows * int(sizes[-1]) <= 2 * int(sizes.sum()):  # padding is little of it: leave them as they lie
+        if rows * int(sizes[-1]) <= 2 * int(sizes.sum()):  # little padding: keep the order of rows
             sizes, order = sizes[-1:].expand(rows), torch.arange(rows, device="cpu")
         for batch in sized_batches(order, sizes, self.depth or 1):
             self._count(part, batch)
         self.num_rows += rows
 
     def _count(self, part: _Part, batch: Tensor) -> None:
-        """Add some rows."""
+        """Add the given rows of a part, int64 [n]; raise a ValueError that names the bad row in the data."""
         try:
             found, facts = part.look(batch)
         except ValueError as error:
@@ -124,14 +124,14 @@ class Counting:
         self.facts = Facts(*map(sum, zip(self.facts, facts, strict=True)))
 
     def _meet(self, groups: list[str]) -> None:
-        """Extend the state for new groups."""
+        """Extend the states of groups by zeros for new groups."""
         new = [name for name in groups if name not in self.groups]
         self.groups += new
         self.group_sums = torch.nn.functional.pad(self.group_sums, (0, 0, 0, len(new)))
         self.group_counts = torch.nn.functional.pad(self.group_counts, (0, 0, 0, len(new)))
 
     def _without_groups(self, sums: list[SumState | SparseUpdate]) -> list[SumState | SparseUpdate]:
-        """Add the sums of groups to ours, and return the rest."""
+        """Add the sums of groups to `group_sums` and `group_counts`; return the sums over all rows."""
         of_groups = 4 * len(self.groups)
         rest: list[SumState | SparseUpdate] = []
         for number, added in enumerate(sums):
@@ -144,29 +144,29 @@ class Counting:
 
 
 class _Part(NamedTuple):
-    """Rows that one looks at together."""
+    """Rows of one RecordBatch, with the values of their columns as numbers."""
 
     counting: Counting
     columns: dict[str, Column]
-    """By role."""
+    """Columns by role, except the groups."""
     values: dict[str, Tensor]
-    """The columns' values as numbers."""
+    """Values of the columns as numbers, by role."""
     codes: Tensor | None
-    """Number of each row's group, int64 [B], -1 = none; None = there are none."""
+    """Group number of each row, int64 [B], -1 = no group; None = no groups were given."""
     first_row: int
 
     def look(self, rows: Tensor) -> tuple[RowValues, Facts]:
-        """Return the values of some rows, without changing any state.
+        """Return the metric values and the facts of the given rows, int64 [n], without changing any state.
 
         Raises:
-            ValueError: for values that are no good; names rows by their place among these.
+            ValueError: for bad values; the message names a row by its position in `rows`.
         """
         counting = self.counting
         weights = self._weights(rows)
         facts = Facts()
         if "ranks" in self.columns:
             ranks = self._padded("ranks", rows, -1)
-            padding = 0 if self.columns["ranks"].holds_lists else None  # whatever the longest list of these rows is
+            padding = 0 if self.columns["ranks"].holds_lists else None  # also if these lists all have length 1
             check = counting.collection.leading.validate_args
             ranking = Ranking.from_ranks(ranks, depth_known=counting.complete, padding=padding, validate_args=check)
         else:
@@ -175,7 +175,7 @@ class _Part(NamedTuple):
         return counting.collection.evaluator.row_values(ranking, weights, groups), facts
 
     def _listed(self, rows: Tensor) -> tuple[Ranking, Facts]:
-        """Look relevant items up in lists."""
+        """Return the ranking of the given rows, with relevant items looked up in the lists, and the facts."""
         counting, leading = self.counting, self.counting.collection.leading
         lists = self._padded("lists", rows, -1, counting.depth or 1)
         gains = None
@@ -211,7 +211,7 @@ class _Part(NamedTuple):
         )
 
     def _padded(self, role: str, rows: Tensor, filler: float, least: int = 1) -> Tensor:
-        """Return the lists of a column side by side."""
+        """Return a column's lists of the given rows, padded to the longest list and at least `least`, [n, width]."""
         column = self.columns[role]
         lengths = column.lengths
         width = max(least, int(lengths[rows].max()))
@@ -226,7 +226,7 @@ class _Part(NamedTuple):
         return self.values["weights"][column.starts[rows]]
 
     def explained(self, rows: Tensor, error: ValueError) -> ValueError:
-        """Return the error of the first row that has one by itself, by its number in the data; or this one."""
+        """Return the error of the first row that fails on its own, with its number in the data; else `error`."""
         rows = rows.sort().values
         while len(rows) > 1:
             halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
@@ -249,7 +249,7 @@ class _Part(NamedTuple):
 
 
 def _check_told(collection: RecMetricCollection, complete: bool, target: str | None) -> None:
-    """Refuse metrics of more than columns say."""
+    """Raise for metrics that read data without a column: relevant items, histories or deeper lists."""
     for label, metric in collection.items():
         if metric.needs.target and target is None:
             raise ValueError(f"{label} reads which items are relevant: target= names their column")

@@ -27,37 +27,37 @@ SCHEMA = pa.schema(
         ("partition", pa.string()),
     ]
 )
-"""Columns of a tally: `group` (null = all rows), the states' `sums` and `counts`, the `fingerprint` that says of which
-metrics, options and columns, and the `partition` that was given."""
+"""Columns of a tally: `group` (null = all rows), the states' `sums` and `counts`, the `fingerprint` of metrics,
+options and columns, and the `partition` that was given."""
 
 SCHEMA_DDL = "`group` string, sums array<double>, counts array<bigint>, fingerprint string, partition string"
-"""The same as text, for Spark's `mapInArrow`."""
+"""`SCHEMA` as text, for Spark's `mapInArrow`."""
 
 
 class Facts(NamedTuple):
-    """Numbers that are counted beside the states, in front of their counts."""
+    """Counts of rows and list entries of a tally, stored before the counts of the metrics' states."""
 
     num_unserved: int = 0
-    """Rows with a relevant item and without a list."""
+    """Number of rows with a relevant item and without a list."""
     num_unknown: int = 0
-    """Entries of lists whose item `item_ids` does not have."""
+    """Number of list entries whose item is not in `item_ids`."""
     num_repeated: int = 0
-    """Entries of lists that repeat an item."""
+    """Number of list entries that repeat an item."""
     num_judged: int = 0
-    """Rows with a relevant item, looked up in a list."""
+    """Number of rows with a relevant item that was looked up in a list."""
     num_deep: int = 0
-    """Those among them whose list is as long as the metrics look."""
+    """Number of the `num_judged` rows whose list is as long as the depth that the metrics read."""
 
 
 class Layout:
-    """Where states stand in the vectors of a tally: in order of their names, one that metrics share once."""
+    """Positions of states in the vectors of a tally: sorted by state name, a state that metrics share stored once."""
 
     def __init__(self, collection: RecMetricCollection) -> None:
         self.collection = collection
         self.members: list[RankingMetric] = sorted(collection.members, key=lambda metric: metric.state_name)
         self.names: list[str] = [metric.state_name for metric in self.members]
         self.of_rows: list[RankingMetric] = [metric for metric in self.members if not metric.of_items]
-        """Those that hold something of groups."""
+        """Metrics that are means over rows, which have states of groups, too."""
         self._sums: dict[Any, RankingMetric] = {}
         self._counts: dict[Any, RankingMetric] = {}
         for metric in self.members:
@@ -68,19 +68,19 @@ class Layout:
 
     @staticmethod
     def _key(metric: RankingMetric, part: int) -> Any:
-        """Tell states apart: of metrics that count items, which share theirs, those of other lists and lengths."""
+        """Return a key per stored state: metrics that count the items of the same lists share a key and the state."""
         if not isinstance(metric, HistogramMetric):
             return id(metric)
         return metric.needs.list_depth, metric.needs.num_items, len(metric.state()[part])
 
     def written(self, facts: Facts, groups: Mapping[str, SumState], how: str, partition: str | None) -> Any:
-        """Return the tally as a RecordBatch: a row for all rows, and one for each group.
+        """Return the tally as a RecordBatch: one record for all rows, and one per group.
 
         Args:
-            facts: of all rows.
+            facts: facts of all rows.
             groups: states of the metrics of `of_rows` for each group, [metrics, 5] and [metrics, 4].
             how: further settings of the fingerprint.
-            partition: a name of the rows, or None.
+            partition: name of these rows, or None.
         """
         sums = torch.cat([metric.state().sums for metric in self._sums.values()])
         counts = torch.cat(
@@ -101,10 +101,10 @@ class Layout:
         return pa.RecordBatch.from_arrays(values, schema=SCHEMA)
 
     def add_up(self, rows: Iterable[Row]) -> Total:
-        """Add tallies up.
+        """Return the sum of tallies.
 
         Raises:
-            ValueError: where there is none, and for those that do not add up; says why.
+            ValueError: if there is no tally, and for tallies that cannot be added up; the message says why.
         """
         groups: dict[str | None, tuple[Tensor, ...]] = {}
         lengths: dict[bool, tuple[int, ...]] = {
@@ -151,7 +151,7 @@ class Layout:
         return Total(Facts(*facts.tolist()), names, [states[id(metric)] for metric in self.collection.members])
 
     def _check_alike(self, number: int, fingerprint: str, first: str) -> None:
-        """Refuse a tally of other metrics, or one that was not made as the first was."""
+        """Raise for a tally of other metrics, or a tally that was made with other settings than the first."""
         names, _, how = fingerprint.partition(" | ")
         theirs, mine = set(names.split()), set(self.names)
         if theirs != mine:
@@ -163,7 +163,7 @@ class Layout:
 
 
 class Row(NamedTuple):
-    """One row of a tally, as it was written."""
+    """One record of a tally, as `Layout.written` returns it."""
 
     group: str | None
     added: SumState
@@ -177,11 +177,11 @@ class Total(NamedTuple):
     facts: Facts
     groups: list[str]
     states: list[SumState]
-    """Of the collection's members, those of groups behind their own."""
+    """States of the collection's members, each followed by the states of its groups."""
 
 
 def read(tallies: Any) -> Iterator[Row]:
-    """Return tallies one by one, wherever they lie."""
+    """Yield the records of tallies from a Table, a RecordBatch, a frame, or an iterable of these."""
     if isinstance(tallies, pa.RecordBatch):
         tallies = pa.Table.from_batches([tallies])
     elif not isinstance(tallies, pa.Table) and hasattr(tallies, "__arrow_c_stream__"):

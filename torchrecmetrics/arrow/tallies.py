@@ -43,7 +43,7 @@ def tally(
     duplicates: Duplicates = "error",
     **options: Unpack[MetricOptions],
 ) -> Any:
-    """Compute partial sums of a chunk of rows as an Arrow record; `merge` of all chunks is the evaluation.
+    """Compute partial sums of a chunk of rows as an Arrow table; `merge` adds the chunks up and returns the evaluation.
 
     A row of data is one list: of a user, a session, an event. The function needs nothing but its arguments, so it runs
     unchanged wherever Arrow is: `ray.data.Dataset.map_batches(..., batch_format="pyarrow")`, Spark's `mapInArrow`,
@@ -55,33 +55,33 @@ def tally(
         metrics: as in `evaluate`; metrics that cannot be computed from lists (AUROC) are refused.
         k: cut-offs, where `metrics` are names.
         lists: name of the column of recommended items: list, large_list or fixed_size_list, best first. An empty list,
-            a null, or one that -1 fills up: the recommender had no more items.
-        target: name of the column of relevant items: lists in any order, or one item a row; null or empty = none.
-            None where all metrics read the lists alone.
-        ranks: name of a column of ranks, lists or one a row, in place of lists and target: 1 = best, negative = padding
-            (in lists 0, too), null = without a relevant item.
+            a null, or a list filled up with -1 means that the recommender had no more items.
+        target: name of the column of relevant items: lists in any order, or one item per row; null or empty =
+            none. None where all metrics read the lists alone.
+        ranks: name of a column of ranks in place of lists and target, lists or one rank per row: 1 = best, negative =
+            padding (in lists 0, too), null = no relevant item.
         gains: name of a column of gains, lists as long as those of `target`.
-        exclude: name of a column of items that leave the lists, those behind them move up.
+        exclude: name of a column of items that are removed from the lists, in which later items move up.
         weights: name of a column of row weights.
-        groups: name of a column of groups of rows, text or whole numbers. Each has values of its own under keys like
-            `NDCG@10/cold`, and a row of its own in the tally; null = in the value over all rows only.
-        item_ids: a `Vocabulary` (or a list of ids) in which ids are looked up: text needs it. None = the catalogue's,
-            where `catalogue=` has one; else ids are row numbers. A listed item that it does not have takes its place as
-            a miss (`num_unknown`).
+        groups: name of a column of groups of rows, text or whole numbers. A group has values of its own under keys
+            like `NDCG@10/cold`, and a record of its own in the tally; null = only in the value over all rows.
+        item_ids: a `Vocabulary` (or a list of ids) in which ids are looked up, required for text. None = that of
+            `catalogue=`, if it has one; else ids are row numbers. A listed item outside the vocabulary counts as a miss
+            at its rank (`num_unknown`).
         partition: a name for these rows, which `merge` then refuses to count twice.
-        complete: the lists are all that is recommended, an item that is not listed is a miss at every k; and ranks are
-            those of the whole list. Otherwise as in `evaluate_lists`.
-        duplicates: an item listed twice in a row is an "error", or only its "first" place stands.
+        complete: True if the lists are all that is recommended: an item that is not listed is a miss at every k, and
+            ranks are those of the whole ranking. False: as in `evaluate_lists`.
+        duplicates: an item that occurs twice in a list is an "error", or only its "first" rank counts.
         options: keyword options for metrics given by name.
 
     Returns:
-        A Table of `SCHEMA` with a row, and one for each group; of an iterator, an iterator of one RecordBatch. Where
-        there is no row of data, a tally of zeros.
+        A Table of `SCHEMA` with one record for all rows and one per group; for an iterator, an iterator of one
+        RecordBatch. Data without rows give a tally of zeros.
 
     Raises:
-        TypeError: for data that is no Arrow, columns that hold something else.
-        ValueError: for columns that are not there, missing values within lists, and as in `evaluate_lists`; names the
-            row, counted from the first of `data`.
+        TypeError: for data that is not Arrow, and for columns of a wrong type.
+        ValueError: for missing columns, missing values within lists, and as in `evaluate_lists`; the message names the
+            row, counted from the first row of `data`.
 
     Examples:
         >>> import pyarrow as pa
@@ -118,19 +118,19 @@ def merge(
     k: int | Iterable[int] | None = None,
     **options: Unpack[MetricOptions],
 ) -> Evaluation:
-    """Add tallies up, and return the metrics.
+    """Add tallies up, and return the evaluation of all their rows.
 
     Args:
         tallies: a Table of any number of tallies (Spark's `toArrow()`), a frame that exports one, or an iterable of
             them, in any order.
-        metrics: as they were given to `tally`, with `k` and `options`.
-        k: as above.
-        options: as above.
+        metrics: the metrics that were given to `tally`.
+        k: the cut-offs that were given to `tally`.
+        options: the keyword options that were given to `tally`.
 
     Raises:
-        TypeError: for something else.
-        ValueError: where there is no tally, one of other metrics or options, two of the same `partition`, or tallies
-            that were made with different settings; names the difference.
+        TypeError: for tallies of another type.
+        ValueError: for no tally, a tally of other metrics or options, two tallies of the same `partition`, or tallies
+            that were made with different settings; the message names the difference.
 
     Examples:
         >>> import pyarrow as pa
@@ -166,7 +166,7 @@ def merge(
 
 
 def _collection(metrics: Any, k: Any, options: MetricOptions, groups: list[str] | None = None) -> RecMetricCollection:
-    """Return an empty collection of metrics that can be added up."""
+    """Return an empty collection on the CPU; raise for metrics whose states cannot be added up."""
     if isinstance(metrics, RecMetricCollection) and metrics.groups:
         raise ValueError("groups= names a column, whose values are the groups: make the collection without groups")
     collection = RecMetricCollection.fresh(metrics, k, options, groups=groups).to("cpu")
@@ -182,7 +182,7 @@ def _collection(metrics: Any, k: Any, options: MetricOptions, groups: list[str] 
 
 
 def _numbering(item_ids: Any, collection: RecMetricCollection) -> Vocabulary | None:
-    """Return the vocabulary of the ids: the catalogue's, if it has one."""
+    """Return the vocabulary of ids: `item_ids`, else the catalogue's; None = ids are row numbers."""
     catalogue = collection.catalogue
     given = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
     if catalogue is None or given == catalogue.item_ids:
@@ -197,7 +197,7 @@ def _numbering(item_ids: Any, collection: RecMetricCollection) -> Vocabulary | N
 
 
 def _batches(data: Any) -> tuple[Iterable[Any], bool]:
-    """Return RecordBatches, and whether they are all there are: a table, no stream."""
+    """Return the RecordBatches of data, and True if data is a table or frame, False for an iterator."""
     if isinstance(data, pa.RecordBatch):
         return [data], True
     if isinstance(data, pa.Table):
@@ -209,7 +209,7 @@ def _batches(data: Any) -> tuple[Iterable[Any], bool]:
         )
     if isinstance(data, Mapping):
         raise TypeError("data must be Arrow, got a dict: pa.table(data); Ray's map_batches(batch_format='pyarrow')")
-    if not hasattr(data, "__next__") and hasattr(data, "__arrow_c_stream__"):  # a frame; readers are iterators
+    if not hasattr(data, "__next__") and hasattr(data, "__arrow_c_stream__"):  # a frame; an Arrow reader is an iterator
         return pa.table(data).to_batches(), True
     if not isinstance(data, Iterable) or isinstance(data, Tensor):
         raise TypeError(f"data must be a Table, or an iterator of RecordBatches, of pyarrow, got {describe(data)}")
@@ -217,7 +217,7 @@ def _batches(data: Any) -> tuple[Iterable[Any], bool]:
 
 
 def _at_the_end(counting: Counting, batches: Iterable[Any], partition: str | None) -> Iterator[Any]:
-    """Read a stream, then hand out its tally."""
+    """Add all batches, then yield the tally as one RecordBatch."""
     for batch in batches:
         counting.add(batch)
     yield counting.written(partition)

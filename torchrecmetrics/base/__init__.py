@@ -1,1 +1,1 @@
-"""The base of all metrics: formula, options, summed state, values per row."""
+"""Base classes of all metrics: formula, options, summed state, values per row."""

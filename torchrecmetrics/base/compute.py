@@ -13,21 +13,21 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchrecmetrics.base.state import Summary, SummedMetric, SumState, sum_over_processes
 
 MIN_SKIPPED = 10
-"""Rows without a relevant item below which nothing is said of them."""
+"""Minimum number of rows without a relevant item for a warning."""
 _warned = False
 
 
 class ExtraSums(Protocol):
-    """Sums that are made in `compute`, of each metric by its `id`."""
+    """Protocol of a function that sums the rows that are kept until `compute`."""
 
     def __call__(self, *, across: bool, group: Any) -> dict[int, SumState]:
-        """Return them, added up over the processes of a group."""
+        """Return the sums of each metric by its `id`; `across` adds them up over the processes of `group`."""
 
 
 def compute_all(metrics: Sequence[SummedMetric], extra: ExtraSums | None = None, num_waiting: int = 0) -> list[Summary]:
     """Compute metrics together and store the result of each; if one fails, none is stored.
 
-    `extra` is called where there are rows that wait for `compute`, on this process (`num_waiting`) or on another.
+    `extra` is called if rows are kept until `compute`, on this process (`num_waiting`) or on another process.
     """
     cached = [metric._summary for metric in metrics if metric._computed is not None and metric._summary is not None]
     if len(cached) == len(metrics):
@@ -36,7 +36,7 @@ def compute_all(metrics: Sequence[SummedMetric], extra: ExtraSums | None = None,
     summaries = summarize(metrics, states, "sync_on_compute", extra, num_waiting)
     empty = [metric for metric, summary in zip(metrics, summaries, strict=True) if summary.num_users == 0]
     if len(empty) < len(metrics):
-        empty = [metric for metric in empty if metric.update_called]  # a member that was left alone on purpose
+        empty = [metric for metric in empty if metric.update_called]  # no warning of members without updates
     if empty:
         labels = ", ".join(metric.label for metric in empty)
         rank_zero_warn(f"no row to average over, the value is nan: {labels}", UserWarning)
@@ -47,7 +47,7 @@ def compute_all(metrics: Sequence[SummedMetric], extra: ExtraSums | None = None,
 
 
 def _warn_of_skipped(summaries: Sequence[Summary]) -> None:
-    """Warn, once in a process, if most rows have no relevant item and are left out."""
+    """Warn, once per process, if most rows have no relevant item and are left out."""
     global _warned
     most = max(summaries, key=lambda summary: summary.num_skipped)
     if not _warned and most.num_skipped > most.num_users and most.num_skipped >= MIN_SKIPPED:
@@ -67,7 +67,7 @@ def summarize(
     extra: ExtraSums | None = None,
     num_waiting: int = 0,
 ) -> list[Summary]:
-    """Turn states into results, after summing them over the processes if the metrics' option `when` says so."""
+    """Return the results of states, summed over the processes first if the metrics' option `when` is set."""
     states, num_waiting, group = _synchronised(metrics, list(states), when, num_waiting)
     if extra is not None and num_waiting:
         more = extra(across=group is not None, group=None if group is None else group[1])
@@ -88,7 +88,7 @@ def summarize(
 def _synchronised(
     metrics: Sequence[SummedMetric], states: list[SumState], when: str, num_waiting: int
 ) -> tuple[list[SumState], int, tuple[Any, Any] | None]:
-    """Return the states and waiting rows of all processes, and by which function and group they were gathered."""
+    """Return states and `num_waiting` summed over the processes, and the (gather function, process group) or None."""
     together: dict[tuple[Any, ...], list[int]] = {}
     for place, metric in enumerate(metrics):
         if (
@@ -109,6 +109,6 @@ def _synchronised(
 
 
 def _packed_sum(vectors: Sequence[Tensor], gather: Any, group: Any | None) -> Sequence[Tensor]:
-    """Sum vectors of any lengths over the processes, as one."""
+    """Sum vectors of any lengths over the processes by one collective."""
     packed = sum_over_processes(torch.cat(list(vectors)), gather or gather_all_tensors, group)
     return torch.split(packed, [len(vector) for vector in vectors])

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class GroupValue(Metric):
     """The value of a metric over the rows of one group: `NDCG@10/cold`.
 
-    `log_dict`, ModelCheckpoint and a progress bar find it like any other metric, but it has no state of its own: the
-    metric whose part it is computes it, and is updated and reset in its place.
+    `log_dict`, ModelCheckpoint and a progress bar find the value like any other metric, but it has no state of its own:
+    the whole metric computes the value, and is updated and reset in its place.
     """
 
     is_differentiable: bool = False
@@ -31,12 +31,12 @@ class GroupValue(Metric):
         self.belong_to(whole)
 
     def belong_to(self, whole: RankingMetric) -> None:
-        """Say whose part it is: its state is not this one's."""
+        """Set the whole metric that computes this value; it is no submodule, so its state is not counted twice."""
         self.__dict__["_whole"] = whole
 
     @property
     def whole(self) -> RankingMetric:
-        """The metric whose part it is."""
+        """The metric over all rows, which computes the value of the group."""
         whole: RankingMetric | None = self.__dict__.get("_whole")
         if whole is None:
             raise RuntimeError(f"{self.name} is the value of a group, copied without its collection: copy that whole")
@@ -44,47 +44,47 @@ class GroupValue(Metric):
 
     @property
     def higher_is_better(self) -> bool | None:  # type: ignore[override]  # torchmetrics has it on the class
-        """As of the metric whose part it is."""
+        """`higher_is_better` of the whole metric."""
         return self.whole.higher_is_better
 
     @property
     def label(self) -> str:
-        """Name under which it is logged: `NDCG@10/cold`."""
+        """Name under which the value is logged: `NDCG@10/cold`."""
         return f"{self.whole.label}/{self.name}"
 
     @property
     def update_called(self) -> bool:
-        """True if its metric has seen a batch."""
+        """True if the whole metric has been updated."""
         return self.whole.update_called
 
     def update(self, *_: Any, **__: Any) -> None:
-        """Refuse rows: the whole metric must see them."""
+        """Raise: rows are added to the whole metric."""
         raise TypeError(f"{self.label} has no state of its own: update the collection, with groups=")
 
     def compute(self) -> Tensor:
-        """Return the group's value over all processes, as its whole metric computes it; NaN for no row."""
+        """Return the group's value over all processes, as the whole metric computes it; NaN for an empty group."""
         self.whole.compute()
         return self.last_summary().value.clone()
 
     def last_summary(self) -> Summary:
-        """Return the value of the last `compute`."""
+        """Return the group's result of the last `compute`."""
         return self.whole.last_summary().groups[self.group]
 
     def standard_error(self) -> Tensor:
-        """Return the standard error of the last `compute`, scalar; NaN for fewer than two rows."""
+        """Return the standard error of the group's value in the last `compute`, scalar; NaN for fewer than two rows."""
         return self.last_summary().standard_error.clone()
 
     @property
     def num_users(self) -> int:
-        """Rows that the last `compute` averaged over."""
+        """Number of rows of the group that the last `compute` averaged over."""
         return self.last_summary().num_users
 
     def merge_state(self, incoming_state: Any) -> None:
-        """Refuse a state: the collection merges those of whole metrics."""
+        """Raise: the collection merges the states of whole metrics."""
         raise TypeError(f"{self.label} has no state of its own: merge the collections")
 
     def reset(self) -> None:
-        """Forget nothing: there is no state."""
+        """Do nothing: the state is that of the whole metric."""
 
     def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
         return update
@@ -93,7 +93,7 @@ class GroupValue(Metric):
         return compute
 
     def __getstate__(self) -> dict[str, Any]:
-        # the collection that holds both tells a copy whose part it is
+        # the collection sets the whole metric of a copy again
         return {key: value for key, value in super().__getstate__().items() if key != "_whole"}
 
     def __repr__(self) -> str:

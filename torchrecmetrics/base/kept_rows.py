@@ -18,18 +18,18 @@ Columns: TypeAlias = dict[str, Tensor | None]
 
 
 class RowKeeper:
-    """Rows of metrics that read batches together; `metrics` are always those of one panel, in its order."""
+    """Buffer of per-row values of metrics; all calls must pass the same `metrics`, in the same order."""
 
     def __init__(self) -> None:
         self._kept: KeptRows | None = None
         self.budget: int = BUDGET
-        """Bytes that stay on a device that is not the CPU."""
+        """Bytes of rows that may stay on a device other than the CPU."""
 
     def __len__(self) -> int:
         return 0 if self._kept is None else len(self._kept)
 
     def columns(self, metrics: Sequence[RankingMetric], rows: RowValues, keys: RowKeys | None) -> Columns:
-        """Return the columns to keep of a batch, or refuse it."""
+        """Return the columns to keep of a batch, [height, B] each; raise if earlier batches have other columns."""
         ids, clusters, weights = keys or (None, None, None)
         device, dtype = rows.values.device, rows.values.dtype
         weight = torch.ones((), dtype=dtype, device=device) if weights is None else weights.to(dtype, copy=True)
@@ -41,7 +41,7 @@ class RowKeeper:
             "clusters": None if clusters is None else clusters.to(device)[None],
         }
         if own := [place for place, metric in enumerate(metrics) if metric.weighs_rows()]:
-            assert rows.weights is not None  # they weigh rows themselves
+            assert rows.weights is not None  # set by metrics with their own weights
             columns["own"] = rows.weights[own]
         if self._kept is not None:
             self._kept.check(columns)
@@ -54,7 +54,7 @@ class RowKeeper:
         self._kept.add(columns)
 
     def extend(self, other: RowKeeper) -> None:
-        """Add the rows of another buffer."""
+        """Add the kept rows of another buffer."""
         if other._kept is not None:
             self._kept = other._kept.empty() if self._kept is None else self._kept
             self._kept.extend(other._kept)
@@ -64,10 +64,10 @@ class RowKeeper:
         self._kept = None
 
     def gathered(self, metrics: Sequence[RankingMetric], labels: Mapping[RankingMetric, str]) -> Rows:
-        """Return the rows of all processes, under labels and in their order.
+        """Return the rows of all processes, with a column per label in the order of `labels`.
 
         Raises:
-            ValueError: for ids that stand twice, none over several processes, or no metric that is a mean over rows.
+            ValueError: for repeated ids, several processes without ids, or no metric that is a mean over rows.
         """
         if not metrics:
             raise ValueError(
@@ -85,7 +85,7 @@ class RowKeeper:
             columns = kept.here(device)
         columns.setdefault("ids", torch.arange(columns["values"].shape[1], device="cpu")[None])
         columns = {name: column.cpu() for name, column in columns.items()}
-        weighs = columns["weights"][0] > 0  # rows of weight 0 are in no mean: repeats of a sampler, say
+        weighs = columns["weights"][0] > 0  # rows of weight 0, such as a sampler's repeats, are in no mean
         columns = {name: column[:, weighs] for name, column in columns.items()}
         values, weights = columns["values"].double(), columns["weights"][0].double()
         values = values.where(columns["used"].bool(), torch.nan)
@@ -108,7 +108,7 @@ class RowKeeper:
 
 
 def _store(metrics: Sequence[RankingMetric]) -> KeptRows:
-    """Return a store with a line for each metric."""
+    """Return an empty buffer, with one row of values per metric."""
     own = sum(metric.weighs_rows() for metric in metrics)
     heights = {"values": len(metrics), "used": len(metrics), "weights": 1, **({"own": own} if own else {})}
     return KeptRows(heights, {"ids": 1, "clusters": 1})

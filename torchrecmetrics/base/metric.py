@@ -79,38 +79,38 @@ class RankingMetric(SummedMetric):
     raises at once, on this process alone.
 
     Args:
-        k: cut-off, >= 1: places of the ranking that count.
-        options: those of the formula, and keywords that every metric has:
+        k: cut-off, >= 1: number of ranks that count.
+        options: options of the formula, and keywords that every metric has:
 
-            - `ties`: place of an item among equal scores: "realistic" (default), "optimistic" or "pessimistic";
+            - `ties`: rank of an item among items of equal scores: "realistic" (default), "optimistic" or "pessimistic";
             - `padding_idx`: item id that is padding in target and exclude, and never a candidate;
             - `overlap`: meaning of a relevant item that is also excluded: "error" (default), "keep" or "miss";
             - `empty_target_action`: rows without a relevant item are left out ("skip", default; torchmetrics' default
               is "neg"), count as 0 ("neg") or 1 ("pos"), or are an "error";
-            - `max_relevant`: most relevant items of a row, for dense and jagged targets, which then need no host sync;
+            - `max_relevant`: maximum number of relevant items per row; with it, dense and jagged targets need no host
+              sync;
             - `validate_args`: True, "deferred" (violations raise in `compute` on the CPU too) or False (no value
               checks);
             - `kernels`: "auto" (default), "eager" or "triton"; see `Ranking.from_scores`;
-            - `catalogue`: a `Catalogue` of the items; metrics beyond accuracy read it, and so may a
-              formula of your own, by a parameter of that name;
+            - `catalogue`: a `Catalogue` of the items, for metrics beyond accuracy and formulas with that parameter;
             - torchmetrics' own, such as `sync_on_compute`.
 
     **A metric of your own** is a subclass with a `formula`: a function of a `Ranking`, a cut-off and options, that
-    returns one value a row, [B]. It is given the first `k` places: relevant items behind them have rank `inf`.
-    Leave `k` out and the whole ranking is read. Options and their defaults are those of its signature; the label
-    shows them where they are not the default. Rows without a relevant item follow `empty_target_action`; other rows
-    whose value is NaN are left out of the mean. `weights`, another function of the ranking (and `k`), gives rows
-    weights: `weights = staticmethod(lambda ranking: ranking.num_relevant)`. They multiply those of `update`. Neither
+    returns one value per row, [B]. It sees the first `k` ranks only: relevant items below them have rank `inf`.
+    Without `k` it sees the whole ranking. Options and their defaults are those of its signature; the label shows
+    options that are not the default. Rows without a relevant item follow `empty_target_action`; other rows whose
+    value is NaN are left out of the mean. `weights`, another function of the ranking (and `k`), gives row weights:
+    `weights = staticmethod(lambda ranking: ranking.num_relevant)`. They multiply the weights of `update`. Neither
     function may write into the ranking's tensors. The metric works in collections, `evaluate` and callbacks.
     `ListMetric` is the base for metrics of the lists themselves, `HistogramMetric` for metrics of all lists
     together.
 
     Attributes:
-        formula: the function.
+        formula: function of a `Ranking`, a cut-off and options.
         weights: a function of the ranking, or of the ranking and `k`, that returns the weight of each row, [B], >= 0;
             None = all 1.
-        many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B], and the ranking may go deeper than
-            the last; else the formula is called for each cut-off.
+        many_cutoffs: True if `k` may be a list of K cut-offs, with a result [K, B], and the ranking may be deeper
+            than the last cut-off; else the formula is called once per cut-off.
         higher_is_better: False lets callbacks monitor the metric with `mode="min"`.
         bounds: lowest and highest value; None or infinite = unknown.
 
@@ -137,9 +137,9 @@ class RankingMetric(SummedMetric):
     groups: tuple[str, ...] = ()
     """Names of groups of rows that have a value of their own."""
     of_lists: ClassVar[bool] = False
-    """True for means over all rows with a list, whatever is relevant."""
+    """True for means over all rows with a list, with or without relevant items."""
     of_items: ClassVar[bool] = False
-    """True for metrics that count items over all lists and are no means over rows."""
+    """True for metrics that count items over all lists and are not means over rows."""
     plot_lower_bound: float | None = None
     plot_upper_bound: float | None = None
     _name: ClassVar[str]
@@ -165,7 +165,7 @@ class RankingMetric(SummedMetric):
     if not TYPE_CHECKING:  # type checkers read `__init__`
 
         def __new__(cls, *arguments: Any, **options: Any) -> Self:
-            """Refuse positional arguments that `__init__` does not take, and name the keywords that do."""
+            """Refuse positional arguments that `__init__` does not take, and name the keywords instead."""
             check_positional(cls, arguments)
             return super().__new__(cls)
 
@@ -194,24 +194,24 @@ class RankingMetric(SummedMetric):
         if "score_threshold" in self.options:
             self.options["score_threshold"] = check_score_threshold(self.options["score_threshold"])
         if (self._changed_options() or self.catalogue is not None) and _is_builtin(type(self)):
-            self._try_formula()  # formulas refuse bad options now, not at the first batch
+            self._try_formula()  # so that bad options raise now, not at the first batch
 
         shaped_by = [self.label, self.rules.place_ties, self.rules.take_overlap, self.empty_target_action]
         shaped_by += [] if self.padding_idx is None else [f"padding{self.padding_idx}"]
         shaped_by += [] if self.validate_args is True else [f"validate_{self.validate_args}"]
-        if not _is_builtin(type(self)):  # others may bear the same name, and spell their options alike
+        if not _is_builtin(type(self)):  # another class may have the same name and options
             shaped_by.append(fingerprint(type(self), self.options))
         if signature.reads_catalogue and self.catalogue is not None:
             shaped_by.append(self.catalogue.fingerprint)
         self._begin("-".join(shaped_by))
 
     def _begin(self, name: str) -> None:
-        """Register an empty state, under a name that says all that the value depends on."""
+        """Register an empty state; `name` contains everything that the value depends on."""
         parts = 1 + len(self.groups)
         self._add_sum_states(name, 5 * parts, 4 * parts + len(VIOLATIONS))
 
     def split(self, groups: Sequence[str]) -> None:
-        """Keep sums of groups of rows, too; a collection asks for it before the first batch."""
+        """Extend the state by sums for each group of rows; collections call this before the first batch."""
         if self.update_called:
             raise ValueError(f"{self.label} has seen rows that belong to no group: split it before the first batch")
         if self.groups:
@@ -221,11 +221,11 @@ class RankingMetric(SummedMetric):
         self._begin(f"{self.state_name}-{fingerprint(type(self), {'groups': self.groups})}")
 
     def _try_formula(self) -> None:
-        """Call the formula on no rows, so that it refuses options now."""
+        """Call the formula on a ranking without rows, so that it raises for bad options now."""
         RowEvaluator([self]).values(Ranking.without_relevant(0, torch.device("cpu"), self.needs.score_threshold))
 
     def _check_catalogue(self, catalogue: Any) -> Catalogue | None:
-        """Return the catalogue, which must be there if the metric reads it."""
+        """Return the catalogue, or raise if the metric needs one and none is given."""
         assert self._signature is not None
         if catalogue is None and (self._signature.reads_catalogue or self.of_items):
             k = "10, " if self._signature.takes_k else ""
@@ -247,7 +247,7 @@ class RankingMetric(SummedMetric):
         known = [*own, *OPTIONS]
         for name in options:
             if name not in known:
-                asked = inspect.signature(type(self).__init__).parameters.values()  # a class may ask for more
+                asked = inspect.signature(type(self).__init__).parameters.values()  # a class may have more keywords
                 known = list(
                     dict.fromkeys([*(param.name for param in asked if param.kind is param.KEYWORD_ONLY), *known])
                 )
@@ -288,7 +288,7 @@ class RankingMetric(SummedMetric):
 
     @property
     def ties(self) -> Ties | None:
-        """Place of an item among equal scores, as given; None is "realistic"."""
+        """Rank of an item among items of equal scores, as given; None is "realistic"."""
         return self.rules.ties
 
     @property
@@ -303,24 +303,24 @@ class RankingMetric(SummedMetric):
 
     @property
     def max_relevant(self) -> int | None:
-        """Most relevant items of a row, for dense and jagged targets."""
+        """Maximum number of relevant items per row, for dense and jagged targets."""
         return self.rules.max_relevant
 
     @property
     def validate_args(self) -> Validation:
-        """When values are checked."""
+        """True, "deferred" or False: when values are checked."""
         return self.rules.validate_args
 
     @property
     def kernels(self) -> KernelChoice:
-        """Kernels that count over scores."""
+        """Implementation of the kernels that count over scores: "auto", "eager" or "triton"."""
         return self.rules.kernels
 
     @property
     def needs(self) -> Needs:
         """The data that the formula reads: the first `k` ranks, or all; the items that reach `score_threshold`.
 
-        A formula with a parameter `catalogue` also reads which items stand in the `k` places. If yours reads
+        A formula with a parameter `catalogue` also reads the items of the first `k` ranks. If a formula reads
         `Ranking.num_ranked`, override this property: `return super().needs._replace(num_ranked=True)`.
         """
         needs = Needs(self.k, score_threshold=self.options.get("score_threshold"))
@@ -330,24 +330,24 @@ class RankingMetric(SummedMetric):
 
     @property
     def num_users(self) -> int:
-        """Rows that the last `compute` averaged over."""
+        """Number of rows that the last `compute` averaged over."""
         return self.last_summary().num_users
 
     @property
     def num_skipped(self) -> int:
-        """Rows without a relevant item in the last `compute` (left out under "skip")."""
+        """Number of rows without a relevant item in the last `compute` (left out under "skip")."""
         return self.last_summary().num_skipped
 
     @property
     def num_unreachable(self) -> int:
-        """Rows of the last `compute` with a relevant item that was no candidate, and so could only be missed."""
+        """Number of rows of the last `compute` with a relevant item that was no candidate, and therefore a miss."""
         return self.last_summary().num_unreachable
 
     @property
     def num_tied(self) -> int:
-        """Rows of the last `compute` with a relevant item that shared its score, within the places that are read.
+        """Number of rows of the last `compute` with a relevant item in a tie, within the ranks that are read.
 
-        Places are read up to the largest `k` of all metrics that rank together; by RPrecision up to the row's R.
+        Ranks are read up to the largest `k` of all metrics that rank together; by RPrecision up to the row's R.
         """
         return self.last_summary().num_tied
 
@@ -356,20 +356,20 @@ class RankingMetric(SummedMetric):
         return self.last_summary().standard_error.clone()
 
     def confidence_interval(self, level: float = 0.95, method: IntervalMethod = "score") -> tuple[float, float]:
-        """Return an interval for the mean of all such rows, from the last `compute`.
+        """Return a confidence interval for the true mean, (low, high), from the last `compute`.
 
         Args:
-            level: share of samples whose interval holds it, between 0 and 1.
+            level: confidence level, between 0 and 1: the share of samples whose interval holds the true mean.
             method: "score": Wilson's, with the number of rows that the standard error implies; it stays within the
                 metric's bounds. "student": mean and standard errors. Metrics whose rows can be beyond their bounds, or
-                of which a bound is unknown, have Student's, cut off at the bound that is known.
+                with an unknown bound, get Student's interval, cut off at a known bound.
 
         Returns:
-            Lower and upper end; nan for fewer than two rows. Rows are taken to be independent: where a user has
-            several, keep rows and clusters, `Rows.confidence_interval`.
+            Lower and upper end; nan for fewer than two rows. Rows are taken to be independent: if a user has several
+            rows, keep the rows with clusters and use `Rows.confidence_interval`.
 
         Raises:
-            ValueError: for a level that is not between 0 and 1, another method.
+            ValueError: for a level that is not between 0 and 1, and for an unknown method.
 
         Examples:
             >>> import torch
@@ -386,7 +386,7 @@ class RankingMetric(SummedMetric):
         return interval(value, error, size, self.bounds, level, method)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plot the value with its 95 % interval; or values that are passed, as other torchmetrics metrics do.
+        """Plot the value with its 95 % interval; or the given values, as other torchmetrics metrics do.
 
         Args:
             val: a value, or a sequence of them, one per step; None = the value of `compute`.
@@ -428,16 +428,16 @@ class RankingMetric(SummedMetric):
         """Add a batch: `(scores, target)`, `(ranks)`, `(ranking)`, or flat rows `(scores, target, indexes=)`.
 
         Args:
-            scores: float [B, I], higher is better; as the first argument, ranks or a `Ranking` will do too.
+            scores: float [B, I], higher is better; the first argument may also be ranks or a `Ranking`.
             target: relevant items: ids [B] or [B, T], negative = padding, or jagged; bool [B, I]; or graded floats
                 [B, I].
-            gains: gains [B, T] beside target ids, jagged where they are.
-            exclude: items that leave the candidates: ids [B, H] or [B], also jagged, a result of `prefix_history`, bool
-                [B, I], bool [I], or a tuple of these.
+            gains: gains [B, T] beside target ids, jagged if the ids are jagged.
+            exclude: items that are removed from the candidates: ids [B, H] or [B], also jagged, a result of
+                `prefix_history`, bool [B, I], bool [I], or a tuple of these.
             weights: weight of each row, [B], >= 0.
             ranks: integers [B], [B, 1] or [B, T], 1 = best, negative = padding, in [B, T] 0, too.
             ranking: a `Ranking`.
-            depth: places that were looked at to make `ranks`.
+            depth: number of positions of the ranking that were looked at to make `ranks`.
             history: items that the row's user had before, ids [B] or [B, H], negative = padding; read by metrics that
                 compare lists with it (`PopularityLift`, `Calibration`, `Seen`). These items stay candidates unless
                 they are in `exclude`, too.
@@ -448,8 +448,8 @@ class RankingMetric(SummedMetric):
             indexes: integers [E], the session of each entry of flat `scores` [E] and labels `target` [E] (bool, or
                 numbers: > 0 is relevant, and the value its gain). Entries are kept, and put together in `compute`: a
                 session may go on in later batches and on other processes. `weights` are [E], equal within a session.
-            lengths: integers [S] in place of `indexes`: entries of whole sessions one after the other, which are
-                ranked at once; `weights` are [S].
+            lengths: number of entries of each session, integers [S], in place of `indexes`: whole sessions, one after
+                the other, are ranked at once; `weights` are [S].
             complete: True promises that each session of `indexes` is whole in this call: it is ranked at once, and
                 nothing is kept; "checked" refuses a session that this process was given before, too.
 
@@ -484,7 +484,7 @@ class RankingMetric(SummedMetric):
             note_replicated([self], shard is not None)
 
     def _sums_of(self, args: UpdateArgs, weights: Tensor | None) -> SumState | SparseUpdate:
-        """Return the sums of a batch; where processes share items, an error is raised on all of them."""
+        """Return the sums of a batch; with `shard`, an error of one process is raised on all processes."""
         with together(args.shard, weights, None):
             check_replicated([self], args.shard is not None)
             return self.batch_sums(to_ranking(args, self.needs, self.rules), weights)
@@ -512,7 +512,7 @@ class RankingMetric(SummedMetric):
     ) -> Tensor:
         """Add a batch and return only its value; takes the arguments of `update` and waits for the device.
 
-        Of sessions that go on in other batches it is the value of the parts in this one.
+        For sessions that go on in other batches, the value is that of their entries in this batch.
         """
         args = UpdateArgs(
             scores,
@@ -547,7 +547,7 @@ class RankingMetric(SummedMetric):
         """Return the value over all processes: a scalar float64 tensor; NaN and a warning if there was no row.
 
         Raises:
-            ValueError: if updates held bad values that could not raise at once; says how many rows of what.
+            ValueError: if updates held bad values that could not raise at once; the message counts the rows by kind.
         """
         collection = self.__dict__.get("_collection")
         if collection is not None and any(member is self for member in collection.values()):
@@ -558,7 +558,7 @@ class RankingMetric(SummedMetric):
 
     @property
     def sessions(self) -> Sessions:
-        """Flat rows that wait for `compute`."""
+        """Buffer of flat rows that are kept until `compute`."""
         sessions: Sessions | None = self.__dict__.get("_sessions")
         if sessions is None:
             sessions = self.__dict__["_sessions"] = Sessions()
@@ -601,11 +601,11 @@ class RankingMetric(SummedMetric):
         add_to_states([self], [added])
 
     def sparse_update(self, lists: ListBatch, violations: Tensor | None) -> SparseUpdate:
-        """Return the sums of lists for a metric that counts items."""
+        """Return the sums of a batch of lists, for a metric that counts items over all lists."""
         raise NotImplementedError
 
     def row_weights(self, ranking: Ranking, weights: Tensor) -> Tensor:
-        """Return the weight of each row, [B]: `weights` of `update` times those of the metric."""
+        """Return the weight of each row, [B]: `weights` of `update` times the metric's own weights."""
         if self.weights is None:
             return weights
         takes_k = len(inspect.signature(self.weights).parameters) > 1
@@ -613,12 +613,12 @@ class RankingMetric(SummedMetric):
         return own if not isinstance(own, Tensor) or own.shape != weights.shape else weights * own.nan_to_num(0)
 
     def weighs_rows(self) -> bool:
-        """Return True if rows have weights of the metric's own."""
+        """Return True if the metric has row weights of its own."""
         return self.weights is not None or type(self).row_weights is not RankingMetric.row_weights
 
     @classmethod
     def summaries(cls, metrics: Sequence[Self], states: Sequence[SumState]) -> list[Summary]:
-        """Turn sums over rows into means, standard errors and counts."""
+        """Return the means, standard errors and counts of metrics from their states; waits for the device."""
         kinds = 4 + len(VIOLATIONS)
         counts = torch.stack([state.counts for state in states]).tolist()  # waits for the device, once
         for metric, numbers in zip(metrics, counts, strict=True):
@@ -636,14 +636,14 @@ class RankingMetric(SummedMetric):
         return found
 
     def _check_input(self, invalid: list[int]) -> None:
-        """Raise if there was bad input, rows by kind."""
+        """Raise if updates held bad input; `invalid` has the number of bad rows of each kind of `VIOLATIONS`."""
         if any(invalid):
             found = zip(invalid, VIOLATIONS.values(), strict=True)
             what = "; ".join(f"{in_words(rows)} {text}" for rows, text in found if rows)
             raise ValueError(f"{self.label}: bad input since the last reset: {what}")
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return ()  # copies and pickles call `__new__` with these; torchmetrics gives the letters of the class's name
+        return ()  # arguments of `__new__` in copies; torchmetrics would give the letters of the class's name
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy of the metric alone does not belong to its collection
@@ -651,7 +651,7 @@ class RankingMetric(SummedMetric):
 
 
 def _is_builtin(cls: type) -> bool:
-    """Return whether a metric is one of this package, whose label says all that its value depends on."""
+    """Return True for a metric of this package, whose label contains everything that its value depends on."""
     return cls.__module__.startswith("torchrecmetrics.")
 
 

@@ -16,7 +16,7 @@ from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.ranking import Overlap, Ties
 
 EmptyTargetAction: TypeAlias = Literal["skip", "neg", "pos", "error"]
-"""Rows without a relevant item: left out, 0, 1, or an error."""
+"""Rows without a relevant item are left out ("skip"), count as 0 ("neg") or 1 ("pos"), or are an error."""
 Formula: TypeAlias = Callable[..., Tensor]
 
 
@@ -24,7 +24,7 @@ class MetricOptions(TypedDict, total=False):
     """Keyword options of every metric, see `RankingMetric`; collections, callbacks and `evaluate` take them, too."""
 
     ties: Ties | None
-    """Where an item among equal scores stands."""
+    """Rank of an item among items of equal scores."""
     padding_idx: int | None
     """Item id that is padding in target and history, and never a candidate."""
     overlap: Overlap | None
@@ -32,11 +32,11 @@ class MetricOptions(TypedDict, total=False):
     empty_target_action: EmptyTargetAction
     """Value of rows without a relevant item."""
     max_relevant: int | None
-    """Width for dense targets, which then cost no host sync."""
+    """Maximum number of relevant items per row; with it, dense targets need no host sync."""
     validate_args: Validation
-    """When values are checked."""
+    """True = values are checked, at once on the CPU, else in `compute`; "deferred" = in `compute`; False = never."""
     kernels: KernelChoice
-    """Kernels that count over scores."""
+    """Implementation of the kernels that count over scores: "auto", "eager" or "triton"."""
     catalogue: Catalogue | None
     """The catalogue that metrics beyond accuracy read."""
     # torchmetrics' own
@@ -57,17 +57,17 @@ NOT_K = frozenset(("top_k", "topk", "K", "cutoff", "cutoffs"))
 
 
 def check_spelling(options: Iterable[str]) -> None:
-    """Refuse names of the cut-off in other libraries, and name ours."""
+    """Raise for names of the cut-off in other libraries, such as `top_k`; the message names `k`."""
     for name in options:
         if name in NOT_K:
             raise TypeError(f"{name}= is called k here: k=10, or several cut-offs of a collection k=[5, 10]")
 
 
 def check_positional(cls: type, arguments: Sequence[Any]) -> None:
-    """Refuse arguments of a metric that have to be given by name; k alone has a position.
+    """Raise for positional arguments that a metric takes by name only; only `k` may be positional.
 
     Raises:
-        TypeError: for more of them than `cls.__init__` takes; says the names of the options.
+        TypeError: for more positional arguments than `cls.__init__` takes; the message names the options.
     """
     if not arguments:
         return
@@ -101,10 +101,10 @@ class Signature(NamedTuple):
 
     @classmethod
     def read(cls, owner: str, formula: Formula) -> Signature:
-        """Read a function of `(ranking, k, *, options)`, or of `(ranking, *, options)`.
+        """Return the properties of a formula, a function of `(ranking, k, *, options)` or `(ranking, *, options)`.
 
         Raises:
-            TypeError: for something else.
+            TypeError: for other parameters, or anything but a function.
         """
         wanted = f"{owner}.formula must be a function of (ranking, k, *, ...) or (ranking, *, ...)"
         try:
@@ -126,13 +126,13 @@ class Signature(NamedTuple):
 
 
 def label_part(option: str, value: Any) -> str:
-    """Spell an option in letters, digits, '-' and '_', which ModuleDict and file names accept."""
+    """Return an option and its value in letters, digits, '-' and '_', which ModuleDict and file names accept."""
     if isinstance(value, str):
         return re.sub(r"[^A-Za-z0-9_-]", lambda other: f"_{ord(other[0]):x}_", value)
     if isinstance(value, bool) or value is None:
         return option if value else f"no_{option}"
     if isinstance(value, (int, float)):
-        # longer than necessary, so that logged keys stay the same
+        # these names are kept so that logged keys stay the same
         short = {"score_threshold": "t", "zero_division": "zero_division_"}.get(option, option)
         return f"{short}{float(value)!r}".removesuffix(".0").replace(".", "_").replace("+", "")
     if isinstance(value, (tuple, list)):
@@ -141,7 +141,7 @@ def label_part(option: str, value: Any) -> str:
 
 
 def fingerprint(cls: type, options: dict[str, Any]) -> str:
-    """Tell metrics apart that have the same label: the same in every process and every run."""
+    """Return a hash that tells metrics of the same label apart, equal in all processes and runs."""
     module = cls.__module__.replace("__mp_main__", "__main__")
     text = repr((module, cls.__qualname__, [(name, type(value), value) for name, value in sorted(options.items())]))
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrecmetrics.checks import ID_DTYPES, describe
 
 BUDGET = 2**28
-"""Bytes of kept rows that stay on a device that is not the CPU; beyond, they go to the host."""
+"""Bytes of kept rows that may stay on a device other than the CPU; beyond this limit they move to the CPU."""
 
 
 class RowKeys(NamedTuple):
@@ -23,7 +23,7 @@ class RowKeys(NamedTuple):
 
     @classmethod
     def read(cls, ids: Any, clusters: Any, weights: Tensor | None, rows: int) -> RowKeys:
-        """Check ids and clusters of so many rows.
+        """Return the checked ids and clusters of a batch of `rows` rows, with its weights.
 
         Raises:
             TypeError: for anything but a tensor of whole numbers.
@@ -37,21 +37,21 @@ class RowKeys(NamedTuple):
 
 
 def check_keys(name: str, keys: Any, rows: int) -> Tensor:
-    """Return a copy of the keys of rows as int64 [rows], or refuse them."""
+    """Return a copy of the keys of rows as int64 [rows], or raise."""
     if not isinstance(keys, Tensor) or keys.dtype not in ID_DTYPES:
         cure = "; number words with a Vocabulary" if isinstance(keys, (list, tuple)) else ""
         raise TypeError(f"{name} must be an integer tensor, got {describe(keys)}{cure}")
     if keys.shape != (rows,):
         raise ValueError(f"{name} must be [{rows}], one a row, got {list(keys.shape)}")
-    return keys.to(torch.int64, copy=True)  # a loader may use its memory again
+    return keys.to(torch.int64, copy=True)  # a loader may reuse the memory of its tensor
 
 
 class KeptRows:
-    """Columns of rows, a batch at a time: kept where they were made, gathered when all are wanted.
+    """Buffer of per-row columns, added batch by batch on their device and gathered over the processes at the end.
 
     Args:
         required: name and height of the columns that every batch has, [height, B].
-        optional: of those that all batches have, or none, [height, B].
+        optional: name and height of the columns that all batches have, or no batch, [height, B].
     """
 
     def __init__(self, required: Mapping[str, int], optional: Mapping[str, int]) -> None:
@@ -62,11 +62,11 @@ class KeptRows:
         self.budget: int = BUDGET
 
     def __len__(self) -> int:
-        """How many rows are kept on this process."""
+        """Return the number of rows that are kept on this process."""
         return sum(map(_rows_of, self._batches))
 
     def check(self, columns: Mapping[str, Tensor | None]) -> None:
-        """Refuse a batch that has a column which those before it have not, or the other way round."""
+        """Raise if a batch has an optional column that earlier batches do not have, or lacks one that they have."""
         here = {name for name in self._optional if columns.get(name) is not None}
         if (
             self._batches
@@ -76,7 +76,7 @@ class KeptRows:
             raise ValueError(f"rows are kept with {', '.join(sorted(odd))} in all batches, or in none")
 
     def add(self, columns: Mapping[str, Tensor | None]) -> None:
-        """Keep a batch that `check` lets pass; nothing is copied on the device."""
+        """Keep a batch that has passed `check`, without a copy; beyond `budget`, move all batches to the CPU."""
         if not _rows_of(columns):
             return
         batch = {name: column for name, column in columns.items() if column is not None}
@@ -87,14 +87,14 @@ class KeptRows:
             self._bytes = 0
 
     def extend(self, other: KeptRows) -> None:
-        """Add the rows of another buffer."""
+        """Add the kept rows of another buffer."""
         for batch in other._batches:
             self.check(batch)
         self._batches += other._batches
         self._bytes += other._bytes
 
     def empty(self) -> KeptRows:
-        """Return a store of the same columns, without rows."""
+        """Return a buffer of the same columns, without rows."""
         heights = self._heights.items()
         required = {name: height for name, height in heights if name not in self._optional}
         return KeptRows(required, {name: height for name, height in heights if name in self._optional})
@@ -104,7 +104,7 @@ class KeptRows:
         self._batches, self._bytes = [], 0
 
     def here(self, device: torch.device) -> dict[str, Tensor]:
-        """Return the rows of this process, [height, n]; without rows only the required columns, empty."""
+        """Return the columns of this process by name, [height, n]; without rows only the required columns, empty."""
         if not self._batches:
             required = {name: height for name, height in self._heights.items() if name not in self._optional}
             return {
@@ -118,15 +118,15 @@ class KeptRows:
     def joined(
         self, device: torch.device, gather: Callable[[Tensor], Sequence[Tensor]], note: Tensor | None = None
     ) -> tuple[dict[str, Tensor], Tensor | None]:
-        """Return the rows of all processes, in their order, and the sum of their notes: two collectives.
+        """Return the columns of all processes, in the order of processes, and the sum of the notes, by two collectives.
 
         Args:
-            device: where they are sent from and come to.
-            gather: returns a tensor of all processes, in their order; its argument has one shape everywhere.
-            note: whole numbers that are summed over processes, int64 [n].
+            device: device on which rows are sent and received.
+            gather: function that returns the tensors of all processes, in order; their shape must be the same.
+            note: whole numbers that are summed over the processes, int64 [n].
 
         Raises:
-            ValueError: on all processes, where some rows have a column that others have not.
+            ValueError: on all processes, if a column, or its dtype, is not the same on all processes with rows.
         """
         mine = self.here(device)
         dtypes = (torch.float64, torch.float32, torch.int64, torch.bool)
@@ -155,7 +155,7 @@ class KeptRows:
 
 
 def all_gather(tensor: Tensor, group: Any = None) -> list[Tensor]:
-    """Return a tensor of every process of the default group, or of another."""
+    """Return the tensors of all processes of `group`; None = the default group."""
     found = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size(group))]
     torch.distributed.all_gather(found, tensor.contiguous(), group=group)
     return found
@@ -166,7 +166,7 @@ def _rows_of(columns: Mapping[str, Tensor | None]) -> int:
 
 
 def to_bits(column: Tensor) -> Tensor:
-    """Write any column in whole numbers; floats go by their bits."""
+    """Return a column of any dtype as int64; floats are given by their bits."""
     return (
         column.view(torch.int64)
         if column.dtype == torch.float64
@@ -175,7 +175,7 @@ def to_bits(column: Tensor) -> Tensor:
 
 
 def from_bits(bits: Tensor, dtype: torch.dtype) -> Tensor:
-    """Convert the result of `to_bits` back."""
+    """Return the column of the given dtype that `to_bits` wrote as `bits`."""
     if dtype == torch.float64:
         return bits.contiguous().view(dtype)
     return bits.to(torch.int32).view(dtype) if dtype == torch.float32 else bits.to(dtype)

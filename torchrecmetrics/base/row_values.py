@@ -33,7 +33,7 @@ class RowGroups(NamedTuple):
     """The group of each row of a batch."""
 
     codes: Tensor  # int64 [B], -1 = none
-    number: int  # of groups
+    number: int  # number of groups
 
 
 class ListBatch:
@@ -41,43 +41,43 @@ class ListBatch:
 
     def __init__(self, items: Tensor, counted: Tensor | None, ranking: Ranking | None = None) -> None:
         self.items: Tensor = items
-        """Int64 [B, D], best first, -1 = none."""
+        """Item ids, int64 [B, D], best first, -1 = no item."""
         self.counted: Tensor | None = counted
-        """Bool [B]; None = all rows."""
+        """Mask of the rows that count, bool [B]; None = all rows."""
         self.ranking: Ranking | None = ranking
-        """All else that is known of the rows; None = it was not kept."""
+        """Ranking of the rows; None = not known."""
 
     @cached_property
     def ids(self) -> Tensor:
-        """Items that can be looked up, int64 [D, B]: the first places of all rows are one slice."""
+        """Item ids with padding replaced by 0, int64 [D, B]; the first k ranks of all rows are one slice."""
         return self.items.T.contiguous().clamp(min=0)
 
     @cached_property
     def entries(self) -> Tensor:
-        """1 for an item of a row that counts, else 0: int64 [D, B]."""
+        """Int64 [D, B]: 1 for an item in a row that counts, else 0."""
         listed = self.items.T >= 0
         return (listed if self.counted is None else listed & self.counted).long()
 
     @cached_property
     def exposure(self) -> Tensor:
-        """1 / log2(1 + place) for each of `entries`, float [D, B]."""
+        """`entries` times 1 / log2(1 + rank), float [D, B]."""
         device = self.items.device
         return self.entries * log2_discounts(len(self.ids), float_dtype(device), device)[:, None]
 
 
 class RowValues(NamedTuple):
-    """The values of each row of a batch; a matrix [metrics or 1, B] has one row if it is the same for all metrics."""
+    """Values of each row of a batch; the first dimension of [metrics or 1, B] is 1 if all metrics have equal values."""
 
     values: Tensor  # float [metrics, B], 0 where `mask` is False
     weights: Tensor | None  # float [metrics or 1, B], 0 where `mask` is False; None = 1 for all
     mask: Tensor  # bool [metrics or 1, B]: the row counts in the mean
     flags: Tensor  # bool [3, metrics or 1, B]: skipped, unreachable, tied
-    violations: Tensor | None  # int64 [all members or 1, kinds]: rows left out; None = none
+    violations: Tensor | None  # int64 [all members or 1, kinds]: number of rows left out; None = 0
     lists: ListBatch | None = None  # for metrics that count items
     groups: RowGroups | None = None
 
     def sums(self) -> SumState:
-        """Sum the rows, [metrics, 5] and [metrics, 4 + kinds]; with groups, 5 and 4 more for each of them.
+        """Return sums [metrics, 5] and counts [metrics, 4 + kinds] over the rows; each group adds 5 sums and 4 counts.
 
         Sums: w, w v, w^2, w^2 v, w^2 v^2. Counts: rows used, skipped, unreachable, tied; violations by kind.
         """
@@ -99,12 +99,12 @@ class RowValues(NamedTuple):
         return SumState(sums.transpose(0, 1).flatten(1), torch.cat([first, counts[1:].transpose(0, 1).flatten(1)], 1))
 
     def _totals(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Sum each part over all rows and over each group: [1 + groups, metrics] per part."""
+        """Return the sums of each part over all rows and over each group, one tensor [1 + groups, metrics] per part."""
         rows = torch.cat(list(parts))  # one reduction for all; float64 counts exactly up to 2^53
         totals = rows.sum(1)[None]
         if self.groups is not None:
             codes, number = self.groups
-            by_group = rows.new_zeros(number + 1, len(rows))  # rows of no group are added to the last one
+            by_group = rows.new_zeros(number + 1, len(rows))  # rows of no group are added to the last entry
             by_group.index_add_(0, codes.where(codes >= 0, number), rows.T.contiguous())
             totals = torch.cat([totals, by_group[:number]])
         sizes = [len(part) for part in parts]
@@ -121,7 +121,7 @@ class RowEvaluator:
         of_lists = _formula_groups([m for m in metrics if m.of_lists and not m.of_items])
         self._formulas = [_Formula(group) for group in accuracy + of_lists]
         self.metrics: tuple[RankingMetric, ...] = tuple(m for group in accuracy + of_lists for m in group)
-        """Means over rows: accuracy first, metrics with one formula side by side. Everything below is in this order."""
+        """Means over rows: accuracy first, metrics with one formula side by side. All results are in this order."""
         self.counters: tuple[RankingMetric, ...] = tuple(m for m in metrics if m.of_items)
         """Metrics that count items over all lists."""
         self.members: tuple[RankingMetric, ...] = self.metrics + self.counters
@@ -131,14 +131,14 @@ class RowEvaluator:
         self._weighing = any(metric.weighs_rows() for metric in self.metrics)
 
     def row_values(self, ranking: Ranking, weights: Tensor | None = None, groups: RowGroups | None = None) -> RowValues:
-        """Evaluate every row; the states of the metrics stay as they are.
+        """Return the values of every row, without changing the metrics' states.
 
         Raises:
             ValueError: if a metric cannot use the ranking, and for bad values that are checked at once.
         """
         self._check_ready(ranking)
         first, device, num_rows = self.members[0], ranking.ranks.device, len(ranking)
-        # empty_target_action="error" is obeyed even where values are not checked otherwise
+        # empty_target_action="error" is checked even where other values are not
         validate_args = first.rules.validate_args or first.empty_target_action == "error"
         checks = Checks(validate_args, device, num_rows)
         asked = None
@@ -217,7 +217,7 @@ class RowEvaluator:
         return torch.cat([filled, values[number:]])
 
     def _short_rows(self, ranking: Ranking, checks: Checks) -> Tensor | None:
-        """Return which rows are not ranked as deep as each of `members` reads, bool [members, B]; None = no row."""
+        """Return the mask of rows that are ranked less deep than a member reads, bool [members, B]; None = no row."""
         if not checks.enabled or ranking.reach.rows is None:
             return None
         whole = ranking.num_relevant
@@ -239,7 +239,7 @@ class RowEvaluator:
         return violations
 
     def _mask(self, values: Tensor, empty: Tensor, counted: Tensor | None, asked: Tensor | None) -> Tensor:
-        """Return which rows count in each mean, bool [metrics, B]."""
+        """Return the mask of rows that count in each mean, bool [metrics, B]."""
         judged = ~empty if self.members[0].empty_target_action == "skip" else torch.ones_like(empty)
         if self._num_accuracy == len(self.metrics):
             wanted = judged
@@ -250,7 +250,7 @@ class RowEvaluator:
         return mask if counted is None else mask & counted
 
     def _per_metric(self, of_accuracy: Tensor, of_lists: Tensor) -> Tensor:
-        """Repeat [..., 1, B] for the metrics of accuracy, and the other one for those of lists: [..., metrics, B]."""
+        """Repeat `of_accuracy`, [..., 1, B], for metrics of accuracy, `of_lists` for the others: [..., metrics, B]."""
         number, shape = self._num_accuracy, of_accuracy.shape
         parts = (of_accuracy, number), (of_lists, len(self.metrics) - number)
         return torch.cat([part.expand(*shape[:-2], n, shape[-1]) for part, n in parts], -2)
@@ -281,10 +281,10 @@ class _Formula:
         if first.takes_k:
             self._k = (Cutoffs(metric.k or 0 for metric in metrics) if len(metrics) > 1 else first.k,)
         whole = first.many_cutoffs or first.needs.depth_is_num_relevant or first.k is None
-        self._depth = None if whole else first.k  # a formula of one cut-off is shown no more than its first k places
+        self._depth = None if whole else first.k  # a formula of one cut-off sees only the first k ranks
 
     def values(self, ranking: Ranking) -> Tensor:
-        """Return float [metrics, B]."""
+        """Return the value of each row for each metric of the formula, float [metrics, B]."""
         metric, number, device = self._metric, self._number, ranking.ranks.device
         read = ranking if self._depth is None else ranking.within(self._depth)
         found = metric.formula(read, *self._k, **metric.arguments)
@@ -314,14 +314,14 @@ def _formula_groups(metrics: Sequence[RankingMetric]) -> list[list[RankingMetric
 
 
 def _both(mask: Tensor | None, other: Tensor | None) -> Tensor | None:
-    """Return the rows that are in both masks; None is all of them."""
+    """Return the mask of the rows that are in both masks; None = all rows."""
     if mask is None or other is None:
         return other if mask is None else mask
     return mask & other
 
 
 def _inside_catalogue(lists: Any, needs: Needs, checks: Checks) -> Any:
-    """Return lists and a history without items that the catalogue does not have."""
+    """Return the lists, and their history, without item ids that are beyond the catalogue."""
     size = needs.num_items
     if size is None:
         return lists
@@ -342,7 +342,7 @@ def _inside_catalogue(lists: Any, needs: Needs, checks: Checks) -> Any:
 
 
 def _check_groups(groups: RowGroups, rows: int, device: torch.device, checks: Checks) -> Tensor:
-    """Return the codes as int64, -1 where there is none."""
+    """Return the group codes of rows as int64 [rows], -1 = no group; `checks` rejects codes out of range."""
     codes, number = groups
     check_ids("groups", codes)
     if codes.shape != (rows,) or codes.device != device:

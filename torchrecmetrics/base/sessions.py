@@ -20,29 +20,29 @@ from torchrecmetrics.ranking.rules import Rules
 from torchrecmetrics.ranking.update_args import UpdateArgs
 
 Complete: TypeAlias = bool | Literal["checked"]
-"""Sessions are whole in one call of `update`; "checked" refuses one that was given before."""
+"""True if sessions are whole in one call of `update`; "checked" also refuses a session that was given before."""
 
 BUCKETS = 256
-"""Parts of all sessions, by a hash of their ids: each is summed by one process, in one order."""
+"""Number of buckets of sessions, by a hash of their ids: a bucket is summed by one process, in a fixed order."""
 NAMES = ("scores", "gains", "ids", "weights", "groups")
 ROWS_AT_ONCE = 2**20
-"""Flat rows that are ranked together, in whole buckets."""
+"""Approximate number of flat rows that are ranked together, in whole buckets."""
 
 
 class FlatRows(NamedTuple):
-    """Flat rows of one batch, an entry per (session, candidate): all [E]."""
+    """Flat rows of one batch, one entry per (session, candidate); all fields are [E]."""
 
     scores: Tensor
     gains: Tensor
-    """Bool, or numbers: > 0 is relevant."""
+    """Labels, bool or numbers: > 0 is relevant."""
     ids: Tensor
-    """Int64, the session of each row."""
+    """Session of each row, int64."""
     weights: Tensor | None = None
     groups: Tensor | None = None
 
     @classmethod
     def read(cls, args: UpdateArgs, weights: Tensor | None, groups: Tensor | None, rules: Rules) -> FlatRows:
-        """Return the rows of `update(scores, labels, indexes=)` or of `lengths=`, checked.
+        """Return the flat rows of `update(scores, labels, indexes=)` or `update(scores, labels, lengths=)`, checked.
 
         Raises:
             TypeError: for dtypes that are not accepted.
@@ -85,7 +85,7 @@ class FlatRows(NamedTuple):
         return cls(scores, target, indexes.long(), weights, groups)
 
     def columns(self) -> dict[str, Tensor | None]:
-        """Return copies of the rows as columns to keep, [1, E]."""
+        """Return copies of the rows as the columns to keep, [1, E] by name."""
         wide = torch.float64 if self.scores.dtype == torch.float64 else torch.float32
         columns = {
             "scores": self.scores.to(wide, copy=True),
@@ -98,21 +98,21 @@ class FlatRows(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """Sessions that are ranked, a row each."""
+    """Ranked sessions, one row per session."""
 
     ranking: Ranking
     weights: Tensor | None
     groups: Tensor | None
     ids: Tensor
-    """Int64 [S]."""
+    """Session ids, int64 [S]."""
     seen: Tensor | None = None
-    """All ids so far, where they are checked."""
+    """All session ids given so far, for `complete="checked"`; None = not checked."""
 
 
 def rank_sessions(
     rows: FlatRows, rules: Rules, num_groups: int, ids: Tensor | None = None, width: int | None = None
 ) -> Ranked:
-    """Rank whole sessions; `ids`, where given, are those of `rows.ids`, which then are numbers from 0."""
+    """Rank whole sessions; if the session ids are given as `ids`, [S], `rows.ids` are session numbers from 0."""
     session = rows.ids
     if ids is None:
         ids, session = torch.unique(rows.ids, return_inverse=True)
@@ -137,7 +137,7 @@ def rank_sessions(
 
 
 class Sessions:
-    """Flat rows kept until `compute`: 13 to 40 bytes a row, on their device or, beyond a budget, on the host."""
+    """Buffer of flat rows until `compute`: 13 to 40 bytes per row, on their device or, beyond a budget, on the CPU."""
 
     def __init__(self) -> None:
         self.rows: KeptRows = KeptRows({"scores": 1, "gains": 1, "ids": 1}, {"weights": 1, "groups": 1})
@@ -148,10 +148,10 @@ class Sessions:
         return len(self.rows)
 
     def add(self, rows: FlatRows) -> None:
-        """Keep a batch.
+        """Keep a batch of flat rows.
 
         Raises:
-            ValueError: for weights or groups that other batches have not, and scores or labels of another kind.
+            ValueError: for weights or groups that only some batches have, and scores or labels of another dtype.
         """
         columns = rows.columns()
         self.rows.check(columns)
@@ -172,7 +172,7 @@ class Sessions:
         groups: Tensor | None,
         complete: Complete,
     ) -> Ranked | None:
-        """Keep flat rows until `compute`; or return whole sessions, ranked, which the caller adds.
+        """Keep flat rows until `compute` and return None; or return whole sessions, ranked, for the caller to add.
 
         Raises:
             ValueError: for metrics that read items, which flat rows do not name, and as `FlatRows.read`.
@@ -200,7 +200,7 @@ class Sessions:
         return ranked._replace(seen=self._seen_with(ranked.ids)) if complete == "checked" else ranked
 
     def _seen_with(self, ids: Tensor) -> Tensor:
-        """Return all ids seen with these; refuse one that was seen before."""
+        """Return all session ids seen so far and `ids`; raise if one of `ids` was seen before."""
         seen = ids[:0] if self._seen is None else self._seen.to(ids.device)
         again = ids[torch.isin(ids, seen)]
         if len(again):
@@ -208,11 +208,11 @@ class Sessions:
         return torch.cat([seen, ids])
 
     def remember(self, seen: Tensor | None) -> None:
-        """Keep the ids seen so far."""
+        """Store the session ids seen so far; None changes nothing."""
         self._seen = self._seen if seen is None else seen
 
     def extend(self, other: Sessions) -> None:
-        """Add the rows of another metric."""
+        """Add the kept rows of another metric."""
         if len(other):
             self.rows.extend(other.rows)
             self._dtypes = other._dtypes
@@ -224,7 +224,7 @@ class Sessions:
                 destination[f"{prefix}sessions-{name}"] = column
 
     def load_from(self, state_dict: dict[str, Any], prefix: str) -> None:
-        """Take the rows out of a state dict."""
+        """Replace the rows by those of a state dict, which are removed from the dict."""
         columns = {}
         for name in NAMES:
             column = state_dict.pop(f"{prefix}sessions-{name}", None)
@@ -235,14 +235,14 @@ class Sessions:
             self._dtypes = columns["scores"].dtype, columns["gains"].dtype  # type: ignore[union-attr]
 
     def refuse_sync(self, device: torch.device, group: Any) -> None:
-        """Raise on all processes if one has rows: `sync()` moves sums alone."""
+        """Raise on all processes if any process has kept rows, since `sync()` only adds sums up."""
         waiting = torch.tensor(len(self), device=device)
         torch.distributed.all_reduce(waiting, group=group)
         if waiting:
             raise ValueError("sync() moves no flat rows: compute() puts sessions of several processes together")
 
     def columns(self, device: torch.device) -> dict[str, Tensor]:
-        """Return the rows of this process, [E] each."""
+        """Return the kept rows of this process as columns by name, [E]."""
         return {name: column[0] for name, column in self.rows.here(device).items()}
 
     def sums(
@@ -253,16 +253,16 @@ class Sessions:
         group: Any,
         use: Callable[[RowValues, Ranked], None] | None = None,
     ) -> dict[int, SumState]:
-        """Rank the sessions of which this process has the share; return the sums of each metric by its `id`.
+        """Rank this process's share of the sessions; return the sums of each metric by its `id`.
 
-        Sums are taken bucket by bucket in the order of hashed ids, so they do not depend on batches, nor on the number
-        of processes.
+        Sums are taken bucket by bucket in the order of hashed ids, so that they do not depend on batches or on the
+        number of processes.
 
         Args:
             evaluator: the metrics.
-            across: exchange rows with the other processes, and add up their sums.
+            across: True = exchange rows with the other processes, and add up the sums of all processes.
             group: process group.
-            use: a function of row values and sessions.
+            use: function that is called with the row values and the ranked sessions of each chunk.
         """
         metrics, first = evaluator.metrics, evaluator.given[0]
         device = first.state().sums.device
@@ -299,20 +299,20 @@ class Sessions:
 
 
 def _states(sums: Tensor, counts: Tensor, violations: Tensor) -> list[SumState]:
-    """Return the state of each metric from sums by group, the first of which holds rows of no group."""
+    """Return the state of each metric from sums by group; the first entry has the sums of rows of no group."""
     sums, counts = (torch.cat([part.sum(1, keepdim=True), part[:, 1:]], 1) for part in (sums, counts))
     whole = torch.cat([counts[:, 0], violations, counts[:, 1:].flatten(1)], 1)
     return [SumState(*state) for state in zip(sums.flatten(1).unbind(), whole.unbind(), strict=True)]
 
 
 def _chunks(columns: Mapping[str, Tensor]) -> Iterator[tuple[FlatRows, Tensor, int]]:
-    """Yield rows of whole sessions, numbered from 0, the sessions' ids, and the width of their targets.
+    """Yield flat rows of whole sessions, with sessions numbered from 0, the session ids, and the width of targets.
 
-    Buckets come whole, several together; of those, sessions of one width, a power of 2.
+    A chunk holds the sessions of one width, a power of 2, from one or more whole buckets.
     """
     bucket = _bucket(columns["ids"])
     order = bucket.argsort(stable=True)
-    part = torch.bincount(bucket, minlength=BUCKETS).cumsum(0) // ROWS_AT_ONCE  # of each bucket
+    part = torch.bincount(bucket, minlength=BUCKETS).cumsum(0) // ROWS_AT_ONCE  # chunk of each bucket
     ends = torch.bincount(part[bucket.long()]).tolist()
     for at in torch.split(order, ends):
         if not len(at):
@@ -330,23 +330,23 @@ def _chunks(columns: Mapping[str, Tensor]) -> Iterator[tuple[FlatRows, Tensor, i
 
 
 def _bucket(ids: Tensor) -> Tensor:
-    """Return the bucket of each session, uint8, some at a time."""
+    """Return the bucket of each session id, uint8 [n], in steps of `ROWS_AT_ONCE` ids."""
     parts = [(_hashed(part) & (BUCKETS - 1)).to(torch.uint8) for part in torch.split(ids, ROWS_AT_ONCE)]
     return torch.cat(parts) if parts else ids.to(torch.uint8)
 
 
 def _hashed(ids: Tensor) -> Tensor:
-    """Mix the bits of int64 ids, one to one (the finaliser of splitmix64)."""
+    """Mix the bits of int64 ids, one-to-one (the finaliser of splitmix64)."""
     for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
         ids = (ids ^ ((ids >> shift) & (2 ** (64 - shift) - 1))) * factor
     return ids ^ ((ids >> 31) & (2**33 - 1))
 
 
 def _exchange(columns: Mapping[str, Tensor], has_rows: bool, group: Any) -> dict[str, Tensor]:
-    """Send each row to the process that has its bucket; return those of this process.
+    """Send each row to the process that owns its bucket; return the rows that this process received, [E] by name.
 
     Raises:
-        ValueError: on all processes, where some rows have weights, groups or dtypes that others have not.
+        ValueError: on all processes, if weights, groups or dtypes are not the same on all processes with rows.
     """
     dtypes = (torch.float64, torch.float32, torch.int64, torch.bool)
     device, world = columns["scores"].device, torch.distributed.get_world_size(group)
@@ -372,7 +372,7 @@ def _exchange(columns: Mapping[str, Tensor], has_rows: bool, group: Any) -> dict
 
 
 def _session_numbers(lengths: Tensor, scores: Tensor) -> Tensor:
-    """Return the number of each row's session, [E]; waits for the device."""
+    """Return the session number of each row, int64 [E], from the lengths of sessions; waits for the device."""
     check_ids("lengths", lengths)
     check_device("lengths", lengths, scores.device)
     if lengths.dim() != 1 or scores.dim() != 1:
@@ -387,7 +387,7 @@ def _session_numbers(lengths: Tensor, scores: Tensor) -> Tensor:
 
 
 def _per_row(name: str, values: Any, lengths: Tensor, session: Tensor) -> Any:
-    """Return weights or groups of each row, of one per session."""
+    """Return weights or groups per row, [E], from values per session, [S]."""
     check_tensor(name, values)
     if values.shape != lengths.shape:
         raise ValueError(f"{name} must be [{len(lengths)}], one per session, got {list(values.shape)}")

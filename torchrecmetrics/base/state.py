@@ -39,7 +39,7 @@ class SparseUpdate(NamedTuple):
     counts: tuple[Tensor, Tensor]  # int64 [n] indices, int64 [n] values
 
     def added_to(self, state: SumState) -> SumState:
-        """Return the state with this batch."""
+        """Return `state` plus this batch."""
         sums = state.sums if self.sums is None else state.sums.index_add(0, *self.sums)
         return SumState(sums, state.counts.index_add(0, *self.counts))
 
@@ -59,21 +59,21 @@ class Summary(NamedTuple):
     groups: Sequence[Summary] = ()
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> Summary:
-        """Return the same result with its tensors moved."""
+        """Return the same result with `move` applied to its tensors."""
         groups = [group.moved(move) for group in self.groups]
         value, error, size = move(self.value), move(self.standard_error), move(self.effective_size)
         return self._replace(value=value, standard_error=error, effective_size=size, groups=groups)
 
     @classmethod
     def without_error(cls, value: Tensor, num_users: int) -> Summary:
-        """Return the result of a metric that is no mean over rows."""
+        """Return the result of a metric that is not a mean over rows, with an unknown standard error."""
         unknown = torch.full((), torch.nan, dtype=value.dtype, device=value.device)
         return cls(value, unknown, unknown, num_users)
 
 
 @contextmanager
 def ordinary_tensors() -> Iterator[None]:
-    """Create tensors that users may write to and save, even inside their `inference_mode`; without autograd."""
+    """Enter a context in which new tensors can be written to and saved, even in `inference_mode`; without autograd."""
     with torch.inference_mode(False), torch.no_grad():
         yield
 
@@ -81,8 +81,8 @@ def ordinary_tensors() -> Iterator[None]:
 def outside_graphs(method: Method) -> Method:
     """Keep a method out of the graphs of torch.compile, as `torch.compiler.disable` does.
 
-    That one imports the compiler, which takes seconds; this one only calls it where it has been imported. Arguments
-    that the method does not have are refused by name.
+    `torch.compiler.disable` imports the compiler, which takes seconds; this decorator disables the method only if the
+    compiler has been imported already. Arguments that the method does not have are refused by name.
     """
     parameters = inspect.signature(method).parameters.values()
     names = tuple(parameter.name for parameter in parameters)[1:]
@@ -104,11 +104,11 @@ def outside_graphs(method: Method) -> Method:
 class SummedMetric(Metric):
     """A scalar metric whose state is two vectors, `<name>-sums` and `<name>-counts`.
 
-    Updates replace the tensors and never write to them: torchmetrics shares them between members of a compute group,
+    Updates replace the vectors and never write to them: torchmetrics shares them between members of a compute group,
     copies and state dicts. With `persistent(True)` a state dict has this process's sums: for a checkpoint of several
-    processes call `sync()` before saving, and `reset()` on all but one of them after loading; not so after updates with
-    `shard=`, whose state is the same on all. A subclass sets their lengths (`_add_sum_states`) and turns them into
-    results (`summaries`).
+    processes call `sync()` before saving, and after loading `reset()` on all processes but one. After updates with
+    `shard=` neither is needed, since the state is the same on all processes. A subclass sets the lengths of the vectors
+    (`_add_sum_states`) and returns the results (`summaries`).
     """
 
     is_differentiable: bool = False
@@ -118,15 +118,15 @@ class SummedMetric(Metric):
     _forward_cache: Tensor | None  # type: ignore[assignment]
     _summary: Summary | None = None
     replicated: bool | None = None
-    """True if the state is the same on every process, since its batches were shards of items; None = it has no rows."""
+    """True if the state is the same on every process, since its batches were shards of items; None = no rows yet."""
     state_name: str
-    """Prefix of the states' names; it says all that the value depends on.
+    """Prefix of the states' names, which contains everything that the value depends on.
 
     torchmetrics' MetricCollection merges metrics whose states have equal names and equal first values.
     """
 
     def _add_sum_states(self, name: str, num_sums: int, num_counts: int) -> None:
-        """Register an empty state."""
+        """Register an empty state of the given lengths."""
         self.state_name = name
         device = self._device
         with ordinary_tensors():
@@ -136,7 +136,7 @@ class SummedMetric(Metric):
         self.add_state(f"{name}-counts", counts, dist_reduce_fx="sum")
 
     def _drop_sum_states(self) -> None:
-        """Remove the state, for another one."""
+        """Remove the registered state, before another state is registered."""
         for name in self._state_names:
             delattr(self, name)
             for registered in (self._defaults, self._persistent, self._reductions):
@@ -173,7 +173,7 @@ class SummedMetric(Metric):
         return SumState(self._defaults[sums], self._defaults[counts])  # type: ignore[arg-type]
 
     def set_state(self, state: SumState) -> None:
-        """Replace the state by one that was summed elsewhere."""
+        """Replace the state by a state that was summed elsewhere."""
         for name, value in zip(self._state_names, state, strict=True):
             setattr(self, name, value)
         self._update_count = 1
@@ -185,7 +185,7 @@ class SummedMetric(Metric):
         self._computed = self._summary = None
 
     def check_ready(self, device: torch.device) -> None:
-        """Refuse a batch while the metric is synchronised, and one from another device."""
+        """Raise while the metric is synchronised, and for a batch on another device."""
         if self._is_synced:
             raise TorchMetricsUserError(f"{self.label} is synchronised: call unsync() before the next batch")
         here = getattr(self, f"{self.state_name}-sums").device
@@ -259,10 +259,10 @@ class SummedMetric(Metric):
         return update  # `add_to_states` counts updates, after they succeeded
 
     def _wrap_compute(self, compute: Any) -> Any:
-        return compute  # `compute_all` synchronises by itself, packed
+        return compute  # `compute_all` synchronises packed vectors itself
 
     def _sync_dist(self, dist_sync_fn: Any = gather_all_tensors, process_group: Any | None = None) -> None:
-        """Sum both vectors over the processes, for `Metric.sync`: torchmetrics gathers each with a barrier."""
+        """Sum both vectors over the processes for `Metric.sync`, in place of torchmetrics' gathers with barriers."""
         for name in () if self.replicated else self._state_names:
             setattr(
                 self, name, sum_over_processes(getattr(self, name), dist_sync_fn, process_group or self.process_group)
@@ -307,14 +307,14 @@ class SummedMetric(Metric):
 
 
 def check_replicated(metrics: Sequence[SummedMetric], sharded: bool) -> None:
-    """Refuse rows of shards beside rows of this process alone: a state holds one or the other."""
+    """Raise if a state would hold rows of shards and rows of this process alone, which cannot be summed together."""
     for metric in metrics:
         if (metric.update_called or metric.replicated is not None) and bool(metric.replicated) is not sharded:
             raise ValueError(f"{metric.label} has rows {'without' if sharded else 'with'} shard=: reset it first")
 
 
 def note_replicated(metrics: Sequence[SummedMetric], sharded: bool) -> None:
-    """Note whether the rows are of shards, and so the same on every process."""
+    """Set `replicated` of the metrics: True if their rows are of shards, and therefore the same on every process."""
     for metric in metrics:
         metric.replicated = sharded
 
@@ -343,13 +343,13 @@ def _added(states: Sequence[SumState], additions: Sequence[SumState | SparseUpda
 
 
 def batch_states(metrics: Sequence[SummedMetric], additions: Sequence[SumState | SparseUpdate]) -> list[SumState]:
-    """Return the states that metrics would have after this batch alone."""
+    """Return the states that metrics would have after only this batch."""
     pairs = zip(metrics, additions, strict=True)
     return [a if isinstance(a, SumState) else a.added_to(metric.empty_state()) for metric, a in pairs]
 
 
 def sum_over_processes(vector: Tensor, gather: Any, group: Any | None) -> Tensor:
-    """Sum one vector over the processes: one all-reduce, or whatever `dist_sync_fn` the user gave."""
+    """Sum one vector over the processes: one all-reduce, or the `dist_sync_fn` that the user gave."""
     if gather is not gather_all_tensors:
         return torch.stack(gather(vector, group=group)).sum(0)
     total = vector.clone()

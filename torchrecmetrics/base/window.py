@@ -1,4 +1,4 @@
-"""`Window`: sums of the last rows, in slots, or of all rows with weights that halve as rows come."""
+"""`Window`: sums over the last rows, in slots, or over all rows with weights that decay with the age of rows."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torchrecmetrics.checks import check_k
 from torchrecmetrics.distributed import is_distributed
 
 SLOTS = 100
-"""Parts of a window: it is as long as asked, and up to one part longer."""
+"""Number of slots of a window; a window is as long as asked for, or up to one slot longer."""
 
 
 class Window:
     """Sums of recent rows of a collection.
 
     Args:
-        window: rows over all processes, or updates ("50 updates"); None = `half_life`.
-        half_life: rows over all processes after which a row weighs half.
+        window: number of rows over all processes, or of updates ("50 updates"); None = use `half_life`.
+        half_life: number of rows over all processes after which the weight of a row is halved.
     """
 
     def __init__(self, window: int | str | None = None, half_life: float | None = None) -> None:
@@ -45,10 +45,10 @@ class Window:
             raise ValueError(f"window must be at least {SLOTS} rows, one per slot, got {window}; or 'n updates'")
         self._slots: list[tuple[int, list[SumState]]] = []
         self.name: str = "window" if half_life is None else "decayed"
-        """Ending of the keys."""
+        """Suffix of the keys of the results."""
 
     def check(self, evaluator: RowEvaluator) -> None:
-        """Refuse metrics that count items over all lists."""
+        """Raise for metrics that count items over all lists."""
         for metric in evaluator.counters:
             number = metric.state().counts.numel()
             raise ValueError(
@@ -57,7 +57,7 @@ class Window:
             )
 
     def add(self, rows: RowValues, sums: Sequence[SumState]) -> None:
-        """Add a batch, of which these are the sums for each metric."""
+        """Add a batch of rows; `sums` are the sums of the batch for each metric."""
         world = torch.distributed.get_world_size() if is_distributed() else 1
         number = rows.values.shape[1]
         if self.half_life is not None:
@@ -75,7 +75,7 @@ class Window:
             total -= self._slots.pop(0)[0]
 
     def _add_decayed(self, rows: RowValues, number: int, world: int) -> None:
-        """Weigh each row by its age in rows, and age what was there."""
+        """Add a batch with each row weighted by its age in rows, and decay the sums of earlier batches."""
         assert self.half_life is not None
         age = torch.arange(number - 1, -1, -1, dtype=rows.values.dtype, device=rows.values.device) * world
         weights = torch.exp2(-age / self.half_life)
@@ -108,7 +108,7 @@ class Window:
         self._slots = []
 
     def extend(self, other: Window) -> None:
-        """Add the rows of another window, slot by slot from the newest."""
+        """Add the slots of another window to those of this window, pairwise from the newest to the oldest."""
         merged = []
         for back in range(1, max(len(self._slots), len(other._slots)) + 1):
             both = [window._slots[-back] for window in (self, other) if back <= len(window._slots)]
@@ -125,7 +125,7 @@ class Window:
                 destination[f"{prefix}window-{name}"] = torch.stack(stacked)
 
     def load_from(self, state_dict: dict[str, Any], prefix: str) -> None:
-        """Take the slots out of a state dict."""
+        """Replace the slots by those of a state dict, which are removed from the dict."""
         rows = state_dict.pop(f"{prefix}window-rows", None)
         parts = [state_dict.pop(f"{prefix}window-{name}", None) for name in SumState._fields]
         self._slots = []
@@ -135,7 +135,7 @@ class Window:
 
 
 def _states(rows: RowValues) -> list[SumState]:
-    """Return the sums of a batch, a state per metric."""
+    """Return the sums of a batch, one state per metric."""
     sums, counts = rows.sums()
     return [SumState(*state) for state in zip(sums.unbind(), counts.unbind(), strict=True)]
 

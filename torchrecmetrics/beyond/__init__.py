@@ -1,1 +1,1 @@
-"""Beyond accuracy: metrics of the lists themselves."""
+"""Metrics beyond accuracy: popularity, novelty, diversity, coverage and fairness of the recommended lists."""

@@ -1,8 +1,8 @@
 """Formulas of recommended lists (popularity, novelty, diversity, calibration, ...) and of item counts (coverage, Gini).
 
-Those of rows map a `Ranking` to one value a row: [B] for one cut-off, [K, B] for several. A row's list is the items in
-its first `k` places, l <= k of them; where nothing can be said, of an empty list most often, the value is NaN. Those of
-all lists map a `Histogram` to one number: c_i is the number of lists with item i, S the sum of all c_i, I the number of
+A formula of rows maps a `Ranking` to one value per row: [B] for one cut-off, [K, B] for K of them. A row's list is the
+items in its first `k` ranks, l <= k of them; an undefined value, most often of an empty list, is NaN. A formula of all
+lists maps a `Histogram` to one number: c_i is the number of lists with item i, S the sum of all c_i, I the number of
 items.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Likeness: TypeAlias = Literal["categories", "embeddings"]
 """Similarity of two items: of their categories, or of the directions of their embeddings."""
 Divergence: TypeAlias = Literal["kl", "js"]
-"""How far two distributions are apart: Kullback-Leibler of the smoothed one, or Jensen-Shannon; natural logarithms."""
+"""Divergence of two distributions, in nats: Kullback-Leibler with the second one smoothed, or Jensen-Shannon."""
 Discount: TypeAlias = Literal["log2"]
 """Discount of a rank: 1 / log2(1 + rank)."""
 
@@ -51,11 +51,11 @@ __all__ = [
     "tail_share",
 ]
 
-# ------------------------------------------------------------------------------------------------- of the list of a row
+# ------------------------------------------------------------------------------------------------ formulas of one list
 
 
 def average_popularity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bool = False) -> Tensor:
-    """Mean popularity of the list; `normalize`: as a share of all interactions.
+    """Mean popularity of the items in the list; `normalize`: divided by the number of all interactions.
 
     Returns float [B] for one cut-off, [K, B] for K of them; >= 0, NaN for an empty list. Also called ARP, average
     recommendation popularity. Source: Yin et al., Challenging the long tail recommendation, 2012.
@@ -66,31 +66,31 @@ def average_popularity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, no
 
 
 def popularity_lift(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor:
-    """Mean popularity of the list over that of the row's history, less 1: 0.5 is half as popular again.
+    """Mean popularity of the list / mean popularity of the row's history - 1; 0.5 is 50 % more popular.
 
-    Returns float [B] for one cut-off, [K, B] for K of them; >= -1, NaN for an empty list, and where the history holds
-    nothing or nothing popular. Source: Abdollahpouri et al., The unfairness of popularity bias in recommendation, 2019
-    (there of the means over groups of users).
+    Returns float [B] for one cut-off, [K, B] for K of them; >= -1, NaN for an empty list, an empty history and a
+    history whose mean popularity is 0. Source: Abdollahpouri et al., The unfairness of popularity bias in
+    recommendation, 2019 (there the ratio of means over groups of users).
     """
     catalogue = _on(ranking, catalogue)
     return _mean_popularity(ranking, check_cutoffs(k), catalogue) / _usual_popularity(ranking, catalogue) - 1
 
 
 def novelty(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bool = False) -> Tensor:
-    """Mean of -log2(users of the item / all users), an item without users counting as that of one user.
+    """Mean over the list of -log2(users of the item / all users); an item without users counts as an item of one user.
 
-    `normalize`: over log2(all users), 1 for an item of one user. Returns float [B] for one cut-off, [K, B] for K of
-    them; 0 to log2(all users), NaN for an empty list. Also called self-information, surprisal, mean inverse user
-    frequency.
-    Source: Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems, 2010.
+    `normalize`: divided by log2(all users), so that an item of one user has 1. Returns float [B] for one cut-off,
+    [K, B] for K of them; 0 to log2(all users), NaN for an empty list. Also called self-information, surprisal, mean
+    inverse user frequency. Source: Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems,
+    2010.
     """
     catalogue = _on(ranking, catalogue)
     found = _mean(ranking, k, _of_items(ranking, catalogue.self_information))
-    return found / math.log2(max(catalogue.num_users, 1)) if normalize else found  # of one user at most: 0 / 0
+    return found / math.log2(max(catalogue.num_users, 1)) if normalize else found  # at most one user: 0 / 0 is NaN
 
 
 def tail_share(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, head: float = 0.8) -> Tensor:
-    """Share of the list outside the head: the fewest items that hold this share of all interactions.
+    """Share of the list outside the head, which is the fewest items that hold a share `head` of all interactions.
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list. Also called APLT, average
     percentage of long-tail items. Source: Abdollahpouri et al., Managing popularity bias in recommender systems with
@@ -100,11 +100,11 @@ def tail_share(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, head: floa
 
 
 def intra_list_diversity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, of: Likeness | None = None) -> Tensor:
-    """1 - the mean over pairs of items in the list of how alike they are.
+    """1 - the mean similarity of all pairs of items in the list.
 
-    Two items are alike by 1 if they have the same category and else by 0, by the product of their shares of categories,
-    or by the cosine of their embeddings. No pair is formed: an item adds its product with the sum of those
-    before it. `of`: which of the two, where the catalogue has both. Returns float [B] for one cut-off, [K, B] for K of
+    The similarity of two items is 1 for the same category and else 0, the product of their shares of categories, or the
+    cosine of their embeddings. No pair is formed: an item's vector is multiplied with the sum of the vectors before it.
+    `of`: "categories" or "embeddings", where the catalogue has both. Returns float [B] for one cut-off, [K, B] for K of
     them; 0 to 1, with embeddings to 2; NaN for fewer than two items. Also called ILD, 1 - intra-list similarity.
     Source: Ziegler et al., Improving recommendation lists through topic diversification, 2005.
     """
@@ -114,20 +114,20 @@ def intra_list_diversity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, 
 
 
 def category_share(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor:
-    """Distinct categories in the list / its length.
+    """Distinct categories in the list / length of the list.
 
-    Returns float [B] for one cut-off, [K, B] for K of them; above 0, and to 1 where an item has one category; NaN for
-    an empty list. Also called categorical diversity.
+    Returns float [B] for one cut-off, [K, B] for K of them; above 0, at most 1 where every item has a single category;
+    NaN for an empty list. Also called categorical diversity.
     """
     return _mean(ranking, k, _new_categories(ranking, _on(ranking, catalogue)))
 
 
 def serendipity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Tensor:
-    """Mean over places of max(p - p', 0) where the item is relevant, else 0.
+    """Mean over the list of max(p - p', 0) for relevant items and 0 for other items.
 
-    p = (I + 1 - place) / I is how likely its place makes the item; p' is the same of its place in the order of
-    popularity, where equals share one, and 0 for items without users. Returns float [B] for one cut-off, [K, B] for K
-    of them; 0 to 1, NaN for an empty list. Source: RecTools 0.19, whose code divides by the length of the list.
+    p = (I + 1 - rank) / I is the item's likelihood by its rank in the list; p' is the same by its rank in popularity,
+    which equally popular items share, and 0 for items without users. Returns float [B] for one cut-off, [K, B] for K of
+    them; 0 to 1, NaN for an empty list. Source: RecTools 0.19, whose code divides by the length of the list.
     """
     return _mean(ranking, k, _serendipities(ranking, _on(ranking, catalogue)))
 
@@ -140,12 +140,12 @@ def calibration(
     divergence: Divergence = "kl",
     discount: Discount | None = None,
 ) -> Tensor:
-    """How far the categories of the list, q, are from those of the row's history, p.
+    """Divergence of the categories of the list, q, from the categories of the row's history, p.
 
-    "kl": sum of p ln(p / q') with q' = 0.99 q + 0.01 p; "js": half of KL from their middle, of p and of q. `discount`:
-    places of the list count 1 / log2(1 + place) in q. Returns float [B] for one cut-off, [K, B] for K of them; 0 to
-    ln 100 or ln 2, NaN for an empty list or history. Also called miscalibration. Source: Steck, Calibrated
-    recommendations, 2018.
+    "kl": sum of p ln(p / q') with q' = 0.99 q + 0.01 p; "js": mean of the KL divergences of p and of q from
+    (p + q) / 2. `discount`: a rank of the list counts 1 / log2(1 + rank) in q. Returns float [B] for one cut-off,
+    [K, B] for K of them; 0 to ln 100 or ln 2, NaN for an empty list or history. Also called miscalibration. Source:
+    Steck, Calibrated recommendations, 2018.
     """
     check_choice("divergence", divergence, ("kl", "js"))
     check_choice("discount", discount, (None, "log2"))
@@ -158,7 +158,7 @@ def calibration(
 
 
 def seen(ranking: Ranking, k: Cutoffs) -> Tensor:
-    """Share of the list that stands in the row's history.
+    """Share of the items in the list that are also in the row's history.
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list.
     """
@@ -166,7 +166,7 @@ def seen(ranking: Ranking, k: Cutoffs) -> Tensor:
 
 
 def repeats(ranking: Ranking, k: Cutoffs) -> Tensor:
-    """Share of the first `k` entries of the list, as it was handed in, that hold an item which stands before them.
+    """Share of the first `k` entries of the list, as it was passed in, whose item also stands at an earlier entry.
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, NaN for an empty list.
     """
@@ -182,18 +182,18 @@ def repeats(ranking: Ranking, k: Cutoffs) -> Tensor:
 
 
 def missing(ranking: Ranking, k: Cutoffs) -> Tensor:
-    """1 - l / k: share of the first `k` places that hold no item.
+    """1 - l / k: share of the first `k` ranks that hold no item.
 
     Returns float [B] for one cut-off, [K, B] for K of them; 0 to 1, and 1 for an empty list.
     """
     return 1 - _length(ranking, k) / ranking.cutoffs(k)
 
 
-# ----------------------------------------------------------------------------------------------------- of all the lists
+# ----------------------------------------------------------------------------------------------- formulas of all lists
 
 
 def coverage(histogram: Histogram, k: int) -> Tensor:
-    """Share of all items that stand in the first `k` places of a list: #{c_i > 0} / I.
+    """Share of all items that stand in the first `k` ranks of at least one list: #{c_i > 0} / I.
 
     Returns float, scalar; above 0 and to 1, NaN if no list holds an item. Also called catalogue coverage, aggregate
     diversity (as a number). Source: Ge, Delgado-Battenfeld & Jannach, Beyond accuracy, 2010.
@@ -206,8 +206,8 @@ def coverage(histogram: Histogram, k: int) -> Tensor:
 def gini(histogram: Histogram, k: int) -> Tensor:
     """Gini coefficient of c, in ascending order: sum of (2 j - I - 1) c_(j) / (I S).
 
-    Returns float, scalar; 0 where all items stand in as many lists, (I - 1) / I where one stands in all; NaN if no list
-    holds an item. Source: Fleder & Hosanagar, Blockbuster culture's next rise or fall, 2009.
+    Returns float, scalar; 0 if all items are in equally many lists, (I - 1) / I if a single item is in all lists; NaN
+    if no list holds an item. Source: Fleder & Hosanagar, Blockbuster culture's next rise or fall, 2009.
     """
     return _gini(histogram.ascending)
 
@@ -224,10 +224,10 @@ def entropy(histogram: Histogram, k: int) -> Tensor:
 
 
 def personalization(histogram: Histogram, k: int) -> Tensor:
-    """1 - items that two lists share, over those they could share, both summed over all pairs of lists.
+    """1 - shared items / items that could be shared by two lists, both summed over all pairs of lists.
 
-    Item i is shared by c_i (c_i - 1) / 2 pairs; lists of a and b items could share min(a, b), which is one for each
-    length that both reach. Returns float, scalar; 0 to 1, NaN for fewer than two lists that hold an item. Also called
+    Item i is shared by c_i (c_i - 1) / 2 pairs; lists of a and b items could share min(a, b) items, one for each length
+    that both lists reach. Returns float, scalar; 0 to 1, NaN for fewer than two lists that hold an item. Also called
     inter-list diversity. Source: Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems,
     2010 (there the mean over pairs of lists of one length).
     """
@@ -238,17 +238,17 @@ def personalization(histogram: Histogram, k: int) -> Tensor:
 
 
 def exposure_gini(histogram: Histogram, k: int) -> Tensor:
-    """Gini coefficient of the items' exposure, the sum of 1 / log2(1 + place) over the lists in which they stand.
+    """Gini coefficient of the items' exposure: the sum of 1 / log2(1 + rank) over the lists that hold the item.
 
-    Returns float, scalar; as `gini`. Source: Diaz et al., Evaluating stochastic rankings with expected exposure, 2020
-    (the exposure); LensKit (its Gini).
+    Returns float, scalar; range and NaN as in `gini`. Source: Diaz et al., Evaluating stochastic rankings with expected
+    exposure, 2020 (the exposure); LensKit (its Gini).
     """
     assert histogram.exposure is not None
     return _gini(histogram.exposure.sort().values)
 
 
 def _gini(counts: Tensor) -> Tensor:
-    """Of counts in ascending order."""
+    """Return the Gini coefficient of counts in ascending order, float scalar."""
     dtype, items = float_dtype(counts.device), counts.shape[0]
     place = 2 * torch.arange(items, dtype=dtype, device=counts.device) + (1 - items)  # 2 j - I - 1
     values = counts.to(dtype)
@@ -264,12 +264,12 @@ def _on(ranking: Ranking, catalogue: Catalogue) -> Catalogue:
 
 @derived
 def _lengths(ranking: Ranking) -> Tensor:
-    """Items of each list, however long, int64 [B]."""
+    """Return the number of items in each whole list, without a cut-off, int64 [B]."""
     return (ranking.items >= 0).sum(1)
 
 
 def _length(ranking: Ranking, k: Cutoffs) -> Tensor:
-    """l, float [B] or [K, B]."""
+    """Return l, the number of items in the first `k` ranks, float [B] or [K, B]."""
     return _length_at(ranking, check_cutoffs(k))
 
 
@@ -284,40 +284,40 @@ def _limited(ranking: Ranking, length: Tensor, k: Cutoffs) -> Tensor:
 
 
 def _of_items(ranking: Ranking, table: Tensor) -> Tensor:
-    """Look the items up in a table [I], [B, D]; 0 where there is none."""
+    """Look the listed items up in a table [I]; return [B, D], 0 at ranks without an item."""
     return _emptied(ranking, _at(table, _known(ranking)))
 
 
 @derived
 def _known(ranking: Ranking) -> Tensor:
-    """Items that can be looked up, int64 [B, D]."""
+    """Return the item ids with 0 at ranks without an item, so that a table can be indexed, int64 [B, D]."""
     return ranking.items.clamp(min=0)
 
 
 @derived
 def _none(ranking: Ranking) -> Tensor:
-    """Places without an item, bool [B, D]."""
+    """Return which ranks hold no item, bool [B, D]."""
     return ranking.items < 0
 
 
 @derived
 def _there(ranking: Ranking) -> Tensor:
-    """1 where a place holds an item and else 0, float [B, D]."""
+    """Return 1 at ranks that hold an item and else 0, float [B, D]."""
     return (ranking.items >= 0).to(float_dtype(ranking.items.device))
 
 
 def _emptied(ranking: Ranking, values: Tensor, nothing: float = 0) -> Tensor:
-    """Put `nothing` where a place of [B, D] holds no item."""
+    """Replace values [B, D] by `nothing` at ranks without an item."""
     return values.masked_fill(_none(ranking), nothing)
 
 
 def _at(table: Tensor, ids: Tensor) -> Tensor:
-    """Entries or rows of a table, in the shape of their ids, in a half of the time of `table[ids]`."""
+    """Return the entries or rows of a table at ids, in the shape of the ids, in half the time of `table[ids]`."""
     return table.index_select(0, ids.flatten()).view(*ids.shape, *table.shape[1:])
 
 
 def _sum(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
-    """Sum of values [B, D] over the first `k` places, [B] or [K, B]."""
+    """Sum values [B, D] over the first `k` ranks: [B] or [K, B]."""
     k, last = check_cutoffs(k), values.shape[1] - 1
     sums = running_sums(values.to(float_dtype(values.device)))
     if isinstance(k, int):
@@ -326,19 +326,19 @@ def _sum(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
 
 
 def _mean(ranking: Ranking, k: Cutoffs, values: Tensor) -> Tensor:
-    """Mean over the list of values [B, D] that are 0 behind its end, [B] or [K, B]."""
+    """Return the mean of values [B, D] over the list, [B] or [K, B]; values at ranks without an item must be 0."""
     return _sum(ranking, k, values) / _length(ranking, k)
 
 
 @derived
 def _mean_popularity(ranking: Ranking, k: int | tuple[int, ...], catalogue: Catalogue) -> Tensor:
-    """Mean popularity of the list, float [B] or [K, B]."""
+    """Return the mean popularity of the list, float [B] or [K, B]."""
     return _mean(ranking, k, _of_items(ranking, catalogue.popularity))
 
 
 @derived
 def history_of(ranking: Ranking) -> Tensor:
-    """Sort the user's history, with `_NO_ITEM` behind it, int64 [B, H]; an item may stand there twice."""
+    """Return each row's history in ascending order with `_NO_ITEM` as padding, int64 [B, H]; items may be repeated."""
     history = ranking.history
     return sort_rows(torch.where(history >= 0, history, _NO_ITEM))
 
@@ -348,7 +348,7 @@ _NO_ITEM = 2**62
 
 @derived
 def first_had(ranking: Ranking) -> Tensor:
-    """Which entries of `history_of` hold an item for the first time, bool [B, H]."""
+    """Return which entries of `history_of` are the first occurrence of their item, bool [B, H]."""
     history = history_of(ranking)
     had = history < _NO_ITEM
     had[:, 1:].logical_and_(history[:, 1:] != history[:, :-1])
@@ -357,19 +357,19 @@ def first_had(ranking: Ranking) -> Tensor:
 
 @derived
 def _had(ranking: Ranking) -> Tensor:
-    """Items of `history_of` that can be looked up, int64 [B, H]."""
+    """Return `history_of` with 0 in place of padding and repeats, so that a table can be indexed, int64 [B, H]."""
     return torch.where(first_had(ranking), history_of(ranking), 0)
 
 
 @derived
 def _num_had(ranking: Ranking) -> Tensor:
-    """Items of each history, float [B]."""
+    """Return the number of distinct items in each history, float [B]."""
     return first_had(ranking).sum(1, dtype=float_dtype(ranking.items.device))
 
 
 @derived
 def _usual_popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
-    """Mean popularity of the history, float [B]; NaN if it is 0 or there is none."""
+    """Return the mean popularity of the history, float [B]; NaN if the mean is 0 or the history is empty."""
     popularity = torch.where(first_had(ranking), _at(catalogue.popularity, _had(ranking)), 0)
     mean = popularity.sum(1, dtype=float_dtype(popularity.device)) / _num_had(ranking)
     return mean.masked_fill(mean == 0, torch.nan)
@@ -377,16 +377,16 @@ def _usual_popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
 
 @derived
 def hits_of(ranking: Ranking) -> Tensor:
-    """Which places hold a relevant item, bool [B, D]; anything where there is none."""
+    """Return which ranks hold a relevant item, bool [B, D]; arbitrary at ranks without an item."""
     return rowwise_isin(ranking.items, sort_rows(ranking.relevant_items))
 
 
 @derived
 def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
-    """max(p - p', 0) of each place, 0 where the item is not relevant, float [B, D]."""
+    """Return max(p - p', 0) for each listed item, 0 if the item is not relevant, float [B, D]."""
     items = ranking.items
     padding_idx = ranking.made_with.get("padding_idx")
-    padded = isinstance(padding_idx, int) and padding_idx < catalogue.num_items  # that one is no item
+    padded = isinstance(padding_idx, int) and padding_idx < catalogue.num_items  # padding is not an item
     size = max(catalogue.num_items - padded, 1)
     place = torch.arange(1, items.shape[1] + 1, dtype=float_dtype(items.device), device=items.device)
     hits = _emptied(ranking, hits_of(ranking))
@@ -399,7 +399,7 @@ def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
 
 
 def _likeness(catalogue: Catalogue, of: Likeness | None) -> Likeness:
-    """Return the similarity that the catalogue supports."""
+    """Return the similarity to use: `of`, or else the only similarity that the catalogue supports."""
     check_choice("of", of, (None, "categories", "embeddings"))
     if of is not None:
         return of
@@ -410,7 +410,7 @@ def _likeness(catalogue: Catalogue, of: Likeness | None) -> Likeness:
 
 @derived
 def _alike_before(ranking: Ranking, catalogue: Catalogue, of: Likeness) -> Tensor:
-    """How alike each item is to those before it, in sum: [B, D]."""
+    """Return the sum of each item's similarities to the items before it in the list, [B, D]."""
     if of == "categories" and catalogue.categories.dim() == 1:
         return _same_before(ranking, catalogue)
     table = catalogue.categories if of == "categories" else catalogue.embeddings
@@ -419,29 +419,29 @@ def _alike_before(ranking: Ranking, catalogue: Catalogue, of: Likeness) -> Tenso
 
 
 def _products(vectors: Tensor) -> Tensor:
-    """Product of each with the sum of those before it: [b, C, D] -> [b, D]."""
+    """Return the product of each vector with the sum of the vectors before it: [b, C, D] -> [b, D]."""
     return (vectors * (_running(vectors) - vectors)).sum(1)
 
 
 @derived
 def _same_before(ranking: Ranking, catalogue: Catalogue) -> Tensor:
-    """How many items before each have its category code, int64 [B, D]; 0 where there is none."""
+    """Count the items before each item that have its category code, int64 [B, D]; 0 at ranks without an item."""
     codes = _emptied(ranking, _codes(ranking, catalogue), -1)
     place = torch.arange(codes.shape[1], device=codes.device)
     bits = codes.shape[1].bit_length()
-    keys = sort_rows((codes << bits) + place)  # by code, and by place among equal ones
+    keys = sort_rows((codes << bits) + place)  # by code, and by rank among equal codes
     before = place[1:] - _starts(keys >> bits)
     return _emptied(ranking, torch.zeros_like(codes).scatter_(1, keys[:, 1:] & ((1 << bits) - 1), before))
 
 
 @derived
 def _codes(ranking: Ranking, catalogue: Catalogue) -> Tensor:
-    """Category code of each item, int64 [B, D]; anything where there is none."""
+    """Return the category code of each listed item, int64 [B, D]; arbitrary at ranks without an item."""
     return _at(catalogue.categories, _known(ranking))
 
 
 def _starts(codes: Tensor) -> Tensor:
-    """For each entry of ascending rows but the first where the run of equal ones begins, int64 [B, W - 1]."""
+    """Return the index of the first equal code in its ascending row, for each entry but the first, int64 [B, W - 1]."""
     begins = codes[:, 1:] != codes[:, :-1]
     place = torch.arange(codes.shape[1], device=codes.device)
     return (place[1:] * begins).cummax(1).values
@@ -449,37 +449,37 @@ def _starts(codes: Tensor) -> Tensor:
 
 @derived
 def _new_categories(ranking: Ranking, catalogue: Catalogue) -> Tensor:
-    """How many categories each item has that none before it had, [B, D]."""
+    """Count the categories of each item that no item before it in the list has, [B, D]."""
     if catalogue.categories.dim() == 1:
         return _emptied(ranking, _same_before(ranking, catalogue) == 0)
     return _by_pieces(_known(ranking), catalogue.categories, _there(ranking), _first_times)
 
 
 def _first_times(shares: Tensor) -> Tensor:
-    """How many rows of [b, C, D] are above 0 for the first time at each place: [b, D]."""
+    """Count the categories whose share is above 0 for the first time, at each rank: [b, C, D] -> [b, D]."""
     has = (shares > 0).to(shares.dtype)
     return (has * (_running(has) == 1)).sum(1)
 
 
 def _running(vectors: Tensor) -> Tensor:
-    """Add up along the last dimension of [b, C, D]."""
+    """Return the running sums of [b, C, D] along the last dimension."""
     return running_sums(vectors.flatten(0, 1)).view(vectors.shape)
 
 
 def _pieces(rows: int, cells_per_row: int, device: torch.device) -> Iterator[slice]:
-    """Cut rows into slices of at most 2^21 numbers (2^24 off the CPU), `each` of them a row; one slice at least."""
+    """Yield slices of rows, at least one, of at most 2^21 numbers (2^24 off the CPU) at `cells_per_row` per row."""
     size = max(1, 2 ** (21 if device.type == "cpu" else 24) // max(cells_per_row, 1))
     for first in range(0, max(rows, 1), size):
         yield slice(first, first + size)
 
 
 def _vectors(items: Tensor, table: Tensor, weights: Tensor) -> Tensor:
-    """Rows of a table [I, C] for items [b, D], times their weights, beside one another: float [b, C, D]."""
+    """Return the rows of a table [I, C] for items [b, D], times the items' weights, as columns: float [b, C, D]."""
     return (_at(table, items).to(weights.dtype) * weights[..., None]).transpose(1, 2)
 
 
 def _by_pieces(items: Tensor, table: Tensor, weights: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply a function to `_vectors`, some rows at a time, whose number is bounded."""
+    """Apply a function to the `_vectors` of some rows at a time, to bound memory, and concatenate the results."""
     cells_per_row = items.shape[1] * table.shape[1]
     pieces = _pieces(len(items), cells_per_row, items.device)
     return torch.cat([function(_vectors(items[piece], table, weights[piece])) for piece in pieces])
@@ -488,7 +488,7 @@ def _by_pieces(items: Tensor, table: Tensor, weights: Tensor, function: Callable
 def _distributions(
     ranking: Ranking, catalogue: Catalogue, k: Sequence[int], discount: Discount | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Categories of history, p [b, C], and list, q [K, b, C], some rows at a time; NaN where there is none."""
+    """Yield the categories of the history, p [b, C], and of the list, q [K, b, C], for slices of rows; NaN if empty."""
     items, history, device = _known(ranking), _had(ranking), ranking.items.device
     dtype, (rows, depth), width = float_dtype(device), items.shape, items.shape[1] + history.shape[1]
     weights, first = _there(ranking), first_had(ranking).to(dtype)
@@ -514,7 +514,7 @@ def _distributions(
 
 
 def _slots(codes: Tensor, others: Tensor, categories: int) -> tuple[Tensor, Tensor, int]:
-    """Where the categories of codes [b, D] and [b, H] stand in a table, and its width: of D + H, if they are more."""
+    """Return table columns of category codes [b, D] and [b, H], and the table's width, min(categories, D + H)."""
     depth, width = codes.shape[1], codes.shape[1] + others.shape[1]
     if categories <= width:
         return codes, others, categories
@@ -524,17 +524,17 @@ def _slots(codes: Tensor, others: Tensor, categories: int) -> tuple[Tensor, Tens
 
 
 def _apart(p: Tensor, q: Tensor, divergence: Divergence) -> Tensor:
-    """How far q [K, b, C] is from p [b, C], [K, b]."""
+    """Return the divergence of q [K, b, C] from p [b, C]: [K, b]."""
     if divergence == "kl":
         return _kl(p, q, 0.99).clamp(min=0)
     return ((_kl(p, q, 0.5) + _kl(q, p, 0.5)) / 2).clamp(min=0)
 
 
-# Less than any share of a list or history, and not so small that a division by it overflows.
+# Smaller than any share of a list or history, yet large enough that a division by it does not overflow.
 _LITTLE = 1e-30
 
 
 def _kl(p: Tensor, q: Tensor, share: float) -> Tensor:
-    """Kullback-Leibler divergence of `share` q + (1 - `share`) p from p, along the last dimension; 0 ln 0 is 0."""
+    """Return the KL divergence of p from `share` q + (1 - `share`) p, along the last dimension; 0 ln 0 is 0."""
     ratio = (1 - share) + share * (q / p.clamp(min=_LITTLE))
     return -(p * ratio.log()).sum(-1)

@@ -24,9 +24,9 @@ class Histogram:
     """Number of lists that hold each item, read by metrics of all lists together.
 
     Args:
-        counts: int64 [I], in how many lists each item stands among the first k places; without the padding item.
-        lengths: int64 [k + 1], how many lists hold 0, 1, ..., k items.
-        exposure: float [I], sum of 1 / log2(1 + place) over the lists in which the item stands; None = not counted.
+        counts: int64 [I], number of lists with the item in the first k ranks; without the padding item.
+        lengths: int64 [k + 1], number of lists that hold 0, 1, ..., k items.
+        exposure: float [I], sum of 1 / log2(1 + rank) over the lists that hold the item; None = not counted.
     """
 
     def __init__(self, counts: Tensor, lengths: Tensor, exposure: Tensor | None = None) -> None:
@@ -36,21 +36,21 @@ class Histogram:
 
     @cached_property
     def total(self) -> Tensor:
-        """Entries of all lists, int64 scalar."""
+        """Number of entries of all lists, int64 scalar."""
         return self.counts.sum()
 
     @cached_property
     def ascending(self) -> Tensor:
-        """`counts`, fewest first."""
+        """`counts` in ascending order."""
         return self.counts.sort().values
 
 
 class HistogramMetric(RankingMetric):
-    """A function of how many lists each item stands in, over all rows together.
+    """Base class of metrics that read how many lists hold each item, over all rows together.
 
-    Its state is a count for each item, 8 bytes x I (as much again where exposure is read); batches and processes add
-    up. Every row with a list counts once, whatever is relevant; rows of weight 0 are left out, other weights count as
-    1. `num_users` says how many lists there were. There is no standard error: it is no mean over rows.
+    The state is a count per item, 8 bytes x I (twice that where exposure is read), summed over batches and processes.
+    Every row with a list counts once, with or without relevant items; rows of weight 0 are left out, other weights
+    count as 1. `num_users` is the number of lists. There is no standard error, since the value is not a mean over rows.
 
     A metric of your own is a subclass with a `formula` of `(histogram, k, *, options)` that returns a scalar tensor;
     `histogram` holds `counts` int64 [I], `lengths` int64 [k + 1], and `exposure` float [I] where the class says
@@ -77,13 +77,13 @@ class HistogramMetric(RankingMetric):
 
     @property
     def needs(self) -> Needs:
-        """The items in the first `k` places."""
+        """The data that the metric reads: the items in the first `k` ranks."""
         k, num_items = self._size
         return Needs(k, target=False, list_depth=k, num_items=num_items)
 
     @property
     def _size(self) -> tuple[int, int]:
-        """Places that count, and items."""
+        """The cut-off and the number of items."""
         assert self.k is not None
         assert self.catalogue is not None
         return self.k, self.catalogue.num_items
@@ -99,7 +99,7 @@ class HistogramMetric(RankingMetric):
         self.formula(Histogram(none[:1], none, none[:1].double()), k, **self.arguments)
 
     def sparse_update(self, lists: ListBatch, violations: Tensor | None) -> SparseUpdate:
-        """Return the counts of lists (lengths, violations and items), and their exposure."""
+        """Return the additions of a batch of lists to the counts (lengths, violations, items) and to the exposure."""
         k, _ = self._size
         ids, entries = lists.ids[:k].flatten(), lists.entries[:k]
         lengths = entries.sum(0)
@@ -113,14 +113,14 @@ class HistogramMetric(RankingMetric):
 
     @classmethod
     def summaries(cls, metrics: Sequence[Self], states: Sequence[SumState]) -> list[Summary]:
-        """Turn counts of items into values; there are no standard errors."""
+        """Return the value of each metric from its item counts, without a standard error."""
         found: list[Summary] = []
         for metric, state in zip(metrics, states, strict=True):
             k, num_items = metric._size
             lengths, invalid, items = torch.split(state.counts, [k + 1, len(VIOLATIONS), num_items])
             metric._check_input(invalid.tolist())
             exposure = without(state.sums, metric.padding_idx) if metric.reads_exposure else None
-            histogram = Histogram(without(items, metric.padding_idx), lengths, exposure)  # padding is no item
+            histogram = Histogram(without(items, metric.padding_idx), lengths, exposure)  # padding is not an item
             value = metric.formula(histogram, k, **metric.arguments).to(state.sums.dtype)
             found.append(Summary.without_error(value, int(lengths.sum())))
         return found

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 ItemGroups: TypeAlias = Literal["popularity", "categories"]
-"""Groups of items: head and tail of the popularity, or category codes."""
+"""Groups of items: the head and the tail by popularity, or one group per category code."""
 
 
 class GroupCounts(NamedTuple):
-    """Counts of all lists for each group of items, int64 [G]."""
+    """Counts over all lists for each group of items, int64 [G]."""
 
     hits: Tensor
-    """Entries of the first k places that count."""
+    """Entries in the first k ranks that count, the numerator of the rate."""
     possible: Tensor
-    """How many there could be."""
+    """Entries that could count, the denominator of the rate."""
 
 
 class ItemGroupMetric(RankingMetric):
-    """How far rates of groups of items are apart, which are counts over all rows together.
+    """Base class of metrics that measure how far the rates of groups of items differ, counted over all rows together.
 
-    Its state is two counts for each group: batches and processes add up. Every row with an item in its list counts
-    once; rows of weight 0 are left out, other weights count as 1. `num_users` says how many rows there were. There is
-    no standard error: it is no mean over rows.
+    The state is two counts per group, summed over batches and processes. Every row with an item in its list counts
+    once; rows of weight 0 are left out, other weights count as 1. `num_users` is the number of these rows. There is no
+    standard error, since the value is not a mean over rows.
     """
 
     of_items: ClassVar[bool] = True
@@ -54,7 +54,7 @@ class ItemGroupMetric(RankingMetric):
 
     @property
     def needs(self) -> Needs:
-        """The items in the first `k` ranks, and the possible ones."""
+        """The data that the metric reads: the items in the first `k` ranks, and the history or the relevant items."""
         size = self._catalogue.num_items
         return Needs(
             self.k, target=self.reads_target, list_depth=self.k or 0, history=self.reads_history, num_items=size
@@ -67,7 +67,7 @@ class ItemGroupMetric(RankingMetric):
 
     @property
     def _number(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return 2 if self.options["of"] == "popularity" else self._catalogue.num_categories
 
     def _codes(self, device: torch.device) -> Tensor:
@@ -90,15 +90,15 @@ class ItemGroupMetric(RankingMetric):
         self._codes(self._catalogue.device)
 
     def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return listed and possible entries: item ids, [B, n], and their counts, int64 [B, n]."""
+        """Return item ids [B, n] and counts, int64 [B, n], of the listed entries, then of the possible entries."""
         raise NotImplementedError
 
     def possible(self, counts: Tensor, rows: int, sizes: Tensor) -> Tensor:
-        """Return the possible entries of each group, from its count over all rows and its number of items."""
+        """Return the possible entries of each group from their `counts`, the number of rows and the group sizes."""
         return counts
 
     def sparse_update(self, lists: ListBatch, violations: Tensor | None) -> SparseUpdate:
-        """Return the counts of lists: rows, violations, hits and possible entries."""
+        """Return the additions of a batch of lists to the counts: rows, violations, hits and possible entries."""
         assert lists.ranking is not None
         assert self.k is not None
         items, hits, others, possible = self.pairs(lists.ranking, self.k)
@@ -109,7 +109,7 @@ class ItemGroupMetric(RankingMetric):
         indices, values = [items.new_zeros(1)], [rows.sum()[None]]
         for place, (ids, counts) in enumerate(((items, hits), (others, possible))):
             inside = (ids >= 0) & (ids < size) & rows[:, None]
-            if self.padding_idx is not None:  # it is no item
+            if self.padding_idx is not None:  # padding is not an item
                 inside = inside & (ids != self.padding_idx)
             group = codes.index_select(0, ids.where(inside, 0).flatten())
             indices.append(group + (1 + kinds + place * self._number))
@@ -121,14 +121,14 @@ class ItemGroupMetric(RankingMetric):
 
     @classmethod
     def summaries(cls, metrics: Sequence[Self], states: Sequence[SumState]) -> list[Summary]:
-        """Turn counts of groups into values; there are no standard errors."""
+        """Return the value of each metric from its counts of groups, without a standard error."""
         found: list[Summary] = []
         for metric, state in zip(metrics, states, strict=True):
             first, counts = torch.split(state.counts, [1 + len(VIOLATIONS), 2 * metric._number])
             rows, *invalid = first.tolist()
             metric._check_input(invalid)
             hits, possible = counts.view(2, -1)
-            codes = without(metric._codes(hits.device), metric.padding_idx)  # padding is no item
+            codes = without(metric._codes(hits.device), metric.padding_idx)  # padding is not an item
             sizes = torch.zeros_like(hits).index_add_(0, codes, torch.ones_like(codes))
             counted = GroupCounts(hits, metric.possible(possible, rows, sizes))
             value = metric.formula(counted, metric.k, **metric.arguments).to(state.sums.dtype)
@@ -139,10 +139,10 @@ class ItemGroupMetric(RankingMetric):
 def spread(
     counts: GroupCounts, k: int, *, catalogue: Catalogue, of: ItemGroups = "popularity", head: float = 0.8
 ) -> Tensor:
-    """Return std / mean of the rates hits / possible over groups where something is possible, scalar.
+    """Return std / mean of the rates hits / possible over the groups with possible > 0, scalar.
 
-    0 where all rates are equal, to sqrt(G - 1) where one group has all; the deviation is that of n. NaN where nothing
-    is hit, and for less than two groups. No value is taken to the host.
+    Range 0 (all rates are equal) to sqrt(G - 1) (one group has all hits); the standard deviation divides by n. NaN if
+    there are no hits, and for fewer than two groups. Needs no host sync.
     """
     hits, possible = counts
     there, dtype = possible > 0, float_dtype(possible.device)

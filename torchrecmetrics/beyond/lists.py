@@ -9,14 +9,14 @@ from torchrecmetrics.ranking.rules import Needs
 
 
 class ListMetric(RankingMetric):
-    """Weighted mean over rows of a function of the items in the first `k` ranks: base class of metrics of lists.
+    """Base class of metrics of lists: the weighted mean over rows of a function of the items in the first `k` ranks.
 
-    Rows without a relevant item count, since they have a list: `empty_target_action` governs accuracy alone. Rows whose
-    value is NaN, such as those with an empty list, are left out. A target may be left away, `update(scores)`, where no
-    metric beside it reads one.
+    Rows without a relevant item count, since they have a list: `empty_target_action` applies to accuracy metrics only.
+    Rows whose value is NaN, such as rows with an empty list, are left out. The target may be omitted, `update(scores)`,
+    unless another metric of the collection reads it.
 
-    The formula reads `Ranking.items`, and `history` or `relevant_items` where the class says so; a parameter
-    `catalogue` is given the metric's `Catalogue`. Equal scores stand in the order of their ids.
+    The formula reads `Ranking.items`, and `history` or `relevant_items` if the attributes below say so; a parameter
+    `catalogue` receives the metric's `Catalogue`. Items with equal scores are listed in the order of their ids.
 
     Attributes:
         reads_history: True if the formula reads `Ranking.history`.
@@ -41,7 +41,7 @@ class ListMetric(RankingMetric):
 
     @property
     def needs(self) -> Needs:
-        """The items in the first `k` places; where there is a catalogue, lists and history hold its items only."""
+        """The data that the metric reads: the first `k` items; a metric of history drops ids beyond its catalogue."""
         needs = super().needs
         if self.reads_history and self.catalogue is not None:
             needs = needs._replace(num_items=self.catalogue.num_items)

@@ -40,21 +40,21 @@ __all__ = [
     "TailShare",
 ]
 
-# ------------------------------------------------------------------------------------------------- of the list of a row
+# ------------------------------------------------------------------------------------------------- metrics of one list
 
 
 class _ListAtK(ListMetric):
-    """A metric of lists without options of its own."""
+    """Base class of metrics of lists that have no options of their own."""
 
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, **options)
 
 
 class AveragePopularity(ListMetric):
-    """Average popularity at k: mean over rows of the mean popularity of the items in the first `k` places.
+    """Average popularity at k: mean over rows of the mean popularity of the items in the first `k` ranks.
 
-    From 0 on; fewer than `k` items: the mean of those there are; none: the row is left out. Neither high nor low is
-    better.
+    Range 0 to infinity. A list of fewer than `k` items gives the mean of its items; a row with an empty list is left
+    out. Neither high nor low is better.
 
     Also called ARP, average recommendation popularity: PyG's LinkPredAveragePopularity and RecTools' AvgRecPopularity
     give the same number; RecBole's AveragePopularity, too. Source: Yin et al., Challenging the long tail
@@ -62,9 +62,9 @@ class AveragePopularity(ListMetric):
 
     Args:
         k: cut-off, >= 1.
-        normalize: as a share of all interactions (RecTools).
-        options: `catalogue`, which must have the popularity, and keywords of every metric, see `RankingMetric`, as for
-            methods and counts.
+        normalize: divide by the number of all interactions (RecTools).
+        options: `catalogue`, which must have the popularity, and keywords of every metric; see `RankingMetric`,
+            also for methods and counts.
 
     Examples:
         >>> import torch
@@ -86,19 +86,19 @@ class AveragePopularity(ListMetric):
 
 
 class PopularityLift(_ListAtK):
-    """Popularity lift at k: mean over rows of the list's mean popularity over that of the row's history, less 1.
+    """Popularity lift at k: mean over rows of (mean popularity of the list / mean popularity of the row's history) - 1.
 
-    From -1 on; 0 where the list is as popular as the user's history, 0.5 where it is half as popular again. An empty
-    list, an empty history, and one that holds nothing popular: the row is left out. An item that stands in the history
-    twice counts once.
+    Range -1 to infinity: 0 if the list is as popular as the user's history, 0.5 if it is 50 % more popular. A row is
+    left out if its list or history is empty, or if its history has a mean popularity of 0. An item that stands in the
+    history twice counts once.
 
-    Source: Abdollahpouri et al., The unfairness of popularity bias in recommendation, 2019, where it is a ratio of the
+    Source: Abdollahpouri et al., The unfairness of popularity bias in recommendation, 2019, where it is a ratio of
     means over a group of users; here it is the mean of each user's ratio.
 
     Args:
         k: cut-off, >= 1.
-        options: `catalogue`, which must have the popularity, and keywords of every metric, see `RankingMetric`, as for
-            methods and counts. The history comes with each batch, or from `Catalogue.from_interactions(train)`.
+        options: `catalogue`, which must have the popularity, and keywords of every metric; see `RankingMetric`, also
+            for methods and counts. The history comes with each batch, or from `Catalogue.from_interactions(train)`.
 
     Examples:
         >>> import torch
@@ -118,20 +118,20 @@ class PopularityLift(_ListAtK):
 
 
 class Novelty(ListMetric):
-    """Novelty at k: mean over rows of the mean of -log2(users of the item / all users) in the first `k` places.
+    """Novelty at k: mean over rows of the mean of -log2(users of the item / all users) in the first `k` ranks.
 
-    Range 0 to log2(all users) bits; an item without users counts as that of one user. Fewer than `k` items: the mean
-    of those there are; none: the row is left out.
+    Range 0 to log2(all users) bits; an item without users counts as an item of one user. A list of fewer than `k` items
+    gives the mean of its items; a row with an empty list is left out.
 
-    Also called self-information, mean inverse user frequency: RecTools' MeanInvUserFreq is the same number; RePlay's
-    Surprisal that of `normalize=True` where lists are full (it divides by k). RePlay's Novelty is 1 - `Seen`. Source:
-    Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems, 2010.
+    Also called self-information, mean inverse user frequency. RecTools' MeanInvUserFreq is the same number; RePlay's
+    Surprisal is the number of `normalize=True` where lists are full (it divides by k). RePlay's Novelty is 1 - `Seen`.
+    Source: Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems, 2010.
 
     Args:
         k: cut-off, >= 1.
-        normalize: over log2(all users): 0 to 1.
-        options: `catalogue`, which must have the popularity and the number of users, and keywords of every metric, see
-            `RankingMetric`, as for methods and counts.
+        normalize: divide by log2(all users), for a range of 0 to 1.
+        options: `catalogue`, which must have the popularity and the number of users, and keywords of every metric;
+            see `RankingMetric`, also for methods and counts.
 
     Examples:
         >>> import torch
@@ -154,11 +154,11 @@ class Novelty(ListMetric):
 class TailShare(ListMetric):
     """Tail share at k: mean over rows of the share of the list that is outside the head of the catalogue.
 
-    The head is the fewest items that hold `head` of all interactions; of equally popular items at its border the lower
-    ids are in it. Range 0 to 1; fewer than `k` items: of those there are; none: the row is left out.
+    The head is the fewest items that hold a share `head` of all interactions; of equally popular items at its border,
+    the lower ids are in the head. Range 0 to 1; a shorter list gives the share of its items; an empty list is left out.
 
-    Also called APLT, average percentage of long-tail items: Elliot's is the same number. RecBole's TailPercentage takes
-    a share of the *items* that occur in the training data as tail, another number. Source: Abdollahpouri et al.,
+    Also called APLT, average percentage of long-tail items: Elliot's APLT is the same number. RecBole's TailPercentage
+    is another number: its tail is a share of the *items* that occur in the training data. Source: Abdollahpouri et al.,
     Managing popularity bias in recommender systems with personalized re-ranking, 2019.
 
     Args:
@@ -186,11 +186,11 @@ class TailShare(ListMetric):
 
 
 class IntraListDiversity(ListMetric):
-    """Intra-list diversity at k: mean over rows of 1 - how alike two items of the list are, over all its pairs.
+    """Intra-list diversity at k: mean over rows of 1 - the mean similarity of all pairs of items in the list.
 
-    Two items are alike by 1 if they have the same category and else by 0 (codes), by the product of their shares of
-    categories, or by the cosine of their embeddings. Range 0 to 1, with embeddings to 2. A list of fewer than two items
-    has no pair: the row is left out. Costs no pairs: items x categories, or d.
+    The similarity of two items is 1 for the same category and else 0 (codes), the product of their shares of
+    categories, or the cosine of their embeddings. Range 0 to 1, with embeddings to 2. A row whose list has fewer than
+    two items is left out, since it has no pair. The cost is items x categories, or items x d, since no pair is formed.
 
     Also called ILD; 1 - ILS, intra-list similarity. With codes it is PyG's LinkPredDiversity (which divides by zero at
     k = 1), and half of RecTools' Hamming distance of one-hot columns; with embeddings jurity's, and 1 - LensKit's ILS.
@@ -198,9 +198,9 @@ class IntraListDiversity(ListMetric):
 
     Args:
         k: cut-off, >= 1.
-        of: "categories" or "embeddings"; must be said where the catalogue has both.
-        options: `catalogue`, which must have them, and keywords of every metric, see `RankingMetric`, as for methods
-            and counts.
+        of: "categories" or "embeddings"; required if the catalogue has both.
+        options: `catalogue`, which must have the categories or embeddings, and keywords of every metric; see
+            `RankingMetric`, also for methods and counts.
 
     Examples:
         >>> import torch
@@ -223,16 +223,16 @@ class IntraListDiversity(ListMetric):
 class CategoryShare(_ListAtK):
     """Category share at k: mean over rows of the number of distinct categories in the list / its length.
 
-    Above 0; to 1 where an item has one category, beyond where it has shares of several: any share counts. Fewer than
-    `k` items: over those there are; none: the row is left out.
+    Above 0; at most 1 if every item has a single category, and more if items have shares of several categories, since
+    any share counts. A list of fewer than `k` items is divided by its length; a row with an empty list is left out.
 
     Also called categorical diversity: RePlay's CategoricalDiversity is the same number where lists are full (it divides
     by k).
 
     Args:
         k: cut-off, >= 1.
-        options: `catalogue`, which must have the categories, and keywords of every metric, see `RankingMetric`, as for
-            methods and counts.
+        options: `catalogue`, which must have the categories, and keywords of every metric; see `RankingMetric`,
+            also for methods and counts.
 
     Examples:
         >>> import torch
@@ -250,14 +250,14 @@ class CategoryShare(_ListAtK):
 
 
 class Serendipity(_ListAtK):
-    """Serendipity at k: mean over rows and places of max(p - p', 0) where the item is relevant, else 0.
+    """Serendipity at k: mean over rows and ranks of max(p - p', 0) for relevant items and 0 for other items.
 
-    p = (I + 1 - place) / I is how likely its place makes the item; p' is the same of its place in the order of
-    popularity, where equally popular items share one, and 0 for items without users. Range 0 to 1; fewer than `k`
-    items: the mean over those there are; none: the row is left out. A row without a relevant item counts 0.
+    p = (I + 1 - rank) / I is the item's likelihood by its rank in the list; p' is the same by its rank in popularity,
+    which equally popular items share, and 0 for items without users. Range 0 to 1. A list of fewer than `k` items gives
+    the mean over its items; a row with an empty list is left out. A row without a relevant item counts 0.
 
-    RecTools' number, whose code divides by the length of the list and not, as its documentation says, by k. Source:
-    RecTools 0.19.
+    Same number as RecTools 0.19 (the source), whose code divides by the length of the list, whereas its documentation
+    says k.
 
     Args:
         k: cut-off, >= 1.
@@ -281,10 +281,10 @@ class Serendipity(_ListAtK):
 
 
 class Calibration(ListMetric):
-    """Miscalibration at k: mean over rows of how far the categories of the list, q, are from those of the history, p.
+    """Miscalibration at k: mean over rows of the divergence of the list's categories q from the history's categories p.
 
-    "kl": sum of p ln(p / q') with q' = 0.99 q + 0.01 p, range 0 to ln 100; "js": half of the divergences of p and of q
-    from their middle, range 0 to ln 2. Less is better. An empty list or history: the row is left out. An item that
+    "kl": sum of p ln(p / q') with q' = 0.99 q + 0.01 p, range 0 to ln 100; "js": mean of the KL divergences of p and of
+    q from (p + q) / 2, range 0 to ln 2. Less is better. A row with an empty list or history is left out. An item that
     stands in the history twice counts once.
 
     Also called C_KL, MRMC's base. "js" is the square of SciPy's `jensenshannon`. Source: Steck, Calibrated
@@ -293,9 +293,9 @@ class Calibration(ListMetric):
     Args:
         k: cut-off, >= 1.
         divergence: "kl" or "js".
-        discount: "log2": places of the list count 1 / log2(1 + place) in q; None: all alike.
-        options: `catalogue`, which must have the categories, and keywords of every metric, see `RankingMetric`, as for
-            methods and counts. The history comes with each batch, or from `Catalogue.from_interactions(train)`.
+        discount: "log2": a rank of the list counts 1 / log2(1 + rank) in q; None: every rank counts 1.
+        options: `catalogue`, which must have the categories, and keywords of every metric; see `RankingMetric`, also
+            for methods and counts. The history comes with each batch, or from `Catalogue.from_interactions(train)`.
 
     Examples:
         >>> import torch
@@ -325,12 +325,12 @@ class Calibration(ListMetric):
 
 
 class Seen(_ListAtK):
-    """Seen at k: mean over rows of the share of the list that stands in the row's history.
+    """Seen at k: mean over rows of the share of the items in the list that are also in the row's history.
 
-    Range 0 to 1; 0 where the history is empty. Fewer than `k` items: of those there are; none: the row is left out.
-    Neither high nor low is better: it is 0 where the history is excluded, and says how much is repeated where not.
+    Range 0 to 1; 0 where the history is empty. A list of fewer than `k` items gives the share of its items; an empty
+    list is left out. Neither high nor low is better: 0 if the history is excluded, else the share recommended again.
 
-    RePlay's Novelty is 1 - this (and 1 for empty lists).
+    RePlay's Novelty is 1 - Seen (and 1 for empty lists).
 
     Args:
         k: cut-off, >= 1.
@@ -354,10 +354,10 @@ class Seen(_ListAtK):
 
 
 class Repeats(_ListAtK):
-    """Repeats at k: mean over rows of the share of the first `k` entries handed in that hold an item once more.
+    """Repeats at k: mean over rows of the share of the first `k` entries passed in whose item is at an earlier entry.
 
-    Range 0 to 1; 0 for lists made from scores. It reads lists as they were handed in, repeats and all, which
-    `Ranking.from_topk(..., duplicates="first")` lets pass. An empty list: the row is left out.
+    Range 0 to 1; 0 for lists made from scores. Reads the lists as they were passed in, with the repeats that
+    `Ranking.from_topk(..., duplicates="first")` allows. A row with an empty list is left out.
 
     1 - RecTools' UnrepeatedReco(deep=True).
 
@@ -381,7 +381,7 @@ class Repeats(_ListAtK):
 
 
 class Missing(_ListAtK):
-    """Missing at k: mean over rows of 1 - l / k, the share of the first `k` places that hold no item.
+    """Missing at k: mean over rows of 1 - l / k, the share of the first `k` ranks that hold no item (l: list length).
 
     Range 0 to 1; an empty list counts 1.
 
@@ -406,18 +406,18 @@ class Missing(_ListAtK):
     higher_is_better: bool | None = False
 
 
-# ----------------------------------------------------------------------------------------------------- of all the lists
+# ------------------------------------------------------------------------------------------------ metrics of all lists
 
 
 class _HistogramAtK(HistogramMetric):
-    """A metric of all lists without options of its own."""
+    """Base class of metrics of all lists that have no options of their own."""
 
     def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
         super().__init__(k, **options)
 
 
 class Coverage(_HistogramAtK):
-    """Coverage at k: share of all items that stand in the first `k` places of at least one list.
+    """Coverage at k: share of all items that stand in the first `k` ranks of at least one list.
 
     Range above 0 to 1; NaN if no list holds an item.
 
@@ -443,14 +443,14 @@ class Coverage(_HistogramAtK):
 
 
 class Gini(_HistogramAtK):
-    """Gini coefficient at k of the numbers of lists in which items stand: sum of (2 j - I - 1) c_(j) / (I S).
+    """Gini coefficient at k of the number of lists that hold each item: sum of (2 j - I - 1) c_(j) / (I S).
 
-    c_(j) is the j-th smallest of these numbers, S their sum. Range 0 (all items stand in as many lists) to (I - 1) / I
-    (one stands in all); less is better. NaN if no list holds an item.
+    c_(j) is the j-th smallest of these numbers, S their sum. Range 0 (all items are in equally many lists) to (I - 1) /
+    I (a single item is in all lists); less is better. NaN if no list holds an item.
 
-    `lenskit.stats.gini` is the same number; LensKit's ListGini and RecBole's GiniIndex, too (RecBole counts the padding
-    item among all). Elliot's Gini and RankSys' are 1 - this x I / (I - 1). Source: Fleder & Hosanagar, Blockbuster
-    culture's next rise or fall, 2009.
+    `lenskit.stats.gini`, LensKit's ListGini and RecBole's GiniIndex are the same number (RecBole counts the padding
+    item, too). Elliot's and RankSys' Gini are 1 - this x I / (I - 1). Source: Fleder & Hosanagar, Blockbuster culture's
+    next rise or fall, 2009.
 
     Args:
         k: cut-off, >= 1.
@@ -473,7 +473,7 @@ class Gini(_HistogramAtK):
 class Entropy(_HistogramAtK):
     """Entropy at k of the items' shares of all entries, in bits: -sum of p log2 p.
 
-    Range 0 (one item alone is recommended) to log2 I (all are equally often); NaN if no list holds an item.
+    Range 0 (a single item is recommended) to log2 I (all items equally often); NaN if no list holds an item.
 
     Also called Shannon entropy: Elliot's SEntropy is the same number where lists have one length (it weighs each entry
     by 1 / length outside the logarithm); RecBole's has natural logarithms and divides by the number of recommended
@@ -497,14 +497,14 @@ class Entropy(_HistogramAtK):
 
 
 class Personalization(_HistogramAtK):
-    """Personalization at k: 1 - the items that two lists share, over those that they could, over all pairs of lists.
+    """Personalization at k: 1 - shared items / items that two lists could share, both summed over all pairs of lists.
 
-    Both are sums over pairs: lists of a and b items could share min(a, b). Range 0 (all lists are alike) to 1 (no two
-    share an item); NaN for fewer than two lists that hold an item. From counts alone, so all users are compared.
+    Lists of a and b items could share min(a, b) items. Range 0 (all lists are alike) to 1 (no two lists share an item);
+    NaN for fewer than two lists that hold an item. All users are compared, since counts of items suffice.
 
-    Also called inter-list diversity. Where lists are full it is PyG's LinkPredPersonalization (which takes the first
-    4,096 users) and jurity's InterListDiversity; shorter lists jurity compares by cosine, a / sqrt(a b). Source: Zhou
-    et al., Solving the apparent diversity-accuracy dilemma of recommender systems, 2010.
+    Also called inter-list diversity. Where lists are full, PyG's LinkPredPersonalization (of the first 4,096 users) and
+    jurity's InterListDiversity are the same number; jurity compares shorter lists by cosine, a / sqrt(a b). Source:
+    Zhou et al., Solving the apparent diversity-accuracy dilemma of recommender systems, 2010.
 
     Args:
         k: cut-off, >= 1.
@@ -524,7 +524,7 @@ class Personalization(_HistogramAtK):
 
 
 class ExposureGini(_HistogramAtK):
-    """Gini coefficient at k of the items' exposure: each entry counts 1 / log2(1 + place) in place of 1.
+    """Gini coefficient at k of the items' exposure: an entry counts 1 / log2(1 + rank) in place of 1.
 
     Range 0 to (I - 1) / I; less is better. NaN if no list holds an item.
 
@@ -550,26 +550,26 @@ class ExposureGini(_HistogramAtK):
     higher_is_better: bool | None = False
 
 
-# ------------------------------------------------------------------------------------------------- of groups of items
+# ------------------------------------------------------------------------------------------ metrics of groups of items
 
 
 class StatisticalParity(ItemGroupMetric):
-    """Statistical parity at k: how far groups of items are apart in how often they are listed, std / mean of rates.
+    """Statistical parity at k: how far groups of items differ in their rate of recommendation, std / mean of rates.
 
-    A group's rate is its entries in the first `k` places of all lists, over pairs of a row with a list and an item of
-    the group that is not in the row's history. Range 0 (all rates are equal) to sqrt(G - 1) (one of G groups has all);
-    less is better. NaN if no list holds an item, and for fewer than two groups.
+    A group's rate is its number of entries in the first `k` ranks of all lists, over the number of pairs of a row with
+    a list and an item of the group that is not in the row's history. Range 0 (all rates are equal) to sqrt(G - 1) (one
+    of G groups has all entries); less is better. NaN if no list holds an item, and for fewer than two groups.
 
-    Elliot's PopRSP is the same number, of its short head and long tail; with categories its RSP. Source: Zhu, Wang &
-    Caverlee, Measuring and mitigating item under-recommendation bias in personalized ranking systems, SIGIR 2020.
+    Elliot's PopRSP is the same number for head and tail, its RSP for categories. Source: Zhu, Wang & Caverlee,
+    Measuring and mitigating item under-recommendation bias in personalized ranking systems, SIGIR 2020.
 
     Args:
         k: cut-off, >= 1.
         of: "popularity": the head, which is the fewest items that hold `head` of all interactions, and the tail; or
             "categories": codes of the catalogue.
         head: share of all interactions, between 0 and 1.
-        options: `catalogue`, which must have the popularity or the codes, and keywords of every metric, see
-            `RankingMetric`, as for counts.
+        options: `catalogue`, which must have the popularity or the codes, and keywords of every metric; see
+            `RankingMetric`, also for counts.
 
     Examples:
         >>> import torch
@@ -586,30 +586,30 @@ class StatisticalParity(ItemGroupMetric):
     reads_history: ClassVar[bool] = True
 
     def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the lists, and the history, which reduces the possible entries."""
+        """Return the listed items with count 1, then the history with count -1: these entries are not possible."""
         items, past = ranking.items[:, :k], functional.history_of(ranking)
         return items, torch.ones_like(items), past, -functional.first_had(ranking).long()
 
     def possible(self, counts: Tensor, rows: int, sizes: Tensor) -> Tensor:
-        """Return pairs of a row and an item, less those of the history."""
+        """Return the number of pairs of a row and an item of each group, less the pairs in the history."""
         return rows * sizes + counts
 
 
 class EqualOpportunity(ItemGroupMetric):
-    """Equal opportunity at k: how far groups of items are apart in recall, std / mean of their recalls.
+    """Equal opportunity at k: how far groups of items differ in recall, as std / mean of their recalls.
 
-    A group's recall is the relevant items of the group in the first `k` places of all lists, over relevant items of the
-    group, of rows with a list. Range 0 (all recalls are equal) to sqrt(G - 1) (one of G groups has all hits); less is
-    better. NaN if nothing is found, and for fewer than two groups with relevant items.
+    A group's recall is the number of its relevant items in the first `k` ranks of all lists, over the number of its
+    relevant items in rows with a list. Range 0 (all recalls are equal) to sqrt(G - 1) (one of G groups has all hits);
+    less is better. NaN without hits, and for fewer than two groups with relevant items.
 
-    Elliot's PopREO is the same number, of its short head and long tail; with categories its REO. It counts no relevant
-    item that the user had in train: here `overlap` decides. Source: as `StatisticalParity`.
+    Elliot's PopREO is the same number for head and tail, its REO for categories. Elliot counts no relevant item that
+    the user had in train; here `overlap` decides. Source: as `StatisticalParity`.
 
     Args:
         k: cut-off, >= 1.
         of: as in `StatisticalParity`.
-        head: as there.
-        options: as there.
+        head: as in `StatisticalParity`.
+        options: as in `StatisticalParity`.
 
     Examples:
         >>> import torch
@@ -626,6 +626,6 @@ class EqualOpportunity(ItemGroupMetric):
     reads_target: ClassVar[bool] = True
 
     def pairs(self, ranking: Ranking, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the lists, of which relevant items count, and the relevant items."""
+        """Return the listed items with count 1 if relevant and else 0, then the relevant items with count 1."""
         items, relevant = ranking.items[:, :k], ranking.relevant_items
         return items, functional.hits_of(ranking)[:, :k].long(), relevant, torch.ones_like(relevant)

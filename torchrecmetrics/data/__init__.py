@@ -1,1 +1,1 @@
-"""Interactions of users and items: ids, files, frames, events, and their faults."""
+"""Interactions of users and items: ids, files, frames, events, and audits of data sets."""

@@ -1,4 +1,4 @@
-"""`audit`: find faults in a log or a split (leaks, repeats, unknown users), counted, each with an example."""
+"""`audit`: find and count faults of a log or a split (leaks, repeated events, unknown users), with examples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEAVY = 0.1
 _HEAVY_TIMES_MEAN = 5
 _APART = 100
 _CLOCK = 1e6
-"""Times below are counts of days, steps and the like, and those start where they start."""
+"""If no time reaches this number, times count days or steps from any start, and their units are not checked."""
 _NOTHING: dict[str, list[Any]] = {
     "whole numbers": [-1],
     "text": ["", "-1", "nan", "NaN", "NA", "N/A", "<NA>", "null", "NULL", "none", "None"],
@@ -30,18 +30,18 @@ _NOTHING: dict[str, list[Any]] = {
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """Result of one check of `audit`: a count, the total, a description and an example."""
 
     number: int
-    """How many there are."""
+    """Number of events, users, items or pairs that the check counted."""
     of: int
-    """Of how many."""
+    """Total that `number` is a part of; 0 = there is no total."""
     says: str
-    """Kind of the ids."""
+    """Description of the counted events, users, items or pairs."""
     example: str
-    """One of them; "" where there is none."""
+    """One of the counted events, users or items, as text; "" = none."""
     wrong: bool
-    """True if it is a fault."""
+    """True if the finding is a fault."""
 
     def __str__(self) -> str:
         share = f" of {self.of} ({self.number / self.of:.1%})" if self.of else ""
@@ -49,7 +49,7 @@ class Finding(NamedTuple):
 
 
 class Audit(Mapping[str, Finding]):
-    """Result of `audit`: {name: `Finding`}, the `faults` among them; `str()` is a report."""
+    """Result of `audit`: a mapping {name: `Finding`}, with the names of the `faults`; `str()` returns a report."""
 
     def __init__(self, title: str, findings: dict[str, Finding]) -> None:
         self.title = title
@@ -86,35 +86,35 @@ class Audit(Mapping[str, Finding]):
 def audit(what: Log | LogSplit | UserSplit | Interactions | Split) -> Audit:
     """Look for faults of a data set that make metrics wrong or misleading.
 
-    | of a log, or of all parts of a split | a fault |
+    | finding about a log, or about all parts of a split | fault |
     |---|---|
-    | `repeated_events` | user, item and time (without times: user and item) once more, within test or within the rest |
+    | `repeated_events` | events repeat user, item and time (if known) of another event, in test or in the rest |
     | `empty_ids` | events of a user or item called "", "nan", "None", "null", -1 |
     | `one_time` | all events have one time |
-    | `time_units` | times fall into ranges more than 100 times apart, each narrow: seconds among milliseconds |
+    | `time_units` | times form narrow ranges more than 100 times apart, such as seconds among milliseconds |
     | `head_share` | the most popular hundredth of the items has more than half of the events |
     | `heaviest_user` | one user has more than a tenth of the events, and more than 5 times the mean of all users |
-    | `popular_item` | one item, recommended to all, reaches more than half of the users of test; no fault in a log |
-    | `unused_users`, `unused_items` | ids of the vocabulary without an event; no fault in a log, which may be a part |
-    | of a split | |
+    | `popular_item` | one item, recommended to all, reaches more than half of the users of test; no fault of a log |
+    | `unused_users`, `unused_items` | ids of the vocabulary have no event; no fault of a log, which may be one part |
+    | finding about a split only | |
     | `no_train`, `no_test` | the part is empty |
-    | `no_times` | parts without times, whose order cannot be looked at; no fault, but said |
-    | `in_train`, `in_valid` | test pairs (user, item) that train, or validation, has too |
+    | `no_times` | parts have no times, so that their order cannot be checked; reported, but never a fault |
+    | `in_train`, `in_valid` | test pairs (user, item) that also occur in train, or in validation |
     | `before_train_ends` | test events before the last train event: the model has seen the future (leave-one-out) |
     | `before_own_train` | test events before the same user's last train event |
-    | `equal_times` | test events at the time of the same user's last train event: which came first is not known |
-    | `unseen_users`, `unseen_items` | test events of a user, with an item, that train has never seen |
+    | `equal_times` | test events at the time of the same user's last train event: their order is unknown |
+    | `unseen_users`, `unseen_items` | test events of a user, or with an item, that does not occur in train |
 
-    No faults but shown: `events`, `users`, `items` (those that occur, with the range of their ids), `pairs` (and
-    with it the density).
+    Findings that are never faults: `events`, `users` and `items` (the ids that occur, with their range), `pairs` (with
+    the density).
 
     Args:
-        what: a `Log`, `Interactions`, or what their splits return. Times are looked at where there are any; the users
-            of a `UserSplit` are those held out, but items and popularity are those of all that may be known.
+        what: a `Log`, `Interactions`, or a split of either. Times are checked if there are any. For a `UserSplit` the
+            users are the held-out ones, but items and popularity come from `fit` and `train` together.
 
     Raises:
         TypeError: for anything else.
-        ValueError: if there are no events at all, and for parts of which one has vocabularies and another none.
+        ValueError: if there are no events at all, or if some parts have vocabularies and others have none.
 
     Examples:
         >>> import torchrecmetrics as trm
@@ -140,7 +140,7 @@ def audit(what: Log | LogSplit | UserSplit | Interactions | Split) -> Audit:
 
 
 def _parts(what: Any) -> dict[str, Events]:
-    """Return the events of each part, all with the same row numbers; the last is for testing."""
+    """Return the events of each part, {name: Events}, all with the row numbers of shared vocabularies."""
     given: dict[str, Any]
     if isinstance(what, (Log, Interactions)):
         given = {"events": what}
@@ -167,7 +167,7 @@ def _parts(what: Any) -> dict[str, Events]:
 
 
 def _vocabulary(vocabularies: list[Vocabulary | None], name: str) -> Vocabulary | None:
-    """Return a vocabulary of all ids that any part knows."""
+    """Return the union of the vocabularies of all parts; None if no part has a vocabulary."""
     known = [vocabulary for vocabulary in vocabularies if vocabulary is not None]
     if len(known) not in (0, len(vocabularies)):
         raise ValueError(f"some parts have {name}, others have none: row 5 could mean two things; with_ids({name}=...)")
@@ -180,7 +180,7 @@ def _vocabulary(vocabularies: list[Vocabulary | None], name: str) -> Vocabulary 
 
 
 def _recoded(part: Events, users: Vocabulary | None, items: Vocabulary | None) -> Events:
-    """Return events with the row numbers of other vocabularies, which hold all of theirs."""
+    """Return the events of a part with the row numbers of `users` and `items`, which hold all ids of the part."""
     rows = part.users if users is None or part.user_ids is None else part.user_ids.rows_in(users)[part.users]
     columns = part.items if items is None or part.item_ids is None else part.item_ids.rows_in(items)[part.items]
     shape = (part.shape[0] if users is None else len(users), part.shape[1] if items is None else len(items))
@@ -188,7 +188,7 @@ def _recoded(part: Events, users: Vocabulary | None, items: Vocabulary | None) -
 
 
 def _joined(parts: list[Events]) -> Events:
-    """Return users and items of all parts."""
+    """Return the users and items of all parts as one `Events`, without times and values."""
     first = parts[0]
     shape = (max(part.shape[0] for part in parts), max(part.shape[1] for part in parts))
     users, items = torch.cat([part.users for part in parts]), torch.cat([part.items for part in parts])
@@ -196,7 +196,7 @@ def _joined(parts: list[Events]) -> Events:
 
 
 def _times(parts: dict[str, Events]) -> dict[str, Tensor] | None:
-    """Return the times of each part in one unit, if all have them."""
+    """Return the times of each part in one unit, {name: [E]}; None if a part has no times."""
     times = [part.times for part in parts.values() if part.times is not None]
     if len(times) < len(parts):
         return None
@@ -204,7 +204,7 @@ def _times(parts: dict[str, Events]) -> dict[str, Tensor] | None:
 
 
 def _of_all(whole: Events, times: Tensor | None, in_test: Tensor, split: bool) -> dict[str, Finding]:
-    """Look at events, whatever part they are in."""
+    """Return the findings about the events of all parts together."""
     per_user = torch.bincount(whole.users, minlength=whole.shape[0])
     per_item = torch.bincount(whole.items, minlength=whole.shape[1])
     of_all = " of all parts" if split else ""
@@ -219,7 +219,7 @@ def _of_all(whole: Events, times: Tensor | None, in_test: Tensor, split: bool) -
 
 
 def _sizes(whole: Events, per_user: Tensor, per_item: Tensor, times: Tensor | None, split: bool) -> dict[str, Finding]:
-    """Count events, users, items and pairs."""
+    """Return the findings `events`, `users`, `items` and `pairs`: counts, never faults."""
     of_all, in_all = (" of all parts", " in all parts") if split else ("", "")
     found = {"events": Finding(len(whole), 0, f"events{of_all}{_ends(times)}", "", False)}
     for name, count, ids in (("users", per_user, whole.user_ids), ("items", per_item, whole.item_ids)):
@@ -233,7 +233,7 @@ def _sizes(whole: Events, per_user: Tensor, per_item: Tensor, times: Tensor | No
 
 
 def _of_events(whole: Events, times: Tensor | None, in_test: Tensor, of_all: str) -> dict[str, Finding]:
-    """Look for repeated events, and for ids that stand for nothing."""
+    """Return the findings `repeated_events` and `empty_ids` (ids such as "" and "nan")."""
     when = "" if times is None else " and time"
     says = f"events{of_all} repeat the user, item{when} of another"
     found = {"repeated_events": _finding(_repeats(_keys(whole) * 2 + in_test, times), says, _namer(whole), True)}
@@ -248,12 +248,12 @@ def _of_events(whole: Events, times: Tensor | None, in_test: Tensor, of_all: str
 
 
 def _of_times(times: Tensor, of_all: str) -> dict[str, Finding]:
-    """Look for one time of all events, and for times in several units."""
+    """Return the findings `one_time` (all events at the same time) and `time_units` (times in several units)."""
     number = len(times)
     same = number > 1 and bool((times == times[0]).all())
     says = f"events{of_all} have one and the same time"
     found = {"one_time": Finding(number if same else 0, number, says, str(times[0].item()), same)}
-    sizes = times.double()  # nanoseconds, a hundred times as large, are no int64
+    sizes = times.double()  # int64 overflows at 100 times a time in nanoseconds
     levels = torch.unique(sizes)
     jumps = levels[1:] > levels[:-1] * _APART
     ends = jumps.new_ones(1)
@@ -271,7 +271,7 @@ def _of_times(times: Tensor, of_all: str) -> dict[str, Finding]:
 
 
 def _most_frequent(whole: Events, per_user: Tensor, per_item: Tensor, of_all: str) -> dict[str, Finding]:
-    """Count the events of the most popular items, and of the user who has most."""
+    """Return the findings `head_share` (events of the most popular items) and `heaviest_user`."""
     number, num_users, num_items = len(whole), int((per_user > 0).sum()), int((per_item > 0).sum())
     head = max(1, num_items // 100)
     top = int(per_item.sort(descending=True).values[:head].sum())
@@ -291,7 +291,7 @@ def _most_frequent(whole: Events, per_user: Tensor, per_item: Tensor, of_all: st
 
 
 def _unused(whole: Events, per_user: Tensor, per_item: Tensor, split: bool) -> dict[str, Finding]:
-    """Count the ids of the vocabularies that have no event."""
+    """Return the findings `unused_users` and `unused_items`: ids of the vocabularies without an event."""
     found = {}
     for name, count, ids in (("users", per_user, whole.user_ids), ("items", per_item, whole.item_ids)):
         unused = count == 0
@@ -302,7 +302,7 @@ def _unused(whole: Events, per_user: Tensor, per_item: Tensor, split: bool) -> d
 
 
 def _of_split(parts: dict[str, Events], times: dict[str, Tensor] | None) -> dict[str, Finding]:
-    """Compare the parts of a split."""
+    """Return the findings that compare the parts of a split: empty parts, leaks, order in time, unseen ids."""
     train, test = parts["train"], parts["test"]
     known = _joined([part for name, part in parts.items() if name in ("train", "others")])
     found = {
@@ -339,7 +339,7 @@ def _of_split(parts: dict[str, Events], times: dict[str, Tensor] | None) -> dict
         own = times["train"].min().repeat(max(train.shape[0], test.shape[0]))
         known_user = torch.isin(test.users, train.users)
         own = own.scatter_reduce(0, train.users, times["train"], "amax")[test.users]
-        if "others" not in parts:  # which of a user's items are held out is up to chance there
+        if "others" not in parts:  # a `UserSplit` holds out random items, whatever their times
             says = "test events are older than the same user's last train event"
             found["before_own_train"] = _finding(known_user & (when < own), says, dated, True)
             says = "test events have the time of the same user's last train event"
@@ -351,13 +351,13 @@ def _of_split(parts: dict[str, Events], times: dict[str, Tensor] | None) -> dict
 
 
 def _finding(rows: Tensor, says: str, named: Callable[[int], str], fault: bool) -> Finding:
-    """Count rows, bool [E], and name the first."""
+    """Return a finding that counts the marked events, bool [E], and gives the first as its example."""
     count = int(rows.sum())
     return Finding(count, len(rows), says, named(int(rows.long().argmax())) if count else "", fault and count > 0)
 
 
 def _reach(known: Events, asked: Events, says: str) -> Finding:
-    """How many users one item reaches that is recommended to all."""
+    """Return a finding that counts the users of `asked` who have the most popular item of `known`."""
     popularity = torch.bincount(torch.unique(_keys(known)) % max(known.shape[1], 1), minlength=known.shape[1])
     best = int(popularity.argmax())
     reached = len(torch.unique(asked.users[asked.items == best]))
@@ -366,7 +366,7 @@ def _reach(known: Events, asked: Events, says: str) -> Finding:
 
 
 def _repeats(keys: Tensor, times: Tensor | None) -> Tensor:
-    """Which events have the key, and the time, of another one before them, bool [E]."""
+    """Mark the events with the key (and the time, if given) of an earlier event, bool [E]."""
     order = torch.arange(len(keys), device="cpu") if times is None else times.argsort(stable=True)
     order = order[keys[order].argsort(stable=True)]
     same = keys[order][1:] == keys[order][:-1]
@@ -378,7 +378,7 @@ def _repeats(keys: Tensor, times: Tensor | None) -> Tensor:
 
 
 def _keys(events: Events, other: Events | None = None) -> Tensor:
-    """One number per pair of user and item."""
+    """Return user * num_items + item of each event, int64 [E], with the larger num_items of `events` and `other`."""
     return events.users * max(events.shape[1], 1 if other is None else other.shape[1]) + events.items
 
 
@@ -393,27 +393,27 @@ def _namer(events: Events) -> Callable[[int], str]:
 
 
 def _item(events: Events, popularity: Tensor) -> str:
-    """Name the most popular item."""
+    """Return the most popular item as text, by its id or row number."""
     return f"item {_called(events.item_ids, int(popularity.argmax()))}"
 
 
 def _called(ids: Vocabulary | None, row: int) -> str:
-    """Name a row by its id, or by its number."""
+    """Return the id of a row as text, or the row number if there is no vocabulary."""
     return repr(ids[row]) if ids is not None and len(ids) else str(row)
 
 
 def _shown(events: Events, row: int) -> str:
-    """Write the time of an event."""
+    """Return the time of an event as text; "" without times."""
     return "" if events.times is None else events.times.shown(row)
 
 
 def _ends(times: Tensor | None) -> str:
-    """Say from when to when."""
+    """Return the first and the last time as text; "" without times."""
     return "" if times is None or not len(times) else f", times {times.min().item()} to {times.max().item()}"
 
 
 def _range(count: Tensor, ids: Vocabulary | None) -> str:
-    """Describe the ids, and the first and last that occur."""
+    """Return the kind of the ids that occur, and the first and the last id in order, as text."""
     used = count.nonzero()[:, 0]
     if ids is None:
         return f"rows {int(used.min())} to {int(used.max())}"

@@ -34,20 +34,20 @@ _HOW = {
 class Catalogue:
     """Popularity, categories and embeddings of the items, for metrics beyond accuracy. Immutable.
 
-    All but the number of items is optional; a metric that misses something says how to give it. Tensors are
-    brought to one device, that of the embeddings, else of the categories, else of the popularity.
+    All arguments but `num_items` are optional; a metric that needs a missing one says how to pass it. Tensors are
+    moved to one device: that of the embeddings, else of the categories, else of the popularity.
 
     Args:
         num_items: items are 0 .. num_items - 1.
         popularity: number [I], >= 0: how often each item occurs in the training data.
-        num_users: of whom the popularity was counted, each once an item: then none is above it.
+        num_users: number of users behind the popularity, each counted at most once per item: no popularity is larger.
         categories: integer [I], a code >= 0 for each item, or a list of I words; or float [I, C], rows >= 0 that sum
             to 1: an item with several genres has a share of each.
-        embeddings: float [I, d], finite; a row of zeros has no direction and is like no other.
-        item_ids: a `Vocabulary`, or a list of ids, of num_items ids; None = unknown.
+        embeddings: float [I, d], finite; a row of zeros has no direction, and similarity 0 to every item.
+        item_ids: ids of the items, a `Vocabulary` or a list of length num_items; None = unknown.
 
     Raises:
-        TypeError: for anything but a tensor of such numbers.
+        TypeError: for arguments of another type or dtype.
         ValueError: for other lengths, values that are NaN, infinite or negative, rows that do not sum to 1.
 
     Examples:
@@ -58,7 +58,7 @@ class Catalogue:
     """
 
     interactions: Interactions | None = None
-    """Interactions it was made from: `evaluate` reads each user's history there."""
+    """Interactions that the catalogue was made from; `evaluate` reads the history of each user from them."""
 
     def __init__(
         self,
@@ -88,10 +88,10 @@ class Catalogue:
     def from_interactions(
         cls, train: Interactions, *, categories: Tensor | Sequence[str] | None = None, embeddings: Tensor | None = None
     ) -> Self:
-        """Read popularity, users and ids of items from training data, which it keeps as `interactions`.
+        """Make a catalogue of the popularity, users and item ids of training data, which become its `interactions`.
 
         Args:
-            train: training interactions. Its users are those with at least one item.
+            train: training interactions; `num_users` counts the users with at least one item.
             categories: as in the constructor.
             embeddings: as in the constructor.
 
@@ -126,7 +126,7 @@ class Catalogue:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A few words that tell catalogues of different data apart, the same on every process."""
+        """Text that identifies the data of the catalogue by a checksum, the same on every process."""
         digest = zlib.crc32(repr((self.num_items, self._num_users)).encode())
         for held in (self._popularity, self._categories, self._embeddings):
             digest = zlib.crc32(b"none" if held is None else repr((held.dtype, held.shape)).encode(), digest)
@@ -137,15 +137,15 @@ class Catalogue:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Which of popularity, num_users, categories and embeddings it has."""
+        """Names of the data in the catalogue, any of popularity, num_users, categories and embeddings."""
         return tuple(name for name in _HOW if getattr(self, f"_{name}") is not None)
 
     @property
     def num_users(self) -> int:
-        """Users of whom the popularity was counted.
+        """Number of users of whom the popularity was counted.
 
         Raises:
-            ValueError: if unknown, as for all that follows.
+            ValueError: if it was not given; all properties below raise in the same case.
         """
         return self._has("num_users", self._num_users)
 
@@ -156,12 +156,12 @@ class Catalogue:
 
     @property
     def categories(self) -> Tensor:
-        """The category of each item, int64 [I], or its share of each, float [I, C]."""
+        """Category of each item, int64 [I], or its share of each category, float [I, C]."""
         return self._has("categories", self._categories)
 
     @property
     def num_categories(self) -> int:
-        """C: the largest code + 1, or the width of the shares."""
+        """Number of categories C: the largest code + 1, or the columns of the shares."""
         self._has("categories", self._categories)
         return self._num_categories
 
@@ -188,10 +188,10 @@ class Catalogue:
     # ------------------------------------------------------------------------------- derived tensors, cached per device
 
     def on(self, device: str | torch.device) -> Catalogue:
-        """Return the same catalogue with its tensors on a device; made once for each, and kept."""
+        """Return the same catalogue with its tensors on `device`; it is made once per device and cached."""
         device = torch.device(device)
         if device.index is None and device.type not in ("cpu", "meta"):
-            device = torch.empty(0, device=device).device  # "cuda" is the current one of them
+            device = torch.empty(0, device=device).device  # "cuda" means the current CUDA device
         if device not in self._by_device:
             made = object.__new__(type(self))
             made.__dict__.update(self._plain())
@@ -208,12 +208,12 @@ class Catalogue:
                 setattr(self, name, held.to(device, dtype))
 
     def _plain(self) -> dict[str, Any]:
-        """Return only the arguments, without derived tensors."""
+        """Return the attributes without derived tensors and without the catalogues of other devices."""
         tables = {name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)}
         return {name: value for name, value in vars(self).items() if name not in {*tables, "_by_device"}}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Catalogue:
-        return self  # metrics are copied often, and nothing of it changes
+        return self  # metrics are copied often, and a catalogue is immutable
 
     def __getstate__(self) -> dict[str, Any]:
         return self._plain()
@@ -224,21 +224,21 @@ class Catalogue:
 
     @cached_property
     def total_popularity(self) -> Tensor:
-        """How often all items occur, scalar."""
+        """Sum of the popularity of all items, scalar."""
         return self.popularity.sum()
 
     @cached_property
     def self_information(self) -> Tensor:
-        """-log2(max(users of the item, 1) / all users), float [I]: an item without users counts as that of one."""
+        """-log2(max(popularity, 1) / num_users), float [I]: an item without users counts like an item with one user."""
         users = self.popularity.to(float_dtype(self.device)).clamp(min=1)
-        # without users nothing can be said: 1 / 0 would be minus infinity
+        # NaN if there are no users: -log2(1 / 0) would be minus infinity
         return -torch.log2(users / (self.num_users or torch.nan))
 
     @cached_property
     def popularity_rank(self) -> Tensor:
-        """1 for the most popular items, 2 for the next, ..., int64 [I]; equals share one.
+        """Rank of each item by popularity, int64 [I]: 1 = the most popular items; equally popular items share a rank.
 
-        Items of popularity 0 stand behind all others, at num_items + 1.
+        Items of popularity 0 rank behind all others, at num_items + 1.
         """
         popularity, items = self.popularity.sort(descending=True)
         falls = torch.ones_like(items)
@@ -251,9 +251,9 @@ class Catalogue:
         return {}
 
     def tail(self, head: float) -> Tensor:
-        """Which items are not in the head, bool [I]: the fewest that hold this share of the popularity.
+        """Mark the items outside the head, bool [I]; the head is the fewest items with this share of the popularity.
 
-        Of equally popular items at the border the lower ids are in the head.
+        Of equally popular items at the border, lower ids are in the head.
 
         Raises:
             ValueError: for a share that is not between 0 and 1.
@@ -266,9 +266,9 @@ class Catalogue:
 
     @cached_property
     def inverse_lengths(self) -> Tensor:
-        """1 / |e| of each embedding e, float [I]; 0 where that is 0."""
+        """1 / |e| of each embedding e, float [I]; 0 if |e| = 0."""
         dtype = float_dtype(self.device)
-        parts = torch.split(self.embeddings, 2**16)  # a copy of all in that dtype might not fit
+        parts = torch.split(self.embeddings, 2**16)  # memory may not hold a copy of all embeddings in this dtype
         lengths = torch.cat([torch.linalg.vector_norm(part.to(dtype), dim=1) for part in parts])
         return lengths.reciprocal().where(lengths > 0, 0)
 

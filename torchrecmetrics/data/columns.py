@@ -61,12 +61,12 @@ def array_of(name: str, column: Any) -> Any:
 
 
 def words_of(name: str, column: Any) -> tuple[Any, Any, str]:
-    """Return the values that are there, as a numpy array of one type, which are missing (None, NaN), and their kind."""
+    """Return the present entries as a numpy array of one type, a mask of missing rows (None, NaN), and their kind."""
     import numpy as np
 
     values = array_of(name, column)
     if values.dtype.kind == "f" and not isinstance(getattr(column, "dtype", None), (np.dtype, torch.dtype)):
-        values = np.asarray(column, dtype=object)  # nullable whole numbers of pandas and polars are no floats
+        values = np.asarray(column, dtype=object)  # numpy makes floats of nullable whole numbers of pandas and polars
     missing = np.zeros(len(values), dtype=bool)
     if values.dtype.kind in "fM":
         missing = np.isnan(values) if values.dtype.kind == "f" else np.isnat(values)
@@ -112,7 +112,7 @@ def _kind(of: type) -> str:
 
 
 def exact(*arrays: Any) -> list[Any]:
-    """Bring whole numbers to the first type that holds all of them: int64, uint64 or Python's."""
+    """Convert whole numbers to the first type that holds all of them: int64, uint64 or Python's int."""
     import numpy as np
 
     lowest = min((int(array.min()) for array in arrays if len(array)), default=0)
@@ -122,7 +122,7 @@ def exact(*arrays: Any) -> list[Any]:
 
 
 def row_numbers(name: str, column: Any, otherwise: str = "") -> Tensor:
-    """Bring a column of row numbers to int64."""
+    """Convert a column of row numbers to int64 [E]; `otherwise` is the alternative that error messages offer."""
     words, missing, kind = words_of(name, column)
     if len(words) and kind != "whole numbers":
         raise TypeError(f"{name} must be whole numbers [E]{otherwise}; got {kind}")
@@ -135,7 +135,7 @@ def row_numbers(name: str, column: Any, otherwise: str = "") -> Tensor:
 
 
 def check_spread(name: str, ids: Tensor, otherwise: str, stacklevel: int) -> None:
-    """Warn of ids such as hashes, between which far more rows would be empty than there are."""
+    """Warn of sparse ids such as hashes: the largest id is at least 100 times the number of distinct ids."""
     distinct = int((ids.sort().values.diff() != 0).sum()) + 1 if len(ids) else 0
     if distinct and int(ids.max()) >= 100 * distinct:
         cure = f"Interactions.from_columns(..., {name[:-1]}_ids=sorted(set({name}))){otherwise}"
@@ -148,7 +148,7 @@ def check_spread(name: str, ids: Tensor, otherwise: str, stacklevel: int) -> Non
 
 
 def values_of(column: Any) -> Tensor:
-    """Bring a column of numbers to a CPU tensor."""
+    """Convert a column of numbers to a tensor [E] on the CPU, of a floating-point dtype or int64."""
     import numpy as np
 
     if isinstance(column, Tensor):
@@ -158,7 +158,7 @@ def values_of(column: Any) -> Tensor:
     if values.dtype.kind == "O":
         values = [int(value) if isinstance(value, np.integer) else value for value in values]
     else:
-        values = np.require(values, requirements=["C", "W"])  # a view into a data frame is neither
+        values = np.require(values, requirements=["C", "W"])  # views into frames may be strided, read-only
     try:
         tensor = torch.as_tensor(values, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
@@ -167,7 +167,7 @@ def values_of(column: Any) -> Tensor:
 
 
 def real_numbers(values: Tensor) -> Tensor:
-    """Bring values to floats or int64, in which they are summed."""
+    """Return floats unchanged and whole numbers as int64, the dtypes of their sums; refuse complex numbers."""
     if values.is_complex():
         raise TypeError(f"values must be real numbers, got {values.dtype}")
     if values.dtype == torch.uint64 and bool((values.long() < 0).any()):
@@ -180,7 +180,7 @@ def _plain(value: Any) -> Any:
 
 
 def listed_at(column: Any, row: int) -> Any:
-    """Return one entry of a column, for a message."""
+    """Return the entry of a column at a row, for a message."""
     return _plain(array_of("column", column)[row])
 
 
@@ -194,7 +194,7 @@ def check_integers(name: str, ids: Any) -> None:
 
 
 def check_size(name: str, value: Any) -> int:
-    """Bring a whole number >= 0 of any type to int."""
+    """Convert a whole number >= 0 of any integer type to int."""
     try:
         size = operator.index(value)
     except TypeError:

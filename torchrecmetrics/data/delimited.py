@@ -14,16 +14,16 @@ _WHOLE = r"^(0|-?[1-9][0-9]*)$"
 _WHOLE_DECIMAL = r"^(0|-?[1-9][0-9]*)\.0$"
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _NAMELESS = "\0"
-"""Prefix of the names of columns that must be empty: those between the two colons of "::"."""
+"""Prefix of the names of columns that must be empty, such as the column between the two colons of "::"."""
 
 
 class Layout(NamedTuple):
     """The format of a text file."""
 
     delimiter: str
-    """Separates columns; " " = any number of blanks and tabs."""
+    """Separator of columns; " " = any number of blanks and tabs."""
     names: tuple[str, ...]
-    """Of all columns; "" = a column that must be empty."""
+    """Names of all columns; "" = a column that must be empty."""
     header: bool = False
     """True if the first line is a header."""
     quoted: bool = False
@@ -38,11 +38,11 @@ def read_delimited(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -
         layout: its format.
         roles: the columns to read. Ids and times are whole numbers if all are written as such ("7", or all "7.0", but
             not "07"), and text otherwise; values must be numbers.
-        what: the file's name in messages.
+        what: name of the file in messages.
 
     Raises:
         ImportError: without pyarrow.
-        ValueError: for lines of unequal width, text in place of values, another encoding, and no rows.
+        ValueError: for lines of unequal width, values that are no numbers, text not in UTF-8, and files without rows.
     """
     table = Table({}, what, 1 + layout.header)
     columns = _text_columns(stream, layout, roles, what)
@@ -57,7 +57,7 @@ def read_delimited(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -
 
 
 def _text_columns(stream: IO[bytes], layout: Layout, roles: Roles, what: str) -> Any:
-    """Return an Arrow table of text: the wanted columns, ids dictionary-encoded, and those that must be empty."""
+    """Return an Arrow table of text: the wanted columns, ids dictionary-encoded, and the columns that must be empty."""
     pa, reader = needed("pyarrow", f"reading {what}"), needed("pyarrow.csv", f"reading {what}")
     wanted = distinct(roles)
     check_names(wanted, [name for name in layout.names if name], what)
@@ -101,20 +101,20 @@ def _text_columns(stream: IO[bytes], layout: Layout, roles: Roles, what: str) ->
 
 
 def _single_blanks(stream: IO[bytes]) -> io.BytesIO:
-    """Return the content with one blank in place of several blanks and tabs, and none at the ends of lines."""
+    """Return the content with every run of blanks and tabs as one blank, and no blanks at the ends of lines."""
     lines = re.sub(rb"[ \t]+", b" ", stream.read())
     return io.BytesIO(re.sub(rb"^ | (?=\r?$)", b"", lines, flags=re.MULTILINE))
 
 
 def _check_empty(table: Table, column: Any) -> None:
-    """Refuse text between the two colons of "::"."""
+    """Refuse text in a column that must be empty, such as the column between the two colons of "::"."""
     row = compute().index(compute().is_valid(column), True).as_py()
     if row >= 0:
         raise ValueError(f"{table.what}, {table.row(row)}: {column[row].as_py()!r} stands between two delimiters")
 
 
 def _converted(table: Table, name: str, column: Any, roles: Roles) -> Any:
-    """Return a column of text as its role needs it: values as numbers; ids and times as numbers if all are."""
+    """Convert a column of text by its role: values to numbers; ids and times to whole numbers if all entries are."""
     pa = needed("pyarrow", "reading a file")
     if name == roles.value:
         return _as_numbers(table, name, column)
@@ -127,7 +127,7 @@ def _converted(table: Table, name: str, column: Any, roles: Roles) -> Any:
 
 
 def _as_whole(column: Any) -> Any:
-    """Return text as 64-bit integers if all of it is written as such, and as it is otherwise."""
+    """Convert a column of text to 64-bit integers if all entries are whole numbers; return it unchanged otherwise."""
     pa, pc = needed("pyarrow", "reading a file"), compute()
     text = column
     if pc.all(pc.match_substring_regex(text, _WHOLE_DECIMAL)).as_py():
@@ -143,7 +143,7 @@ def _as_whole(column: Any) -> Any:
 
 
 def _as_numbers(table: Table, name: str, column: Any) -> Any:
-    """Return text as integers, or else as float64."""
+    """Convert a column of text to integers if all entries are whole numbers, and to float64 otherwise."""
     pa, pc = needed("pyarrow", "reading a file"), compute()
     whole = _as_whole(column)
     if whole is not column:

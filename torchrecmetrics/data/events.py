@@ -19,19 +19,19 @@ class Events:
     """Users and items of events as row numbers, in the order in which they were given, on the CPU."""
 
     users: Tensor
-    """Int64 [E]; -1 = not in the vocabulary."""
+    """Row number of the user of each event, int64 [E]; -1 = not in the vocabulary."""
     items: Tensor
-    """Int64 [E]; -1 = not in the vocabulary."""
+    """Row number of the item of each event, int64 [E]; -1 = not in the vocabulary."""
     shape: tuple[int, int]
-    """How many users and items there can be."""
+    """Number of users and number of items, with or without events."""
     user_ids: Vocabulary | None = None
     """Ids of the user rows, if known."""
     item_ids: Vocabulary | None = None
     """Ids of the item rows, if known."""
     times: Times | None = None
-    """Of each event."""
+    """Time of each event, if known."""
     values: Tensor | None = None
-    """Of each event, [E]."""
+    """Value of each event, [E], if known."""
 
     def __len__(self) -> int:
         return len(self.users)
@@ -50,10 +50,10 @@ class Events:
         *,
         complete: bool = True,
     ) -> Events:
-        """Read columns, for a caller of our caller.
+        """Make events from columns of any library; warnings point at the caller of the calling function.
 
         Raises:
-            ValueError: for columns of unequal length, and if they must be `complete` for ids that no vocabulary holds.
+            ValueError: for columns of unequal length, and, if `complete`, for ids that are not in their vocabulary.
         """
         rows, num_users, user_ids = codes_of("users", users, user_ids, num_users, 4)
         columns, num_items, item_ids = codes_of("items", items, item_ids, num_items, 4)
@@ -75,16 +75,16 @@ class Events:
 
     @classmethod
     def of_table(cls, table: Table, roles: Roles, user_ids: Any, item_ids: Any) -> Events:
-        """Read columns that were found.
+        """Make events from the columns of a table.
 
         Args:
             table: the columns.
-            roles: which of them is what.
+            roles: names of the columns of users, items, times and values.
             user_ids: vocabulary; None = the distinct users, ascending.
             item_ids: vocabulary; None = the distinct items, ascending.
 
         Raises:
-            TypeError: for columns of mixed kinds, values that are no numbers, times that are no times.
+            TypeError: for columns of mixed kinds, values that are no numbers, and times of another type.
             ValueError: for missing entries, and ids that are not in their vocabulary; names column and row.
         """
         users, user_ids = _numbered(table, "user_ids", roles.user, user_ids)
@@ -96,7 +96,7 @@ class Events:
             column = decoded(table.columns[roles.time])
             try:
                 times = Times.read(column, len(users))
-                times.numbers  # noqa: B018  # raises where they do not fit
+                times.numbers  # noqa: B018  # raises if times do not fit into 64 bits
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{table.name(roles.time)}: {error}") from None
         if roles.value is not None:
@@ -107,7 +107,7 @@ class Events:
         return cls(users, items, (len(user_ids), len(item_ids)), user_ids, item_ids, times, values)
 
     def take(self, rows: Tensor) -> Events:
-        """Return some of the events, int64 [n] or bool [E]."""
+        """Return the events of the given rows, int64 [n], or of a mask, bool [E]."""
         return Events(
             self.users[rows],
             self.items[rows],
@@ -119,12 +119,12 @@ class Events:
         )
 
     def in_order(self) -> Tensor:
-        """Return the rows by user, then by time (equal times, or none, in the order given), int64 [E]."""
+        """Return the rows of events by user, then by time, int64 [E]; equal or missing times keep the order given."""
         order = torch.arange(len(self), device="cpu") if self.times is None else self.times.order()
         return order[self.users[order].argsort(stable=True)]
 
     def last_out(self) -> Tensor:
-        """Return the part of each event if the last of a user is for testing, the one before for validation, int64 [E].
+        """Return the part of each event in a leave-last-out split, int64 [E]: a user's last event is for testing.
 
         0 = train, 1 = validation, 2 = test. Users with fewer than three events stay in train whole.
         """
@@ -136,9 +136,9 @@ class Events:
         return part
 
     def by_time(self, valid_from: Any, test_from: Any) -> Tensor:
-        """Return the part of each event if two points in time divide them, int64 [E].
+        """Return the part of each event in a split at two times, int64 [E].
 
-        0 = train, 1 = validation, 2 = test; a bound belongs to the later part.
+        0 = train, 1 = validation, 2 = test; an event at a bound is in the later part.
 
         Raises:
             TypeError: if a bound is not of the type of the times.
@@ -159,7 +159,7 @@ class Events:
 
 
 def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Tensor, Vocabulary]:
-    """Return the row numbers of a column of ids, and their vocabulary."""
+    """Return the row number of each entry of a column of ids, int64 [E], and the vocabulary."""
     named, given = table.name(column), table.columns[column]
     if vocabulary is None:
         made, rows = Vocabulary.number(given, named, table.row)
@@ -177,7 +177,7 @@ def _numbered(table: Table, name: str, column: str, vocabulary: Any) -> tuple[Te
 
 
 def numbers_in(table: Table, column: str) -> Tensor:
-    """Return a column of values, none of them missing."""
+    """Return a column of values as a tensor [E]; refuse missing entries and entries that are no numbers."""
     _check_present(table, column)
     named, given = table.name(column), decoded(table.columns[column])
     words, missing, kind = words_of(named, given)
@@ -190,7 +190,7 @@ def numbers_in(table: Table, column: str) -> Tensor:
 
 
 def _check_present(table: Table, column: str) -> None:
-    """Refuse a column with gaps, where its library marks them."""
+    """Refuse a column of pyarrow with missing entries, and name the first row."""
     row = gap_in(table.columns[column])
     if row is not None:
         raise ValueError(f"{table.name(column)} is missing in {table.row(row)}: leave such rows out")

@@ -36,18 +36,18 @@ def open_if_path(given: Any) -> Any:
 
 
 def source_of(given: Any, what: str) -> Source:
-    """Return a frame as a source of columns, named `what` in messages; an open file is one already."""
+    """Return a frame as a source of columns, named `what` in messages; return an open file unchanged."""
     return given if isinstance(given, FileSource) else FrameSource(given, what)
 
 
 def open_file(path: str | Path, kind: str | None = None, delimiter: str | None = None) -> FileSource:
-    """Open a file; its format follows from its name, and its first line must confirm it.
+    """Open a file in the format that its name implies, and check the format by its first line.
 
     | format | name | columns |
     |---|---|---|
     | csv, tsv | .csv, .tsv | those of the header |
-    | parquet | .parquet, .pq | its own |
-    | json lines | .jsonl, .ndjson | keys |
+    | parquet | .parquet, .pq | those of the file |
+    | json lines | .jsonl, .ndjson | the keys |
     | RecBole | .inter; a header of name:type | the names |
     | MovieLens | .data, .base, .test; four whole numbers, tabs between | user, item, rating, timestamp |
     | MovieLens | .dat; four fields, "::" between | user, item, rating, timestamp |
@@ -55,18 +55,18 @@ def open_file(path: str | Path, kind: str | None = None, delimiter: str | None =
     | TREC qrels | .qrels, .qrel; four words | user, item, relevance |
     | LightGCN | .txt; lines of whole numbers | user, item |
 
-    Behind any of these, .gz, .bz2 and .zst mean a compressed file. A name without a suffix, such as /dev/stdin, says
-    nothing: the first bytes then tell parquet, json lines, runs and qrels; anything else must be csv with a header.
+    After any of these, .gz, .bz2 and .zst mean a compressed file. If the name has no suffix, as /dev/stdin, the first
+    bytes identify parquet, json lines, runs and qrels; any other content must be csv with a header.
 
     Args:
-        path: of the file.
-        kind: "csv" or "parquet", whatever the name is; None = see above.
-        delimiter: of a csv file, one character; None = a tab for .tsv, otherwise a comma, or the only one of ";", tab
-            and "|" that is in the header.
+        path: path of the file.
+        kind: "csv" or "parquet", whatever the name; None = the format of the name, as above.
+        delimiter: separator of a csv file, one character; None = a tab for .tsv, otherwise the only one of ",", ";",
+            tab and "|" that is in the header, and "," if the header has several or none.
 
     Raises:
         ImportError: without pyarrow.
-        ValueError: for a file of no known format, or that contradicts its name; for an empty one, and a folder.
+        ValueError: for an unknown format, content that contradicts the name, an empty file, and a folder.
     """
     content = _Content(Path(path))
     suffix = content.suffix if kind is None else f".{kind}"
@@ -112,7 +112,7 @@ def _is_run(words: list[str]) -> bool:
 
 
 class _Content:
-    """The bytes of a file, read at once if it is compressed or a pipe, which cannot be read twice."""
+    """Content of a file; compressed files, and pipes, which cannot be read twice, are read into memory at once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -136,7 +136,7 @@ class _Content:
 
     @cached_property
     def first_line(self) -> str:
-        """The first line, without its end."""
+        """The first line, without its line end."""
         with self.open() as file:
             start = file.readline(2**20)
         if start.startswith(b"PAR1"):
@@ -157,11 +157,11 @@ def _decompressed(path: Path, data: bytes, compression: str) -> bytes:
 
 
 class FileSource(Source):
-    """An open file of named columns."""
+    """An open file with named columns."""
 
     as_written = True
     trec: str | None = None
-    """"run" or "qrels" if it is such a file."""
+    """Kind of a TREC file, "run" or "qrels"; None = the file is of another format."""
 
     def __init__(self, content: _Content) -> None:
         self.content = content
@@ -180,12 +180,12 @@ class _Text(FileSource):
         self.names = [name for name in layout.names if name]
 
     def read(self, roles: Roles) -> Table:
-        """Read columns."""
+        """Read the columns of `roles`."""
         with self.content.open() as stream:
             return read_delimited(stream, self.layout, roles, self.what)
 
     def sample(self, roles: Roles) -> Table:
-        """Read columns of the first lines."""
+        """Read the columns of `roles` from the first 2^20 bytes."""
         with self.content.open() as stream:
             start = stream.read(_SAMPLE_BYTES)
         if len(start) == _SAMPLE_BYTES:
@@ -213,7 +213,7 @@ class _Csv(_Text):
                         f"{path}, line 1: {_DELIMITERS.get(delimiter, repr(delimiter))} is not in the header "
                         f"{header[:80]!r}, but {said}: pass delimiter={other!r}"
                     )
-        # pandas writes its index without a name
+        # pandas writes the column of its index without a name
         names = [name or f"Unnamed: {number}" for number, name in enumerate(names)]
         super().__init__(content, Layout(delimiter, tuple(names), header=True, quoted=True))
 
@@ -240,7 +240,7 @@ class _Parquet(FileSource):
         self.names = [*map(str, self.schema.names)]
 
     def _open(self, *ids: str) -> Any:
-        """Open the file; columns of text ids are read dictionary-encoded: a repeated id costs four bytes."""
+        """Open the file; the text columns among `ids` are read dictionary-encoded: a repeated id takes four bytes."""
         pa, parquet = needed("pyarrow", f"reading {self.what}"), needed("pyarrow.parquet", f"reading {self.what}")
         ids = tuple(name for name in ids if pa.types.is_string(self.schema.field(name).type))
         source = self.content.path if self.content.data is None else pa.BufferReader(self.content.data)
@@ -253,7 +253,7 @@ class _Parquet(FileSource):
         return ValueError(f"{self.what} is no parquet file, or was cut short: {error}")
 
     def read(self, roles: Roles) -> Table:
-        """Read columns."""
+        """Read the columns of `roles`."""
         pa, wanted = needed("pyarrow", f"reading {self.what}"), distinct(roles)
         check_names(wanted, self.names, self.what)
         try:
@@ -271,7 +271,7 @@ class _Parquet(FileSource):
         return Table({name: table[name] for name in wanted}, self.what)
 
     def parts(self, roles: Roles) -> Iterator[Table]:
-        """Read columns, some rows at a time."""
+        """Yield the columns of `roles`, at most 2^18 rows at a time."""
         pa, wanted, done = needed("pyarrow", f"reading {self.what}"), distinct(roles), 0
         check_names(wanted, self.names, self.what)
         try:
@@ -286,7 +286,7 @@ class _Parquet(FileSource):
 
 
 class _JsonLines(FileSource):
-    """A file whose lines are json objects; any line may have another key."""
+    """A file whose lines are json objects, which may have different keys."""
 
     as_written = False
 
@@ -306,7 +306,7 @@ class _JsonLines(FileSource):
         self.names = self.table.column_names
 
     def read(self, roles: Roles) -> Table:
-        """Return columns."""
+        """Return the columns of `roles`."""
         check_names(distinct(roles), self.names, self.what)
         return Table({name: self.table[name] for name in distinct(roles)}, self.what, 1)
 
@@ -319,7 +319,7 @@ class _ItemLines(FileSource):
         self.names = ["user", "item"]
 
     def read(self, roles: Roles) -> Table:
-        """Read users and items."""
+        """Read the columns of users and items."""
         check_names(distinct(roles), self.names, self.what)
         with self.content.open() as stream:
             (users, items), _ = _item_lines(stream, self.what)
@@ -336,7 +336,7 @@ _EDGE_FILES = (
 
 
 def read_item_lines(path: Path) -> tuple[Tensor, Tensor]:
-    """Read the edges [2, E] of a file of `user item item ...` lines, and the user of each line."""
+    """Read a file of `user item item ...` lines: the edges, int64 [2, E], and the user of each line, int64 [lines]."""
     with path.open("rb") as stream:
         return _item_lines(stream, str(path))
 

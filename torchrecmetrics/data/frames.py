@@ -23,7 +23,7 @@ _USUAL_NAMES = {
 
 
 class Roles(NamedTuple):
-    """Names of columns by role."""
+    """Names of columns by role; None = there is no such column."""
 
     user: str
     item: str
@@ -32,10 +32,10 @@ class Roles(NamedTuple):
 
 
 def distinct(names: NamedTuple) -> list[str]:
-    """Return the names that were given, of columns by their roles.
+    """Return the names of the columns that are given, without None.
 
     Raises:
-        ValueError: if one column is to hold two things.
+        ValueError: if one column has two roles.
     """
     given = {role: name for role, name in names._asdict().items() if name is not None}
     for role, name in given.items():
@@ -45,53 +45,53 @@ def distinct(names: NamedTuple) -> list[str]:
 
 
 class Table(NamedTuple):
-    """Columns that were read from somewhere."""
+    """Columns that were read from a frame or a file."""
 
     columns: dict[str, Any]
-    """By name."""
+    """Columns by name."""
     what: str
-    """Where they are from, for messages: "frame", or a path."""
+    """Name of the source in messages: "frame", or a path."""
     first_line: int | None = None
-    """Number of the line that holds row 0, where they are lines of a file."""
+    """Line number of the file's row 0; None = rows are not lines of a file."""
     first_row: int = 0
-    """Rows of the file before these, where they are a part of one."""
+    """Number of rows of the file before this table, if the table is a part of the file."""
 
     def row(self, row: int) -> str:
-        """Name a row, for a message."""
+        """Return the name of a row in messages."""
         row += self.first_row
         return f"row {row}" if self.first_line is None else f"row {row} (line {row + self.first_line})"
 
     def name(self, column: str) -> str:
-        """Name a column, for a message."""
+        """Return the name of a column in messages."""
         return f"column {column!r} of {self.what}"
 
 
 class Source(ABC):
-    """Named columns of a frame or a file, of which some are read."""
+    """A frame or a file, whose columns are read by name."""
 
     what: str
-    """Its name in messages: a path, or the argument's name."""
+    """Name of the source in messages: a path, or the name of an argument."""
     names: list[str]
-    """Of all columns."""
+    """Names of all columns."""
     known: Mapping[str, str]
-    """Names of columns by role, where the format says them, such as TREC's score."""
+    """Names of columns by role, if the format fixes them, such as TREC's score."""
     as_written: bool = False
-    """True if ids are known by how they are written: "7" is a number if all ids of the column are."""
+    """True if ids are text in the file: "7" counts as a number only if all ids of the column are whole numbers."""
 
     @abstractmethod
     def read(self, roles: Roles) -> Table:
-        """Read columns.
+        """Read the columns of `roles`.
 
         Raises:
             ValueError: if there is no such column, and for unreadable content; names row and column.
         """
 
     def parts(self, roles: Roles) -> Iterator[Table]:
-        """Read columns part by part, where the format allows it."""
+        """Yield the columns of `roles`, in several parts if the format allows it."""
         yield self.read(roles)
 
     def sample(self, roles: Roles) -> Table:
-        """Read columns of the first rows."""
+        """Read the columns of `roles` for the first rows, or for all if the format has no parts."""
         return next(self.parts(roles))
 
     def roles(
@@ -101,10 +101,10 @@ class Source(ABC):
         time: str | EllipsisType | None = None,
         value: str | EllipsisType | None = None,
     ) -> Roles:
-        """Return the columns to read; `...` means that the caller did not name one.
+        """Return the names of the columns to read; `...` = the caller named no column.
 
         Raises:
-            ValueError: if the caller did not name a column of times or values, and one has a usual name for it.
+            ValueError: if the caller named no column of times or values, but a column has a usual name for its role.
         """
         user, item = self.known.get("user", user), self.known.get("item", item)
         found: dict[str, str | None] = {}
@@ -134,14 +134,14 @@ class FrameSource(Source):
         fields = getattr(getattr(frame, "dtype", None), "names", None)
         if isinstance(frame, Mapping) or fields is not None:
             names = frame if fields is None else fields
-        elif hasattr(frame, "collect_schema"):  # polars warns where lazy frames are asked for their columns
+        elif hasattr(frame, "collect_schema"):  # polars warns if `columns` of a lazy frame is read
             names = frame.collect_schema().names()
         else:  # pyarrow's `columns` are the data; an object that is no frame has none, and `read` refuses it
             names = getattr(frame, "column_names", getattr(frame, "columns", ()))
         self.names = [*map(str, names)]
 
     def read(self, roles: Roles) -> Table:
-        """Return columns."""
+        """Return the columns of `roles`."""
         return Table(columns_of(self.frame, roles, self.what), self.what)
 
 
@@ -156,7 +156,7 @@ def arrow() -> Any:
 
 @cache
 def compute() -> Any:
-    """Return pyarrow.compute, where pyarrow is installed."""
+    """Return the module pyarrow.compute; pyarrow must be installed."""
     return importlib.import_module("pyarrow.compute")
 
 
@@ -164,7 +164,7 @@ def needed(module: str, what: str) -> Any:
     """Import a module of the extra `frames`.
 
     Raises:
-        ImportError: if it is not installed; names its purpose and the extra that installs it.
+        ImportError: if the module is not installed; names its purpose and the extra that installs it.
     """
     try:
         return importlib.import_module(module)
@@ -173,9 +173,9 @@ def needed(module: str, what: str) -> Any:
 
 
 def arrow_array(column: Any) -> Any:
-    """Return a column as one pyarrow array, without a copy where its library allows it; None if it has no such way out.
+    """Convert a column to one pyarrow array, without a copy if its library allows it; None if that is impossible.
 
-    None too without pyarrow, and for a column that mixes types, which is refused elsewhere.
+    Also None without pyarrow, and for a column of mixed types, which other functions refuse.
     """
     pa = arrow()
     if pa is None:
@@ -191,13 +191,13 @@ def arrow_array(column: Any) -> Any:
         return None
     if not isinstance(array, pa.ChunkedArray):
         return array
-    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):  # whose chunks may hold 2 GB together
+    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):  # all chunks may exceed 32-bit offsets
         array = array.cast(pa.large_string() if pa.types.is_string(array.type) else pa.large_binary())
     return array.combine_chunks()
 
 
 def gap_in(column: Any) -> int | None:
-    """Return the first row that is missing in a column of pyarrow; None for others, and where none is."""
+    """Return the first missing row of a column of pyarrow; None if no row is missing, or for another library."""
     pa = arrow()
     if pa is None or not isinstance(column, (pa.Array, pa.ChunkedArray)) or not column.null_count:
         return None
@@ -205,17 +205,17 @@ def gap_in(column: Any) -> int | None:
 
 
 def columns_of(frame: Any, names: Iterable[str | None], what: str = "frame") -> dict[str, Any]:
-    """Return the columns of these names; None among the names asks for nothing.
+    """Return the columns of the given names; None among the names is ignored.
 
     Args:
         frame: a frame of pandas, polars, pyarrow or whatever else narwhals reads, a dict of columns, or a structured
             array of numpy.
-        names: of the columns.
-        what: the frame's name in messages.
+        names: names of the columns.
+        what: name of the frame in messages.
 
     Raises:
-        TypeError: if it is no frame, or one that is not computed yet; says how it becomes one.
-        ValueError: if it has no such column (names those that there are, and the nearest), or several of that name.
+        TypeError: if `frame` is no frame, or a lazy frame; says how to make a frame of it.
+        ValueError: if there is no such column (names the columns, and the nearest), or several columns of one name.
     """
     wanted = list(dict.fromkeys(name for name in names if name is not None))
     for name in wanted:
@@ -233,7 +233,7 @@ def columns_of(frame: Any, names: Iterable[str | None], what: str = "frame") -> 
 
 
 _MAKERS = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}
-_NULLABLE = {  # types that hold gaps, by the kind of a column
+_NULLABLE = {  # types that hold missing entries, by the kind of a column
     "pandas": {"whole numbers": "Int64", "floats": "float64", "text": "object"},
     "polars": {"whole numbers": "Int64", "floats": "Float64", "text": "String"},
     "pyarrow": {"whole numbers": "int64", "floats": "float64", "text": "string"},
@@ -245,9 +245,9 @@ def frame_of(library: str, columns: dict[str, list[Any]], gaps: Mapping[str, str
 
     Args:
         library: "pandas", "polars" or "pyarrow".
-        columns: by name.
-        gaps: the kind of columns that may hold None, "whole numbers", "floats" or "text": their type is then the same
-            whatever they hold.
+        columns: lists of entries by column name.
+        gaps: kinds of the columns that may hold None, "whole numbers", "floats" or "text": each such column has the
+            same type whatever its entries.
 
     Raises:
         ImportError: where the library is not installed.
@@ -273,7 +273,7 @@ def check_names(
     what: str,
     cure: str = "say which is which: user=..., item=... and so on",
 ) -> None:
-    """Refuse names of columns that are not there, or there more than once."""
+    """Refuse names of columns that do not exist, or that several columns have."""
     if not any(known):
         raise ValueError(f"{what} has no named columns: the first line of a file, or a frame's columns, names them")
     for name in wanted:
@@ -284,7 +284,7 @@ def check_names(
 
 
 def _columns_by_narwhals(frame: Any, wanted: list[str], what: str) -> dict[str, Any]:
-    """Return columns of a frame as pyarrow arrays, or as its own where they mix kinds."""
+    """Return columns of a frame as pyarrow arrays; a column of mixed kinds as a series of the frame's library."""
     cure = "pass a frame of pandas, polars or pyarrow, a dict of columns, or a structured array of numpy"
     if isinstance(frame, (str, Path)):
         raise TypeError(f"{what} must be a frame, got a path: Log.from_file, .from_csv and .from_parquet read files")
@@ -312,10 +312,10 @@ def _columns_by_narwhals(frame: Any, wanted: list[str], what: str) -> dict[str, 
 
 
 def decoded(column: Any) -> Any:
-    """Return a column that numpy holds without rounding: integers with gaps become objects.
+    """Convert a column to a numpy array without rounding: integers with missing entries become objects.
 
     Args:
-        column: of a library that pyarrow reads, or anything else, which is returned as it is.
+        column: a column of any library; if pyarrow cannot read it, it is returned unchanged.
     """
     array, pa = arrow_array(column), arrow()
     if array is None:

@@ -15,7 +15,7 @@ from torchrecmetrics.data.vocabulary import Vocabulary
 
 
 def check_names(names: Iterable[str], in_keys: bool = False) -> tuple[str, ...]:
-    """Return names of groups, which must be distinct words; in keys of modules without '.'."""
+    """Return names of groups: distinct words without '/', and without '.' if they are keys of modules (`in_keys`)."""
     if isinstance(names, Groups):
         raise TypeError(
             "groups are named here: groups=groups.names; and groups=groups.of(train)[user_ids] goes to each update"
@@ -35,7 +35,7 @@ def check_names(names: Iterable[str], in_keys: bool = False) -> tuple[str, ...]:
 
 
 def check_groups(groups: Any) -> None:
-    """Refuse groups that are none."""
+    """Refuse anything but `Groups` or None."""
     if groups is not None and not isinstance(groups, Groups):
         raise TypeError(
             f"groups must be Groups, got {describe(groups)}: trm.group_users(train), or trm.Groups.from_column(regions)"
@@ -43,18 +43,18 @@ def check_groups(groups: Any) -> None:
 
 
 class Groups:
-    """Which group each user belongs to; made by `group_users`, or of any column.
+    """The group of each user; made by `group_users`, or from a column by `from_column`.
 
     Args:
-        codes: integers [U], the number of each user's group among the names, in the order of `user_ids`; -1 = in none,
-            the overall value only.
-        names: of the groups, distinct.
-        user_ids: a `Vocabulary` of the users, or a list of ids, by which they are matched with those of a ground
-            truth; None = rows are users, as there.
+        codes: integers [U], index of each user's group in `names`, users in the order of `user_ids`; -1 = in no group:
+            the user counts in the overall value only.
+        names: names of the groups, distinct.
+        user_ids: a `Vocabulary` of the users, or a list of ids, to match them with the users of a ground truth; None =
+            users have the row numbers of the ground truth.
 
     Raises:
-        TypeError: for codes that are no integers, names that are none.
-        ValueError: for codes that no group has, names that stand twice, a vocabulary of another size.
+        TypeError: for codes that are not integers, and names that are not a collection.
+        ValueError: for codes without a name, repeated names, and a vocabulary of another size.
 
     Examples:
         >>> import torch
@@ -85,7 +85,7 @@ class Groups:
         """Group users by a column: a region, an age band; None and NaN = in no group.
 
         Args:
-            column: a list, numpy array or series of words or whole numbers, one a user.
+            column: a list, numpy array or series of words or whole numbers, one per user.
             user_ids: as in the constructor.
         """
         words = ["" if _is_nothing(value) else str(value) for value in _listed(column)]
@@ -94,12 +94,12 @@ class Groups:
         return cls(torch.tensor([number.get(word, -1) for word in words], dtype=torch.int64), names, user_ids=user_ids)
 
     def __len__(self) -> int:
-        """How many users there are."""
+        """Return the number of users."""
         return len(self.codes)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many users each group has."""
+        """Number of users in each group, {name: number}."""
         counts = torch.bincount(self.codes + 1, minlength=len(self.names) + 1)[1:].tolist()
         return dict(zip(self.names, counts, strict=True))
 
@@ -110,13 +110,13 @@ class Groups:
         return f"Groups({', '.join([*shown, *more, *([f'{alone} in none'] if alone else [])])})"
 
     def of(self, target: Interactions) -> Tensor:
-        """Return the codes of the users of interactions, int64 [U]; -1 for those that are not known here.
+        """Return the group code of each user of `target`, int64 [U]; -1 = the user is not in the groups' `user_ids`.
 
-        `update(..., groups=groups.of(train)[users])` for users in the row numbers of `train`: the order of `codes` is
-        that of the groups' own `user_ids`.
+        Call `update(..., groups=groups.of(train)[users])` for users in the row numbers of `train`: `codes` has the
+        order of the groups' own `user_ids` instead.
 
         Raises:
-            ValueError: for another number of users, where they have no ids; where one of the two has ids alone.
+            ValueError: for another number of users without ids, and if only one of the two has `user_ids`.
         """
         theirs = target.user_ids
         if (theirs is None) != (self.user_ids is None):
@@ -130,14 +130,14 @@ class Groups:
         return self.codes[rows.clamp(min=0)].where(rows >= 0, -1)
 
     def of_rows(self, ids: Tensor | list[str]) -> Tensor:
-        """Return the codes of rows by their ids, int64 [n]; -1 for those that are not known here.
+        """Return the group code of each user by id, int64 [n]; -1 = the id is not in the groups' `user_ids`.
 
         Args:
-            ids: int64 [n] or n words, as `Rows` has them; where groups have no `user_ids`, row numbers of users.
+            ids: int64 [n] or a list of n texts, as in `Rows`; if the groups have no `user_ids`, row numbers of users.
 
         Raises:
             TypeError: for ids of another kind.
-            ValueError: for ids that are no row numbers, where groups have no `user_ids`; where none is known.
+            ValueError: if the groups have no `user_ids`, for ids that are no row numbers; otherwise if no id is known.
         """
         if self.user_ids is None:
             known = isinstance(ids, Tensor) and bool(((ids >= 0) & (ids < len(self))).all())
@@ -150,7 +150,7 @@ class Groups:
             return self.codes[ids]
         known_ids = self.user_ids
         if isinstance(ids, list) and known_ids.kind not in ("text", "whole numbers"):
-            known_ids = Vocabulary([*map(str, known_ids)])  # as evaluations write them
+            known_ids = Vocabulary([*map(str, known_ids)])  # evaluations write ids as text
         found = known_ids.rows_of("ids of rows", ids, "user_ids of groups")
         if len(found) and not bool((found >= 0).any()):
             first = ids[0].item() if isinstance(ids, Tensor) else ids[0]
@@ -159,15 +159,15 @@ class Groups:
 
 
 def group_users(train: Interactions, bins: Sequence[int] = (0, 1, 5, 20)) -> Groups:
-    """Group users by how many interactions they had: how cold they are.
+    """Group users by their number of interactions, cold users first.
 
     Args:
         train: training interactions.
-        bins: where the groups begin, ascending, >= 0; users below the first are in none. Groups are called "0", "1-4",
-            "5-19", "20+".
+        bins: smallest number of interactions of each group, ascending, >= 0; users below the first bin are in no
+            group. Groups are called "0", "1-4", "5-19", "20+".
 
     Raises:
-        TypeError: for anything but `Interactions`, bins that are no whole numbers.
+        TypeError: for anything but `Interactions`, and bins that are not whole numbers.
         ValueError: for bins that do not ascend.
 
     Examples:
@@ -199,12 +199,12 @@ def slice_targets(
     Args:
         target: ground truth [U, I].
         popularity: number [I], >= 0, such as `train.popularity`.
-        shares: of all the popularity, ascending, between 0 and 1: the first slice holds the fewest items with this
-            share, and so on; of equally popular items at a border the lower ids come first. One share gives "head" and
-            "tail", two "head", "mid" and "tail", more "1", "2", ...
+        shares: shares of the total popularity, ascending, between 0 and 1: the first slice is the fewest items with the
+            first share, and so on; of equally popular items at a border the lower ids come first. One share gives
+            "head" and "tail", two give "head", "mid" and "tail", more give "1", "2", ...
 
     Returns:
-        The slices by name, each of all users and items: users without an item in it have no ground truth there.
+        The slices by name, each of the shape of `target`: users without an item in a slice have no ground truth in it.
 
     Raises:
         TypeError: for anything but `Interactions`.
@@ -239,7 +239,7 @@ def _listed(column: Any) -> list[Any]:
     flat = len(getattr(column, "shape", (0,))) == 1
     if isinstance(column, (str, Mapping)) or not hasattr(column, "__iter__") or not flat:
         raise TypeError(f"a column holds one value a user, got {describe(column)}: of a frame, frame['region']")
-    if hasattr(column, "to_pylist"):  # of pyarrow
+    if hasattr(column, "to_pylist"):  # a column of pyarrow
         column = column.to_pylist()
     values = list(column.tolist() if hasattr(column, "tolist") else column)
     for user, value in enumerate(values):
@@ -252,6 +252,6 @@ def _listed(column: Any) -> list[Any]:
 
 
 def _is_nothing(value: Any) -> bool:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas, which compare to nothing
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas: comparisons give no bool
         return True
     return bool(value != value or value == "")

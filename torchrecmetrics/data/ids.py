@@ -1,4 +1,4 @@
-"""`Ids`: columns of integer, text or object ids, compared exactly, and looked up in each other."""
+"""`Ids`: columns of integer, text or object ids, with exact comparison and look-up of one column in another."""
 
 from __future__ import annotations
 
@@ -19,48 +19,48 @@ _TEXT = {str: "text", bytes: "bytes"}
 
 
 class Ids(ABC):
-    """Ids of one kind, none of them missing."""
+    """A column of ids of one kind, without missing entries."""
 
     kind: str
-    """Their kind, for messages and comparisons: whole numbers, text, bytes, ..."""
+    """Kind of the ids, for messages and comparisons: whole numbers, text, bytes, ..."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def tolist(self) -> list[Any]:
-        """Return them as Python's own."""
+        """Return the ids as a list of Python objects."""
 
     @abstractmethod
     def take(self, rows: Tensor) -> Ids:
-        """Return those of some rows, int64 [n]."""
+        """Return the ids of the given rows, int64 [n]."""
 
     @abstractmethod
     def find(self, asked: Ids) -> Tensor:
-        """Return the row of each of `asked`, which are of this class, among these, int64 [n]; -1 = none."""
+        """Return the row of each id of `asked` in this column, int64 [n]; -1 = absent; `asked` has the same class."""
 
     @abstractmethod
     def repeat(self) -> tuple[int, int] | None:
-        """Return two rows of one id, or None where all differ."""
+        """Return two rows that hold the same id; None if all ids are distinct."""
 
     @abstractmethod
     def numbered(self) -> tuple[Ids, Tensor]:
-        """Return the distinct ids, ascending, and the place of each of these among them, int64 [n]."""
+        """Return the distinct ids, ascending, and the index of each id of this column among them, int64 [n]."""
 
     @abstractmethod
     def joined(self, other: Ids) -> Ids:
-        """Return these, and those of another column of this class behind them."""
+        """Return the ids of this column, followed by the ids of `other`, a column of the same class."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Return the argument of `from_state`: tensors, numbers, text and lists of these."""
+        """Return the argument of `from_state`: a dict of tensors, numbers, text and lists."""
 
     def at(self, row: int) -> Any:
-        """Return one of them as Python's own."""
+        """Return the id of one row as a Python object."""
         return self.take(torch.tensor([row], device="cpu")).tolist()[0]
 
     def same(self, other: Ids) -> bool:
-        """Return True if both hold equal ids in one order."""
+        """Return True if both columns hold the same ids in the same order."""
         mine, theirs = alike(self, other)
         return len(mine) == len(theirs) and mine.kind == theirs.kind and mine._equal(theirs)
 
@@ -69,7 +69,7 @@ class Ids(ABC):
 
 
 class IntIds(Ids):
-    """Whole numbers of 64 bits; unsigned ones less 2^63."""
+    """Ids that are whole numbers of 64 bits; unsigned ids are stored minus 2^63."""
 
     kind: str = "whole numbers"
 
@@ -81,12 +81,12 @@ class IntIds(Ids):
         return len(self.bits)
 
     def tolist(self) -> list[Any]:
-        """Return them as int."""
+        """Return the ids as a list of int."""
         numbers: list[Any] = self.bits.tolist()
         return [number - _LOWEST for number in numbers] if self.unsigned else numbers
 
     def take(self, rows: Tensor) -> Ids:
-        """Return those of some rows."""
+        """Return the ids of the given rows."""
         return IntIds(self.bits[rows], self.unsigned)
 
     @cached_property
@@ -95,10 +95,10 @@ class IntIds(Ids):
         return values, order
 
     def find(self, asked: Ids) -> Tensor:
-        """Return the row of each, by bisection."""
+        """Return the row of each id of `asked` in this column, by binary search."""
         assert isinstance(asked, IntIds)
         bits, fits = asked.bits, torch.ones(len(asked), dtype=torch.bool, device="cpu")
-        if asked.unsigned != self.unsigned:  # one of the two is less 2^63: flip the highest bit, where the other can
+        if asked.unsigned != self.unsigned:  # one is stored minus 2^63: flip the highest bit of ids that fit both
             fits = bits < 0 if asked.unsigned else bits >= 0
             bits = bits ^ _LOWEST
         if not len(self):
@@ -108,13 +108,13 @@ class IntIds(Ids):
         return order[at].where(fits & (values[at] == bits), -1)
 
     def repeat(self) -> tuple[int, int] | None:
-        """Look at neighbours in order."""
+        """Return two rows that hold the same id: neighbours in sorted order."""
         values, order = self._ascending
         twice = (values[1:] == values[:-1]).nonzero()[:, 0]
         return (int(order[twice[0]]), int(order[twice[0] + 1])) if len(twice) else None
 
     def numbered(self) -> tuple[Ids, Tensor]:
-        """Sort, and count the changes."""
+        """Return the distinct ids and the index of each id among them, from the sorted ids."""
         values, order = self._ascending
         first = torch.ones_like(values, dtype=torch.bool)
         first[1:] = values[1:] != values[:-1]
@@ -123,14 +123,14 @@ class IntIds(Ids):
         return IntIds(values[first], self.unsigned), places
 
     def joined(self, other: Ids) -> Ids:
-        """Concatenate."""
+        """Concatenate both columns; signed and unsigned ids may need `ObjectIds`."""
         assert isinstance(other, IntIds)
         if self.unsigned == other.unsigned:
             return IntIds(torch.cat([self.bits, other.bits]), self.unsigned)
         return whole_numbers(self.tolist() + other.tolist())
 
     def state(self) -> dict[str, Any]:
-        """Return the bits."""
+        """Return the stored integers, and True if they are unsigned."""
         return {"kind": self.kind, "bits": self.bits, "unsigned": self.unsigned}
 
     def _equal(self, other: Any) -> bool:
@@ -138,7 +138,7 @@ class IntIds(Ids):
 
 
 class TextIds(Ids):
-    """Text or bytes, packed by pyarrow."""
+    """Ids that are text or bytes, in an array of pyarrow."""
 
     def __init__(self, array: Any) -> None:
         pa = arrow()
@@ -150,22 +150,22 @@ class TextIds(Ids):
         return len(self.array)
 
     def tolist(self) -> list[Any]:
-        """Return them as str or bytes."""
+        """Return the ids as a list of str or bytes."""
         listed: list[Any] = self.array.to_pylist()
         return listed
 
     def take(self, rows: Tensor) -> Ids:
-        """Return those of some rows."""
+        """Return the ids of the given rows."""
         return TextIds(self.array.take(arrow().array(rows.numpy())))
 
     def find(self, asked: Ids) -> Tensor:
-        """Return the row of each, by hashing."""
+        """Return the row of each id of `asked` in this column, by hashing."""
         assert isinstance(asked, TextIds)
         found = compute().index_in(asked.array, value_set=self.array)
         return _tensor(found.fill_null(-1))
 
     def repeat(self) -> tuple[int, int] | None:
-        """Count the distinct ones; look for the first repeat only where there is one."""
+        """Return two rows that hold the same id; rows are compared only if there are fewer distinct ids than rows."""
         if len(self.array.unique()) == len(self):
             return None
         first = self.find(self)
@@ -173,7 +173,7 @@ class TextIds(Ids):
         return int(first[row]), row
 
     def numbered(self) -> tuple[Ids, Tensor]:
-        """Encode, then sort the distinct ones."""
+        """Return the distinct ids, sorted, and the index of each id among them, from a dictionary encoding."""
         encoded = self.array.dictionary_encode()
         order = _tensor(compute().sort_indices(encoded.dictionary))
         place = torch.empty_like(order)
@@ -181,16 +181,16 @@ class TextIds(Ids):
         return TextIds(encoded.dictionary).take(order), place[_tensor(encoded.indices)]
 
     def joined(self, other: Ids) -> Ids:
-        """Concatenate."""
+        """Concatenate both columns."""
         assert isinstance(other, TextIds)
         return TextIds(arrow().concat_arrays([self.array, other.array]))
 
     def state(self) -> dict[str, Any]:
-        """Return the bytes of all, one behind the other, and where each begins."""
+        """Return the bytes of all ids, concatenated, and the offset at which each id begins."""
         import numpy as np
 
         pa = arrow()
-        plain = pa.concat_arrays([self.array, self.array[:0]])  # a slice brings its whole buffers along
+        plain = pa.concat_arrays([self.array, self.array[:0]])  # a copy: slices share whole buffers
         _, offsets, data = plain.buffers()
         bounds = np.frombuffer(offsets, np.int64)[plain.offset : plain.offset + len(plain) + 1].copy()
         packed = np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]].copy()
@@ -201,7 +201,7 @@ class TextIds(Ids):
 
 
 class ObjectIds(Ids):
-    """Hashable Python objects that the other two classes do not hold."""
+    """Ids that the other two classes do not hold, any hashable Python objects; also text without pyarrow."""
 
     def __init__(self, things: list[Any], kind: str) -> None:
         self.things: list[Any] = things
@@ -211,11 +211,11 @@ class ObjectIds(Ids):
         return len(self.things)
 
     def tolist(self) -> list[Any]:
-        """Return them."""
+        """Return the ids."""
         return self.things
 
     def take(self, rows: Tensor) -> Ids:
-        """Return those of some rows."""
+        """Return the ids of the given rows."""
         return ObjectIds([self.things[row] for row in rows.tolist()], self.kind)
 
     @cached_property
@@ -223,11 +223,11 @@ class ObjectIds(Ids):
         return dict(zip(self.things, range(len(self.things)), strict=True))
 
     def find(self, asked: Ids) -> Tensor:
-        """Return the row of each, by hashing."""
+        """Return the row of each id of `asked` in this column, by hashing."""
         return torch.tensor([self._rows.get(thing, -1) for thing in asked.tolist()], dtype=torch.int64, device="cpu")
 
     def repeat(self) -> tuple[int, int] | None:
-        """Look for the first repeat only where there is one."""
+        """Return two rows that hold the same id; rows are compared only if there are fewer distinct ids than rows."""
         if len(self._rows) == len(self.things):
             return None
         first: dict[Any, int] = {}
@@ -235,16 +235,16 @@ class ObjectIds(Ids):
         return first[self.things[second]], second
 
     def numbered(self) -> tuple[Ids, Tensor]:
-        """Sort the distinct ones."""
+        """Return the distinct ids, sorted, and the index of each id among them."""
         distinct = ObjectIds(sorted(set(self.things)), self.kind)
         return distinct, distinct.find(self)
 
     def joined(self, other: Ids) -> Ids:
-        """Concatenate."""
+        """Concatenate both columns."""
         return ObjectIds(self.things + other.tolist(), self.kind)
 
     def state(self) -> dict[str, Any]:
-        """Return text and bytes packed, as `TextIds` does, and others as they are if they are numbers."""
+        """Return text and bytes packed as by `TextIds.state`, and whole numbers as a list; refuse other kinds."""
         if self.kind in _TEXT.values():
             packed = [thing.encode() if isinstance(thing, str) else thing for thing in self.things]
             offsets = torch.tensor([0, *map(len, packed)], device="cpu").cumsum(0)
@@ -259,7 +259,7 @@ class ObjectIds(Ids):
 
 
 def from_state(state: dict[str, Any]) -> Ids:
-    """Make ids of a result of `Ids.state`."""
+    """Make ids from a result of `Ids.state`."""
     if "bits" in state:
         return IntIds(state["bits"], state["unsigned"])
     if "things" in state:
@@ -275,17 +275,17 @@ def from_state(state: dict[str, Any]) -> Ids:
 
 
 def read_ids(name: str, column: Any) -> tuple[Ids, Tensor | None]:
-    """Read a column from any library.
+    """Read a column of ids from any library.
 
     Args:
-        name: of the column, for messages.
+        name: name of the column in messages.
         column: a tensor, list, array, series of pandas or polars, array of pyarrow; categories count as their values.
 
     Returns:
-        The ids that are there, and which rows are missing, bool [E]; None = none of them.
+        The ids that are not missing, and a mask of the missing rows, bool [E]; None = no row is missing.
 
     Raises:
-        TypeError: for a column of mixed kinds, or of something that is none.
+        TypeError: for a column of mixed kinds, and for anything that is not a column.
     """
     check_container(name, column)
     if isinstance(column, Tensor) and column.dim() == 1 and column.dtype in (*ID_DTYPES, torch.int8, torch.uint8):
@@ -315,7 +315,7 @@ def read_ids(name: str, column: Any) -> tuple[Ids, Tensor | None]:
 
 
 def _read_arrow(name: str, array: Any) -> tuple[Ids, Tensor | None] | None:
-    """Read an array of pyarrow that holds text, bytes or whole numbers, or categories of these."""
+    """Read an array of pyarrow with text, bytes, whole numbers, or categories of these types; None for other types."""
     pa = arrow()
     kinds = pa.types
     codes = None
@@ -346,7 +346,7 @@ def _read_arrow(name: str, array: Any) -> tuple[Ids, Tensor | None] | None:
 
 
 def whole_numbers(values: Any) -> Ids:
-    """Hold whole numbers, an array or a list of int, in 64 bits if they fit."""
+    """Make ids of whole numbers, an array or a list of int: `IntIds` if 64 bits hold all of them, else `ObjectIds`."""
     import numpy as np
 
     if not len(values):
@@ -361,14 +361,14 @@ def whole_numbers(values: Any) -> Ids:
 
 
 def alike(first: Ids, second: Ids) -> tuple[Ids, Ids]:
-    """Return ids of one kind in one class, so that one can be found in the other."""
+    """Return two columns of ids in one class, so that ids of one column can be found in the other."""
     if type(first) is type(second):
         return first, second
     return ObjectIds(first.tolist(), first.kind), ObjectIds(second.tolist(), second.kind)
 
 
 def _words(words: list[Any], kind: str) -> Ids:
-    """Hold text or bytes."""
+    """Make ids of text or bytes: `TextIds`, or `ObjectIds` without pyarrow."""
     pa = arrow()
     if pa is None:
         return ObjectIds(words, kind)
@@ -376,7 +376,7 @@ def _words(words: list[Any], kind: str) -> Ids:
 
 
 def _tensor(array: Any) -> Tensor:
-    """Bring an array of pyarrow without gaps to a tensor, whole numbers to int64."""
+    """Convert an array of pyarrow without missing entries to a tensor, bool or int64."""
     import numpy as np
 
     values = array.to_numpy(zero_copy_only=False)

@@ -37,12 +37,12 @@ Unknown: TypeAlias = Literal["error", "drop"]
 
 
 class Batch(NamedTuple):
-    """Rows of some users, side by side."""
+    """Items of a batch of users, padded to one width, and their values."""
 
     items: Tensor
-    """Int64 [B, T], ascending, -1 = padding; T >= 1."""
+    """Item ids of each user, int64 [B, T], ascending, -1 = padding; T >= 1."""
     values: Tensor | None
-    """[B, T] beside them, 0 = padding; None where the interactions have no values."""
+    """Value of each item, [B, T], 0 = padding; None if the interactions have no values."""
 
 
 class Split(NamedTuple):
@@ -55,13 +55,13 @@ class Split(NamedTuple):
     test: Interactions
     """For measuring the model."""
     num_unseen_users: int
-    """Users of the validation or test part without an event in train."""
+    """Number of users of the validation or test part without an event in train."""
     num_unseen_items: int
-    """Items of the validation or test part without an event in train."""
+    """Number of items of the validation or test part without an event in train."""
 
 
 class _RepeatedEdges(ValueError):
-    """Edges occur more than once; `template` has a pair of braces for one of them."""
+    """Error for edges that occur more than once; `template` has a pair of braces for the example."""
 
     def __init__(self, template: str, user: int, item: int) -> None:
         super().__init__(template.format(f"user {user}, item {item}"))
@@ -75,10 +75,10 @@ class _RepeatedEdges(ValueError):
 
 
 class Interactions:
-    """Which items each user has: an immutable users x items matrix in O(edges), on one device.
+    """The items of each user: an immutable users x items matrix in O(edges) memory, on one device.
 
-    Items are ascending within a user and occur once; `values`, if any, stand beside them. `user_ids` and `item_ids` say
-    the ids of the row numbers, if known. Make one with `from_frame`, `from_edge_index`, `from_columns`,
+    The items of a user are ascending and distinct; `values`, if any, hold one value per edge. `user_ids` and `item_ids`
+    are the ids of the row numbers, if known. Make interactions with `from_frame`, `from_edge_index`, `from_columns`,
     `from_text`, `from_scipy`, `from_padded`, `from_jagged` or `from_dense`.
 
     Examples:
@@ -93,9 +93,9 @@ class Interactions:
     """
 
     user_ids: Vocabulary | None = None
-    """Ids of the rows; None = unknown."""
+    """Ids of the users, in the order of the rows; None = unknown."""
     item_ids: Vocabulary | None = None
-    """Ids of the columns; None = unknown."""
+    """Ids of the items, in the order of the columns; None = unknown."""
 
     def __init__(self, offsets: Tensor, items: Tensor, num_items: int, values: Tensor | None = None) -> None:
         self.offsets = offsets
@@ -105,7 +105,7 @@ class Interactions:
         self.num_items = num_items
         self._host_offsets = offsets.cpu()
 
-    # ------------------------------------------------------------------------------------------------------- in
+    # ----------------------------------------------------------------------------------------------------- constructors
 
     @classmethod
     def from_edge_index(
@@ -126,7 +126,7 @@ class Interactions:
             num_users: users are 0 .. num_users - 1.
             num_items: items are item_offset .. item_offset + num_items - 1.
             values: number [E], such as ratings.
-            item_offset: id of the first item, `num_users` in a homogeneous bipartite graph; taken off on the way in.
+            item_offset: id of the first item, `num_users` in a homogeneous bipartite graph; subtracted from the items.
             duplicates: an edge that occurs twice is "merge"d or an "error".
             values_reduce: value of an edge that occurs more than once: "sum", "max" or the "last" one given.
                 None = an error if such edges have values.
@@ -177,7 +177,7 @@ class Interactions:
         duplicates: Duplicates = "merge",
         values_reduce: Reduce | None = None,
     ) -> Interactions:
-        """Build from user * num_items + item, unsorted."""
+        """Build from the keys of the edges, user * num_items + item, int64 [E], in any order."""
         check_choice("duplicates", duplicates, ("merge", "error"))
         if values_reduce is not None:
             check_choice("values_reduce", values_reduce, ("sum", "max", "last"))
@@ -241,16 +241,16 @@ class Interactions:
             users: [E], whole numbers from 0 (of any type), or anything that `user_ids` lists.
             items: [E], whole numbers from 0, or anything that `item_ids` lists.
             values: [E], such as ratings.
-            user_ids: vocabulary: user `user_ids[u]` becomes row u; of the kind of the ids (text is no number).
+            user_ids: vocabulary: user `user_ids[u]` becomes row u; of the same kind as `users` (text is no number).
             item_ids: vocabulary: item `item_ids[i]` becomes column i.
-            num_users: users without a vocabulary; default: the largest one + 1.
-            num_items: items without a vocabulary; default: the largest one + 1.
+            num_users: number of users if they have no vocabulary; default: the largest user + 1.
+            num_items: number of items if they have no vocabulary; default: the largest item + 1.
             unknown: an id that is not in its vocabulary is an "error", or its row is "drop"ped (`num_dropped`).
             duplicates: as in `from_edge_index`.
             values_reduce: as in `from_edge_index`.
 
         Warns:
-            UserWarning: if ids without vocabulary or number run to 100 times as many as there are.
+            UserWarning: if ids without vocabulary and number reach 100 times the number of distinct ids.
         """
         check_choice("unknown", unknown, ("error", "drop"))
         events = Events.of_columns(
@@ -276,7 +276,7 @@ class Interactions:
     def of_events(
         cls, events: Events, *, duplicates: Duplicates = "merge", values_reduce: Reduce | None = None
     ) -> Interactions:
-        """Build from events that were read, all of them known."""
+        """Build from events whose users and items all have row numbers (no -1)."""
         edges = torch.stack([events.users, events.items])
         try:
             built = cls.from_edge_index(
@@ -287,7 +287,7 @@ class Interactions:
         return built._called(events.user_ids, events.item_ids)
 
     num_dropped = 0
-    """Rows that `from_columns(unknown="drop")` left out."""
+    """Number of rows that `from_columns(unknown="drop")` left out, or of pairs that `recode` left out."""
     num_items_inferred = False
     """True if the number of items was taken from the largest id."""
 
@@ -310,10 +310,10 @@ class Interactions:
             frame: of pandas, polars, pyarrow or whatever else narwhals reads; a dict of columns; a structured array.
             user: name of the column of users, ids of any kind.
             item: name of the column of items, ids of any kind.
-            value: name of the column of values, such as ratings. None = no values. Not given = the same, and a column
-                named label, rating, relevance, gain, grade or value is an error.
-            user_ids: vocabulary of the users, as in `from_columns`; default: those that occur, ascending.
-            item_ids: vocabulary of the items, as in `from_columns`; default: those that occur, ascending.
+            value: name of the column of values, such as ratings. None = no values. Not given = None, except that a
+                column named label, rating, relevance, gain, grade or value is an error.
+            user_ids: vocabulary of the users, as in `from_columns`; default: the users that occur, ascending.
+            item_ids: vocabulary of the items, as in `from_columns`; default: the items that occur, ascending.
             duplicates: as in `from_edge_index`.
             values_reduce: as in `from_edge_index`.
 
@@ -349,7 +349,7 @@ class Interactions:
             Interactions for one path, a tuple of them for several.
 
         Warns:
-            UserWarning: if ids run to 100 times as many as there are (`from_columns` has vocabularies for such).
+            UserWarning: if ids reach 100 times the number of distinct ids (`from_columns` takes vocabularies for such).
 
         Raises:
             ValueError: for lines of anything but whole numbers, and for files of edges such as `user item rating time`:
@@ -369,7 +369,7 @@ class Interactions:
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Interactions:
-        """Build from a sparse matrix [users, items] of scipy or torch: stored entries are edges, data values."""
+        """Build from a sparse matrix [users, items] of scipy or torch: stored entries are edges, their data values."""
         sparse = isinstance(matrix, Tensor) and matrix.layout != torch.strided and not matrix.is_nested
         if not sparse and not hasattr(matrix, "tocoo"):
             raise TypeError(
@@ -409,17 +409,17 @@ class Interactions:
         duplicates: Duplicates = "merge",
         values_reduce: Reduce | None = None,
     ) -> Interactions:
-        """Build from rows of uneven length, one a user: TorchRec's `JaggedTensor`, jagged nested tensors.
+        """Build from rows of uneven length, one per user: TorchRec's `JaggedTensor` or jagged nested tensors.
 
         Args:
             values: items [E], the users' rows one after the other; or a nested tensor of the jagged layout, or a
-                `Jagged`, which know their offsets.
+                `Jagged`, both with their own offsets.
             offsets: int64 or int32 [U + 1], from 0 to E, never descending: user u has
                 `values[offsets[u] : offsets[u + 1]]`.
             num_items: items are 0 .. num_items - 1; not needed beside `item_ids`.
-            gains: number [E] beside the items, such as ratings: the values of the interactions.
+            gains: number [E], one per item, such as ratings: the values of the interactions.
             user_ids: vocabulary: row u is user `user_ids[u]`.
-            item_ids: vocabulary: values are ids that it lists, and item `item_ids[i]` becomes column i.
+            item_ids: vocabulary: `values` are ids of this vocabulary, and item `item_ids[i]` becomes column i.
             duplicates: as in `from_edge_index`.
             values_reduce: as in `from_edge_index`.
 
@@ -445,7 +445,7 @@ class Interactions:
         items, ends, _ = jagged
         check_integers("values", items)
         num_users = len(ends) - 1
-        broken_rows("matrix", jagged, Checks(True, torch.device("cpu"), num_users))  # raises at once, anywhere
+        broken_rows("matrix", jagged, Checks(True, torch.device("cpu"), num_users))  # raises at once, on any device
         named = None if item_ids is None else Vocabulary.named("item_ids", item_ids)
         if named is not None:
             items, num_items = named.rows(items).to(items.device), len(named) if num_items is None else num_items
@@ -488,12 +488,12 @@ class Interactions:
             users: [E], whole numbers from 0, or anything that `user_ids` lists.
             items: [E], whole numbers from 0, or anything that `item_ids` lists.
             times: [E], numbers or datetimes, both also as text, of any range and resolution; datetimes with a time zone
-                are brought to UTC, those without count as UTC. None = events are in order. Equal times keep the order
-                of the input.
+                are brought to UTC, those without count as UTC. None = events are in order of time. Equal times keep
+                the order of the input.
             user_ids: vocabulary, as in `from_columns`.
             item_ids: vocabulary, as in `from_columns`.
-            num_users: without a vocabulary; default: the largest user + 1.
-            num_items: without a vocabulary; default: the largest item + 1.
+            num_users: number of users if they have no vocabulary; default: the largest user + 1.
+            num_items: number of items if they have no vocabulary; default: the largest item + 1.
 
         Users with fewer than three events stay in train whole.
         """
@@ -535,21 +535,21 @@ class Interactions:
         )
         return Split(train, valid, test, *unseen)
 
-    # ------------------------------------------------------------------------------------------------------- out
+    # ----------------------------------------------------------------------------------------- contents and conversions
 
     @property
     def device(self) -> torch.device:
-        """Where the edges are."""
+        """Device of the edges."""
         return self.items.device
 
     @property
     def degree(self) -> Tensor:
-        """Items of each user, int64 [U]."""
+        """Number of items of each user, int64 [U]."""
         return self.offsets.diff()
 
     @property
     def host_degree(self) -> Tensor:
-        """Items of each user, int64 [U], on the host wherever the edges are."""
+        """Number of items of each user, int64 [U], on the CPU whatever the device of the edges."""
         return self._host_offsets.diff()
 
     @property
@@ -560,7 +560,7 @@ class Interactions:
     @property
     def keys(self) -> Tensor:
         """One number per edge, user * num_items + item, ascending, int64 [E]."""
-        return self.users.mul_(self.num_items).add_(self.items)  # in one tensor: each is 160 MB of 20 M edges
+        return self.users.mul_(self.num_items).add_(self.items)  # in place: keys of 20 M edges are 160 MB
 
     def to(self, device: str | torch.device) -> Interactions:
         """Return the same interactions on another device."""
@@ -573,8 +573,8 @@ class Interactions:
         """Return the same interactions with vocabularies of their row numbers.
 
         Args:
-            user_ids: a `Vocabulary`, or a list of ids, of as many ids as there are users; None = as they are.
-            item_ids: a `Vocabulary`, or a list of ids, of as many ids as there are items; None = as they are.
+            user_ids: a `Vocabulary`, or a list of ids, with one id per user; None = the present `user_ids`.
+            item_ids: a `Vocabulary`, or a list of ids, with one id per item; None = the present `item_ids`.
 
         Raises:
             ValueError: for a vocabulary of another length.
@@ -593,18 +593,18 @@ class Interactions:
         return self
 
     def recode(self, user_ids: Any = None, item_ids: Any = None) -> Interactions:
-        """Return the interactions as row numbers of other vocabularies, matched by id.
+        """Return the interactions with the row numbers of other vocabularies; users and items are matched by id.
 
         Args:
             user_ids: a `Vocabulary`, or a list of ids; None = users stay as they are.
             item_ids: a `Vocabulary`, or a list of ids; None = items stay as they are.
 
         Returns:
-            Interactions of the pairs whose user and item the new vocabularies hold; `num_dropped` counts the others.
+            Interactions of the pairs whose user and item the new vocabularies hold; `num_dropped` counts the rest.
 
         Raises:
             TypeError: for vocabularies of ids of another kind.
-            ValueError: where these interactions have no vocabulary to match.
+            ValueError: if these interactions have no vocabulary to match.
         """
         sides = []
         for name, mine, given, size, rows in (
@@ -626,18 +626,18 @@ class Interactions:
         return made._called(users_named, items_named)
 
     def numbered_as(self, other: Interactions, name: str = "exclude", others_name: str = "target") -> Interactions:
-        """Return the interactions with the row numbers that other ones use, so that a row means one user in both.
+        """Return the interactions with the row numbers of `other`, so that a row means the same user in both.
 
-        Vocabularies that differ are matched by id; users and items that the other ones do not know are left out
-        (`num_dropped`). Without vocabularies on both sides row numbers are taken to mean the same.
+        Vocabularies that differ are matched by id; users and items that `other` does not know are left out
+        (`num_dropped`). If neither has vocabularies, row numbers are taken to mean the same.
 
         Args:
-            other: whose row numbers are meant.
-            name: of these, for messages.
-            others_name: of the other ones, for messages.
+            other: interactions whose row numbers are used.
+            name: name of these interactions in messages.
+            others_name: name of `other` in messages.
 
         Raises:
-            ValueError: where only one of the two has a vocabulary.
+            ValueError: if only one of the two has a vocabulary.
         """
         new: list[Vocabulary | None] = []
         for side, mine, theirs in (
@@ -656,11 +656,11 @@ class Interactions:
 
     @property
     def popularity(self) -> Tensor:
-        """How many users have each item, int64 [I]; as `evaluate(item_bias=)`, the baseline to beat."""
+        """Number of users who have each item, int64 [I]; as `evaluate(item_bias=)` the baseline to beat."""
         return torch.bincount(self.items, minlength=self.num_items)
 
     def save(self, path: str | Path) -> None:
-        """Write a file that `load` reads, and `torch.load` with its default `weights_only=True`; from the CPU.
+        """Write a file of CPU tensors that `load` reads, and `torch.load` with its default `weights_only=True`.
 
         Raises:
             TypeError: for vocabularies of ids that are neither whole numbers nor text nor bytes.
@@ -679,7 +679,7 @@ class Interactions:
 
     @classmethod
     def load(cls, path: str | Path) -> Interactions:
-        """Load a file of `save`, to the CPU.
+        """Load a file that `save` wrote, to the CPU.
 
         Raises:
             ValueError: for any other file.
@@ -693,16 +693,16 @@ class Interactions:
         return made._called(*named)
 
     def to_edge_index(self, item_offset: int = 0, *, undirected: bool = False) -> Tensor:
-        """Return edges [2, E], users above items + item_offset; `undirected` appends the mirror image of each."""
+        """Return edges int64 [2, E], users above items + item_offset; `undirected` appends the reversed edges."""
         edges = torch.stack([self.users, self.items + check_size("item_offset", item_offset)])
         return torch.cat([edges, edges.flip(0)], 1) if undirected else edges
 
     def to_scipy(self, *, matrix: bool = False) -> Any:
-        """Return a scipy.sparse.csr_array [users, items], 1.0 where there are no values; `matrix`: a csr_matrix."""
+        """Return a scipy.sparse.csr_array [users, items] (`matrix`: a csr_matrix); 1.0 if there are no values."""
         from scipy.sparse import csr_array, csr_matrix
 
         values = torch.ones(len(self), device="cpu") if self.values is None else self.values.cpu()
-        values = values.float() if values.dtype == torch.bfloat16 else values  # numpy has none
+        values = values.float() if values.dtype == torch.bfloat16 else values  # numpy has no bfloat16
         parts = (values.numpy(), self.items.cpu().numpy(), self._host_offsets.numpy())
         shape = (self.num_users, self.num_items)
         return csr_matrix(parts, shape=shape, copy=True) if matrix else csr_array(parts, shape=shape, copy=True)
@@ -711,9 +711,9 @@ class Interactions:
         """Return the items (and values) of some users, padded with -1.
 
         Args:
-            users: ids [B], on the host (list, array, CPU tensor: never waits for the device) or on the device: then the
-                width is looked up with one host sync, unless `max_items` is at least the largest degree of all users.
-            max_items: width; a user who has more is an error.
+            users: row numbers [B], on the host (list, array, CPU tensor: no host sync) or on the device: the width then
+                takes one host sync, unless `max_items` is at least the largest degree of all users.
+            max_items: width of the result; a user with more items is an error. None = most items of a user in `users`.
         """
         check_container("users", users)
         ids = users if isinstance(users, Tensor) else row_numbers("users", users)
@@ -743,28 +743,28 @@ class Interactions:
 
     @cached_property
     def max_degree(self) -> int:
-        """Items of the user who has most."""
+        """Largest number of items of a user."""
         return int(self.host_degree.max()) if self.num_users else 0
 
     def without(self, other: Interactions) -> Interactions:
-        """Return these interactions less those that `other` has too, such as train items left in a test set.
+        """Return these interactions without the pairs of `other`, such as a test set without the pairs of train.
 
-        Where the two have vocabularies that differ, pairs are matched by id.
+        If the vocabularies of the two differ, pairs are matched by id.
         """
         other = self._checked(other)
         return self.take(~torch.isin(self.keys, other.keys, assume_unique=True))
 
     def take(self, kept: Tensor) -> Interactions:
-        """Return some of the edges, bool [E], in the same shape."""
+        """Return the interactions with the edges that `kept` marks, bool [E], in the same shape."""
         values = None if self.values is None else self.values[kept]
         left = self._from_keys(self.keys[kept], self.num_users, self.num_items, values)
         left.num_items_inferred = self.num_items_inferred
         return left._called(self.user_ids, self.item_ids)
 
     def union(self, other: Interactions, *, values_reduce: Reduce = "last") -> Interactions:
-        """Return the union, such as train and validation as history of a test; values need both to have them.
+        """Return the union, such as train and validation as history of a test; it has values if both have values.
 
-        Where the two have vocabularies that differ, pairs are matched by id.
+        If the vocabularies of the two differ, pairs are matched by id.
 
         Raises:
             ValueError: if `other` has users or items that these vocabularies do not hold, which would be lost.
@@ -785,7 +785,7 @@ class Interactions:
         return joined._called(self.user_ids, self.item_ids)
 
     def _checked(self, other: Interactions) -> Interactions:
-        """Return other interactions with these row numbers, or refuse them."""
+        """Return `other` with the row numbers of these interactions; refuse other types, shapes and devices."""
         if not isinstance(other, Interactions):
             hint = ": pass other.to_interactions()" if hasattr(other, "to_interactions") else ""
             raise TypeError(f"expected Interactions, got {type(other).__name__}{hint}")

@@ -38,7 +38,7 @@ class Jagged(NamedTuple):
     offsets: Tensor
     """Int64 or int32 [B + 1], from 0 to E, never descending: row b is `values[offsets[b] : offsets[b + 1]]`."""
     max_length: int | None = None
-    """Entries that no row has more of. Where it is known nothing waits for the device to look; None = look."""
+    """Upper bound on the entries of a row, which saves a host sync; None = look up the longest row."""
 
 
 Pair: TypeAlias = tuple[Tensor, Tensor]
@@ -47,21 +47,21 @@ Pair: TypeAlias = tuple[Tensor, Tensor]
 
 @dataclass(eq=False)
 class Spans:
-    """Rows that are stretches of one array and may overlap: result of `prefix_history`, accepted by `exclude=`.
+    """Rows that are slices of one array and may overlap: result of `prefix_history`, accepted by `exclude=`.
 
-    `len(spans)` is the number of rows; `spans[rows]` (a slice, row numbers, or bool [B]) are some of them.
+    `len(spans)` is the number of rows; `spans[rows]` (a slice, row numbers, or bool [B]) selects rows.
     """
 
     values: Tensor
-    """[E]."""
+    """Array of which the rows are slices, [E]."""
     start: Tensor
-    """Int64 [B]: row b is `values[start[b] : stop[b]]`."""
+    """Start of each row, int64 [B]: row b is `values[start[b] : stop[b]]`."""
     stop: Tensor
-    """Int64 [B]."""
+    """End of each row, int64 [B]."""
     longest: int
-    """Entries that no row has more of."""
+    """Upper bound on the entries of a row."""
     broken: Tensor
-    """Bool [B]: rows that the offsets did not tell, where values are not waited for; they are empty."""
+    """Rows with invalid offsets, bool [B], if these did not raise at once; such rows are empty."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -73,35 +73,35 @@ class Spans:
         return f"Spans({len(self)} rows of up to {self.longest} of {len(self.values)} values, {self.values.device})"
 
     def padded(self, fill: float) -> Tensor:
-        """Return the rows side by side, [B, T]; on the CPU no wider than they are, elsewhere `longest` wide."""
+        """Return the rows padded to [B, T]: on the CPU T is the longest row, elsewhere `longest` (no host sync)."""
         width = self.longest
         if self.start.device.type == "cpu" and len(self):
             width = min(width, int((self.stop - self.start).max()))
         return side_by_side(self.values, self.start, self.stop, width, fill)
 
     def hold(self, marked: Tensor) -> Tensor:
-        """Which rows hold a marked value, bool [B], for bool [E]."""
+        """Return a mask of the rows that hold a marked value, bool [B]; `marked` is a mask of the values, bool [E]."""
         before = torch.nn.functional.pad(marked.cumsum(0), (1, 0))
         return before[self.stop.clamp(0, len(marked))] > before[self.start.clamp(0, len(marked))]
 
 
 def side_by_side(values: Tensor, start: Tensor, stop: Tensor, width: int, fill: float) -> Tensor:
-    """Return stretches of an array side by side, [B, T] with T >= 1, `fill` behind the end of each."""
+    """Return slices of an array padded to [B, T], T = max(width, 1), with `fill` after the end of each slice."""
     at = start[:, None] + torch.arange(max(width, 1), device=values.device)
     if not len(values):
         return values.new_full(at.shape, fill)
     behind = at >= stop[:, None]
-    # in its own memory, and without values[at], which is half as fast
+    # clamped in place, and without values[at], which is half as fast
     found = values.index_select(0, at.clamp_(0, len(values) - 1).flatten())
     return found.view(at.shape).masked_fill_(behind, fill)
 
 
 def as_jagged(name: str, given: Any, padding: str = "-1") -> Jagged | None:
-    """Return a nested tensor, a pair or a `Jagged` with offsets of int64; None for anything else.
+    """Convert a nested tensor, a pair or a `Jagged` to a `Jagged` with int64 offsets; return None for other types.
 
     Raises:
         TypeError: for nested tensors of the strided layout, and offsets of another dtype.
-        ValueError: for shapes and devices that do not fit. `broken_rows` looks at the offsets' values.
+        ValueError: for shapes and devices that do not fit. `broken_rows` checks the values of offsets.
     """
     if isinstance(given, Tensor):
         if not given.is_nested:
@@ -136,9 +136,9 @@ def as_jagged(name: str, given: Any, padding: str = "-1") -> Jagged | None:
 
 
 def broken_rows(name: str, jagged: Jagged, checks: Checks) -> Tensor:
-    """Reject rows whose offsets are none, and return them, bool [B].
+    """Reject the rows with invalid offsets, and return a mask of these rows, bool [B].
 
-    Offsets start at 0, never descend and end at E, and no row is longer than `max_length`.
+    Valid offsets start at 0, never descend and end at E, and no row is longer than `max_length`.
     """
     values, offsets, max_length = jagged
     start, stop = offsets[:-1], offsets[1:]
@@ -158,9 +158,9 @@ def broken_rows(name: str, jagged: Jagged, checks: Checks) -> Tensor:
 
 
 def as_spans(name: str, jagged: Jagged, checks: Checks, longest: int | None = None) -> Spans:
-    """Return the rows as stretches of the values; refuse those that do not fit the batch, reject and empty broken ones.
+    """Return the rows of `jagged` as `Spans`; refuse another number of rows or device; reject and empty invalid rows.
 
-    If the longest row is unknown, this waits for the device.
+    If the longest row is unknown, one host sync looks it up.
     """
     values, offsets, max_length = jagged
     rows = len(offsets) - 1
@@ -179,21 +179,21 @@ def as_spans(name: str, jagged: Jagged, checks: Checks, longest: int | None = No
 
 
 def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: int | None = None) -> Spans:
-    """Give every position of packed sequences its own past, as `exclude=`: one row a position, without padding.
+    """Return the past of every position of packed sequences, for `exclude=`: one row per position, without padding.
 
-    Position j of sequence s is the row `offsets[s] + j`, and excludes `values[offsets[s] : offsets[s] + j]`, the items
-    before it. It is the row whose target is `values[offsets[s] + j]`, and whose scores were made of those items alone.
+    Position j of sequence s is row `offsets[s] + j`, and excludes `values[offsets[s] : offsets[s] + j]`, the items
+    before it. The row's target is `values[offsets[s] + j]`, and its scores were computed from the items before alone.
 
     Args:
         values: item ids [E], the sequences one after the other; or a nested tensor of the jagged layout, or a
-            `Jagged`, which know their offsets. A negative id excludes nothing.
+            `Jagged`, both with their own offsets. A negative id excludes nothing.
         offsets: int64 or int32 [sequences + 1], from 0 to E, never descending.
-        max_length: items that no sequence has more of. None = looked up, for which it waits for the device.
+        max_length: upper bound on the items of a sequence. None = look it up, with one host sync.
 
     Returns:
-        `Spans` of E rows, which share `values`: three numbers a row are kept, and no row is padded before its batch is
-        ranked. There the pasts of some rows at a time stand side by side, no more than 2^18 ids (2^22 off the CPU)
-        whatever the batch. `spans[rows]` are the pasts of some positions.
+        `Spans` of E rows, which share `values`: three numbers per row are stored, and rows are padded only when their
+        batch is ranked, some rows at a time: at most 2^18 ids (2^22 off the CPU), whatever the batch size.
+        `spans[rows]` are the pasts of some positions.
 
     Raises:
         TypeError: for ids or offsets of another dtype, and nested tensors of the strided layout.
@@ -227,7 +227,7 @@ def prefix_history(values: Any, offsets: Tensor | None = None, *, max_length: in
     check_ids("history", values)
     sequences = as_spans("history", jagged, Checks(True, values.device, len(offsets) - 1))
     row = torch.arange(len(values), device=values.device)
-    # where offsets are none, any sequence will do: it is a broken one
+    # clamped for invalid offsets, whose rows are broken anyway
     of = (torch.searchsorted(offsets, row, right=True) - 1).clamp(0, max(len(sequences) - 1, 0))
     start, broken = sequences.start[of], sequences.broken[of]
     return Spans(values, start, row.where(~broken, start), max(sequences.longest - 1, 0), broken)

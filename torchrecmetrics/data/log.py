@@ -22,7 +22,7 @@ from torchrecmetrics.data.vocabulary import Vocabulary
 
 
 class LogSplit(NamedTuple):
-    """A log divided in three, which share their vocabularies."""
+    """A log divided in three parts, which share their vocabularies."""
 
     train: Log
     """For training the model."""
@@ -33,7 +33,7 @@ class LogSplit(NamedTuple):
 
 
 class UserSplit(NamedTuple):
-    """A log of which some users are held out; all parts share their vocabularies."""
+    """A log with some users held out, in three parts, which share their vocabularies."""
 
     fit: Log
     """All events of the other users, to fit a model on."""
@@ -44,9 +44,9 @@ class UserSplit(NamedTuple):
 
 
 class Log:
-    """Events in order: who, what, and if known when and how much; repeats are kept.
+    """A sequence of events: user, item and, if known, time and value; repeated events are kept.
 
-    Make one with `from_frame`, `from_csv`, `from_parquet` or `from_file`; divide it with `leave_last_out`,
+    Make a log with `from_frame`, `from_csv`, `from_parquet` or `from_file`; divide it with `leave_last_out`,
     `split_by_time`, `split_random` or `split_users`, whose parts are logs of the same vocabularies; look for faults
     with `audit`; evaluate on the result of `to_interactions`.
 
@@ -70,7 +70,7 @@ class Log:
         self.user_ids: Vocabulary = events.user_ids
         self.item_ids: Vocabulary = events.item_ids
 
-    # ------------------------------------------------------------------------------------------------------- in
+    # ----------------------------------------------------------------------------------------------------- constructors
 
     @classmethod
     def from_frame(
@@ -91,11 +91,11 @@ class Log:
             user: name of the column of users: whole numbers of any size, text, bytes, categories.
             item: name of the column of items: as users.
             time: name of the column of times: numbers or datetimes, both also as text; datetimes without a time zone
-                count as UTC. None = the rows are in order, and nothing is known of when. Not given = None, and a column
-                named time, timestamp, date, datetime or unix... is an error.
+                count as UTC. None = the rows are in order of time, and the log has no times. Not given = None, except
+                that a column named time, timestamp, date, datetime or unix... is an error.
             value: name of the column of values, numbers such as ratings.
-            user_ids: vocabulary of the users, such as `other.user_ids`; default: those that occur, ascending.
-            item_ids: vocabulary of the items, such as `other.item_ids`; default: those that occur, ascending.
+            user_ids: vocabulary of the users, such as `other.user_ids`; default: the users that occur, ascending.
+            item_ids: vocabulary of the items, such as `other.item_ids`; default: the items that occur, ascending.
 
         Raises:
             TypeError: for anything but a frame, and columns of other types.
@@ -122,15 +122,15 @@ class Log:
         Ids are whole numbers if all of a column are written as such ("7", not "07"), and text otherwise.
 
         Args:
-            path: of the file, UTF-8.
+            path: path of the file, which is UTF-8.
             user: as in `from_frame`.
             item: as in `from_frame`.
             time: as in `from_frame`.
             value: as in `from_frame`.
             user_ids: as in `from_frame`.
             item_ids: as in `from_frame`.
-            delimiter: one character; default: a tab for .tsv, for .csv "," or the only one of ";", tab and "|" in the
-                header.
+            delimiter: one character; default: a tab for .tsv; for .csv the only one of ",", ";", tab and "|" in the
+                header, or ",".
 
         Raises:
             ImportError: without pyarrow, which the extra `frames` brings.
@@ -169,17 +169,17 @@ class Log:
         user_ids: Any = None,
         item_ids: Any = None,
     ) -> Log:
-        """Read a file of any kind that is known, told by its name and what stands in it; see `files.open_file`.
+        """Read a file of any known format, identified by its name and its content; see `files.open_file`.
 
         csv, tsv, parquet, jsonl, RecBole's .inter, MovieLens' u.data and ratings.dat, lines of `user item item ...`
-        (LightGCN), TREC's runs and qrels. Files without a header have columns named user and item, and others that they
-        hold: rating and timestamp, rank and score, relevance. MovieLens' timestamps are read unless `time=None`;
-        `time` names any other column of times, without which the order of events is that of the file.
+        (LightGCN), TREC's runs and qrels. Files without a header have columns named user and item and, by format,
+        rating and timestamp, rank and score, or relevance. MovieLens' timestamps are read unless `time=None`; in other
+        formats `time` names the column of times, without which events have the order of the file.
 
         Other arguments and errors are those of `from_csv`.
 
         Raises:
-            ValueError: also for a file that is none of these, which is never guessed.
+            ValueError: also for a file of another format; a format is never guessed.
         """
         return cls.of_source(open_file(path), user, item, time, value, user_ids, item_ids)
 
@@ -198,7 +198,7 @@ class Log:
         roles = source.roles(user, item, time, value)
         return cls(Events.of_table(source.read(roles), roles, user_ids, item_ids))
 
-    # ------------------------------------------------------------------------------------------------------- out
+    # ----------------------------------------------------------------------------------------- contents and conversions
 
     @property
     def users(self) -> Tensor:
@@ -212,7 +212,7 @@ class Log:
 
     @property
     def times(self) -> Tensor | None:
-        """When each event was, int64 or float64 [E]: numbers as given, datetimes as `time_unit` since 1970 in UTC."""
+        """Time of each event, int64 or float64 [E]: numbers as given, datetimes as `time_unit` since 1970 in UTC."""
         return None if self.events.times is None else self.events.times.numbers
 
     @property
@@ -227,12 +227,12 @@ class Log:
 
     @property
     def num_users(self) -> int:
-        """Users of the vocabulary, whether or not they have an event here."""
+        """Number of users in the vocabulary, with or without events in this log."""
         return len(self.user_ids)
 
     @property
     def num_items(self) -> int:
-        """Items of the vocabulary, whether or not they have an event here."""
+        """Number of items in the vocabulary, with or without events in this log."""
         return len(self.item_ids)
 
     def __len__(self) -> int:
@@ -253,16 +253,16 @@ class Log:
         duplicates: Duplicates = "merge",
         values_reduce: Reduce | None = None,
     ) -> Interactions:
-        """Return which items each user has, with the vocabularies; repeats are one.
+        """Return the items of each user as `Interactions` with the same vocabularies; repeated events are merged.
 
         Args:
-            min_value: only events of at least this value count, such as ratings from 4 on; they are then alike, without
-                values. None = all events, values beside them (as gains in a ground truth).
+            min_value: smallest value of the events to take, such as 4 for ratings; the result has no values. None = all
+                events, with their values (as gains of a ground truth).
             duplicates: as in `Interactions.from_edge_index`.
             values_reduce: as in `Interactions.from_edge_index`.
 
         Raises:
-            ValueError: for a `min_value` where there are no values, and for repeated events with values where
+            ValueError: for a `min_value` if the log has no values, and for repeated events with values if
                 `values_reduce` is None.
         """
         events = self.events
@@ -274,14 +274,14 @@ class Log:
         return Interactions.of_events(events, duplicates=duplicates, values_reduce=values_reduce)
 
     def recode(self, user_ids: Any, item_ids: Any) -> Log:
-        """Return the events as row numbers of other vocabularies, matched by id.
+        """Return the events with the row numbers of other vocabularies; users and items are matched by id.
 
         Args:
             user_ids: a `Vocabulary`, or a list of ids, that holds all users of these events.
             item_ids: a `Vocabulary`, or a list of ids, that holds all items of these events.
 
         Raises:
-            ValueError: for an id that it does not hold; says which.
+            ValueError: for an id that is not in its new vocabulary; says which.
         """
         sides = []
         for name, mine, given, rows in (
@@ -316,7 +316,7 @@ class Log:
 
     @classmethod
     def load(cls, path: str | Path) -> Log:
-        """Read a file of `save`.
+        """Read a file that `save` wrote.
 
         Raises:
             ValueError: for any other file.
@@ -327,12 +327,12 @@ class Log:
         shape = (len(user_ids), len(item_ids))
         return cls(Events(fields["users"], fields["items"], shape, user_ids, item_ids, times, fields["values"]))
 
-    # ------------------------------------------------------------------------------------------------------- less
+    # ---------------------------------------------------------------------------------------------------------- subsets
 
     def k_core(self, n: int) -> Log:
-        """Return the events of users and items that have at least `n` events each among those that are left.
+        """Return the n-core: the largest set of events in which every user and every item has at least `n` events.
 
-        The largest such set: users and items with fewer are taken out in turns until none is. Vocabularies shrink to
+        Users and items with fewer events are removed again and again, until all have enough. Vocabularies shrink to
         the remaining ids, in the same order; removed items are no candidates.
 
         Raises:
@@ -357,7 +357,7 @@ class Log:
         return Log(Events(user_rows, item_rows, shape, user_ids, item_ids, left.times, left.values))
 
     def take(self, rows: Tensor) -> Log:
-        """Return some of the events, in their order: int64 [n], or bool [E]; the vocabularies stay whole."""
+        """Return the events of the given rows, int64 [n], or of a mask, bool [E]; the vocabularies stay whole."""
         return Log(self.events.take(rows))
 
     # ------------------------------------------------------------------------------------------------------- splits
@@ -365,8 +365,8 @@ class Log:
     def leave_last_out(self) -> LogSplit:
         """Put each user's last event into test, the one before into validation, the rest into train.
 
-        Users with fewer than three events stay in train whole. Equal times, or none, keep the order of the log. Many a
-        test event is then older than train events of others (`audit` counts them): `split_by_time` has none.
+        Users with fewer than three events stay in train whole. Equal or missing times keep the order of the log.
+        Test events may be older than train events of other users (`audit` counts them); `split_by_time` avoids this.
         """
         return self._split(self.events.last_out())
 
@@ -374,8 +374,8 @@ class Log:
         """Put events before `valid_from` into train, those before `test_from` into validation, the rest into test.
 
         Args:
-            valid_from: of the type of the times, a number or a datetime (also as text).
-            test_from: likewise, and not before `valid_from`; the same = no validation.
+            valid_from: a time of the type of the log's times, a number or a datetime (also as text).
+            test_from: a time of the same type, not before `valid_from`; if equal, the validation part is empty.
 
         Raises:
             TypeError: if a bound is not of the type of the times.
@@ -388,7 +388,7 @@ class Log:
 
         Args:
             ratio: three numbers >= 0, such as (0.8, 0.1, 0.1) or (8, 1, 1): sizes of the parts, rounded.
-            seed: the same one gives the same parts.
+            seed: the same seed gives the same parts.
 
         Raises:
             ValueError: for ratios that are no three numbers, or make an empty train or test part.
@@ -402,18 +402,18 @@ class Log:
         return self._split(part)
 
     def split_users(self, users: int | float, share_of_items: float = 0.3, seed: int = 0) -> UserSplit:
-        """Hold some users out: part of their items is known, the others are to be found; the rest is to fit a model on.
+        """Hold some users out: part of their items is history, the rest ground truth; fit a model on the other users.
 
         Args:
-            users: how many, an int, or which share of those who can be, a float between 0 and 1: users of at least two
-                items are chosen at random.
-            share_of_items: of a user's items, how many are to be found: rounded, at least one, and never all. All
-                events with an item go together.
-            seed: the same one gives the same parts.
+            users: number of held-out users, an int, or their share, a float between 0 and 1; they are chosen at random
+                from the users with at least two items.
+            share_of_items: share of a user's items in the ground truth: rounded, at least one item, and never all. All
+                events of a user with an item are in the same part.
+            seed: the same seed gives the same parts.
 
         Raises:
-            TypeError: for a number of users that is neither.
-            ValueError: if there are not so many users, and for shares that are none.
+            TypeError: if `users` is neither an int nor a float.
+            ValueError: if there are fewer such users, and for shares that are not between 0 and 1.
         """
         if not isinstance(share_of_items, (int, float)) or not 0 < share_of_items < 1:
             raise ValueError(f"share_of_items must be between 0 and 1, got {share_of_items!r}")
@@ -437,7 +437,7 @@ class Log:
 
 
 def _three(ratio: Any) -> list[float]:
-    """Return three numbers >= 0 whose sum is positive."""
+    """Return a ratio as three numbers >= 0 whose sum is positive."""
     try:
         shares = [float(share) for share in ratio]
     except (TypeError, ValueError):
@@ -455,7 +455,7 @@ def _three(ratio: Any) -> list[float]:
 
 
 def _how_many(users: Any, able: int) -> int:
-    """Return a number of users, given as such or as a share."""
+    """Return the number of users to hold out, given as a number or as a share of `able` users."""
     if isinstance(users, float):
         if not 0 < users < 1:
             raise ValueError(f"users must be a number of users (an int), or a share between 0 and 1, got {users!r}")
@@ -470,5 +470,5 @@ def _how_many(users: Any, able: int) -> int:
 
 
 def _shuffled(n: int, seed: int) -> Tensor:
-    """Return 0 .. n - 1 in an order that the seed determines."""
+    """Return a permutation of 0 .. n - 1 that the seed determines, int64 [n]."""
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed), device="cpu")

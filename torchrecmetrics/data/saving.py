@@ -14,22 +14,22 @@ _VERSION = 1
 
 
 def write(path: str | Path, type_name: str, fields: dict[str, Any]) -> None:
-    """Write the fields of a value: whole, or not at all."""
+    """Write the fields of an object to a file, completely or not at all."""
     with whole(path) as part:
         torch.save({"torchrecmetrics": type_name, "version": _VERSION, **fields}, part)
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write text: whole, or not at all."""
+    """Write text to a file, completely or not at all."""
     with whole(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 @contextmanager
 def whole(path: str | Path) -> Iterator[Path]:
-    """Let a file be written elsewhere, and put it in its place when it is whole."""
+    """Yield a temporary path to write to, and move the complete file to `path` at the end."""
     path = Path(path).resolve()  # the target of a link is replaced, the link stays
-    if path.exists() and not path.is_file():  # a device, a pipe: nothing that could be replaced
+    if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced
         yield path
         return
     if not path.parent.is_dir():
@@ -45,10 +45,10 @@ def whole(path: str | Path) -> Iterator[Path]:
 
 
 def read(path: str | Path, type_name: str) -> dict[str, Any]:
-    """Read the fields of a value.
+    """Read the fields of an object from a file that `write` wrote.
 
     Raises:
-        ValueError: if the file is none of ours, of a later version, or holds another type.
+        ValueError: if the file was not written by `write`, is of a later version, or holds another type.
     """
     try:
         fields = torch.load(path, map_location="cpu", weights_only=True)

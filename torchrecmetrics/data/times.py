@@ -1,4 +1,4 @@
-"""Convert times of any library to integers that sort in the same order."""
+"""Convert times of any library to numbers that sort in the same order."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _UNITS = ("s", "ms", "us", "ns", "ps", "fs", "as")
 
 
 class Times:
-    """Points in time of events, as numbers in the same order: exact, whatever they were written in.
+    """Times of events as numbers that sort in the same order: exact, whatever type they were read from.
 
     Args:
-        when: numbers, an array of numpy: whole (int64, uint64, or Python's) or float64.
-        dtype: numpy's type of the datetimes whose steps they count; None = they were numbers.
+        when: array [E] of numpy: whole numbers (int64, uint64, or Python's int) or float64.
+        dtype: numpy's dtype of the datetimes whose steps `when` counts; None = the times are numbers.
     """
 
     def __init__(self, when: Any, dtype: Any = None) -> None:
@@ -35,8 +35,8 @@ class Times:
         """Read a column [E] of numbers or datetimes, as they are or as text.
 
         Raises:
-            TypeError: if it holds anything else.
-            ValueError: if it is not as long as there are rows, or a time is missing.
+            TypeError: if the column holds anything else.
+            ValueError: if the column does not have `rows` entries, or a time is missing.
         """
         import numpy as np
 
@@ -53,7 +53,7 @@ class Times:
 
     @property
     def unit(self) -> str | None:
-        """Unit of datetimes since 1970 in UTC: "s", "ns", "D"...; None = they were numbers."""
+        """Unit of datetimes since 1970 in UTC: "s", "ns", "D"...; None = the times are numbers."""
         import numpy as np
 
         if self.dtype is None:
@@ -66,25 +66,25 @@ class Times:
         """The times as int64 or float64 [E].
 
         Raises:
-            ValueError: if one of them does not fit into 64 bits.
+            ValueError: if a time does not fit into int64.
         """
         if self.when.dtype.kind not in "if":
             raise ValueError("times must be below 2^63: pass them in a coarser unit")
         return torch.from_numpy(self.when)
 
     def order(self) -> Tensor:
-        """Return the rows in order of time, int64 [E]; equal times keep theirs."""
+        """Return the rows in order of time, int64 [E]; equal times keep the order given."""
         return torch.from_numpy(self.when.argsort(kind="stable"))
 
     def take(self, rows: Tensor) -> Times:
-        """Return the times of some rows, int64 [n] or bool [E]."""
+        """Return the times of the given rows, int64 [n], or of a mask, bool [E]."""
         return Times(self.when[rows.numpy()], self.dtype)
 
     def bound(self, name: str, value: Any) -> Any:
-        """Return a point in time as a number to compare these with; it has their type, a number or a datetime.
+        """Convert a time of the same type as these times to a number that can be compared with `when`.
 
         Raises:
-            TypeError: if it is the other of the two.
+            TypeError: if it is a number and the times are datetimes, or the reverse.
             ValueError: if it is no time.
         """
         import numpy as np
@@ -99,26 +99,26 @@ class Times:
         if self.dtype is not None and dtype is not None:
             at = Fraction(at) / _per_second(dtype) * _per_second(self.dtype)
         whole = self.when.dtype.kind != "f" and math.isfinite(at)
-        return math.ceil(at) if whole else at  # of whole times, >= 2.5 is >= 3
+        return math.ceil(at) if whole else at  # for whole times, >= 2.5 means >= 3
 
     def since(self, bound: Any) -> Tensor:
-        """Return which times are not before a result of `bound`, bool [E]."""
+        """Mark the times at or after `bound`, a result of the method `bound`: bool [E]."""
         return torch.from_numpy((self.when >= bound).astype(bool))
 
     def shown(self, row: int) -> str:
-        """Write one of them, for a message."""
+        """Return the time of a row as text, for a message."""
         import numpy as np
 
         at = self.when[row : row + 1]
         return str(at.tolist()[0] if self.dtype is None else at.astype(np.int64).view(self.dtype)[0])
 
     def state(self) -> dict[str, Any]:
-        """Return the argument of `from_state`: a tensor, and the unit."""
+        """Return the argument of `from_state`: the times as a tensor, and their unit."""
         return {"numbers": self.numbers, "unit": self.unit}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Times:
-        """Return the times whose `state` this is."""
+        """Make times from a result of `state`."""
         import numpy as np
 
         unit = state["unit"]
@@ -129,7 +129,7 @@ class Times:
 
 
 def in_one_unit(times: Sequence[Times]) -> list[Tensor]:
-    """Return times of several columns as numbers [E] that can be compared with each other.
+    """Return the times of several columns as numbers of one unit, a tensor [E] per column.
 
     Raises:
         TypeError: if some are numbers and some are datetimes.
@@ -153,7 +153,7 @@ def _per_second(dtype: Any) -> Fraction:
 
 
 def _moments(name: str, column: Any, dates: bool | None = None) -> tuple[Any, Any, Any]:
-    """Return times as numbers, which are missing, and numpy's type of the datetimes, None for others.
+    """Return times as numbers, a mask of missing rows, and numpy's dtype of datetimes (None for numbers).
 
     Text is read as numbers if all of it is (`dates=True`: never), as ISO dates otherwise.
     """
@@ -165,7 +165,7 @@ def _moments(name: str, column: Any, dates: bool | None = None) -> tuple[Any, An
         values, kind = (values, "datetimes") if numbers is None else (numbers, "floats")
     if values.dtype.kind == "f":
         values = values.astype(np.float64)  # bounds are not to be rounded to float32
-        missing[~missing] = np.isnan(values)  # text too
+        missing[~missing] = np.isnan(values)  # "nan" in text is missing, too
     if kind in ("whole numbers", "floats", "missing"):
         return values, missing, None
     if kind != "datetimes":
@@ -176,7 +176,7 @@ def _moments(name: str, column: Any, dates: bool | None = None) -> tuple[Any, An
 
 
 def _numbers(name: str, words: Any) -> Any:
-    """Read text as whole numbers, or else as floats; None if it is neither."""
+    """Convert text to whole numbers, or else to floats; None if no entry is a number; refuse a mixture."""
     import numpy as np
 
     texts = words.tolist()
@@ -197,14 +197,14 @@ def _numbers(name: str, words: Any) -> Any:
 
 
 def _datetimes(name: str, values: Any) -> Any:
-    """Bring datetimes, in UTC where they have a time zone, to the finest unit that occurs, seconds at least."""
+    """Convert datetimes, those with a time zone to UTC, to the finest unit that occurs, seconds or finer."""
     import numpy as np
 
     try:
         if values.dtype.kind == "O":
             values = np.fromiter(map(_without_zone, values), object, len(values))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # numpy warns that it brings time zones to UTC
+            warnings.simplefilter("ignore")  # numpy warns that it converts time zones to UTC
             moments, seconds = values.astype("M8"), values.astype("M8[s]")
     except (ValueError, OverflowError) as error:
         raise TypeError(f"{name} must be numbers or datetimes: {error}") from error
@@ -219,7 +219,7 @@ def _datetimes(name: str, values: Any) -> Any:
 
 
 def _without_zone(value: Any) -> Any:
-    """Return a datetime that numpy takes: of pandas with its nanoseconds, and in UTC."""
+    """Return a datetime that numpy accepts, in UTC; a datetime of pandas keeps its nanoseconds."""
     if hasattr(value, "to_datetime64"):
         return value.to_datetime64()
     return value.astimezone(timezone.utc).replace(tzinfo=None) if getattr(value, "tzinfo", None) else value

@@ -16,17 +16,17 @@ from torchrecmetrics.data.saving import read, write
 
 
 class Vocabulary:
-    """Ids of any type and their row numbers: id `vocabulary[row]` stands in row `row` of embeddings and interactions.
+    """Ids of any type and their row numbers: id `vocabulary[row]` has row `row` in embeddings and interactions.
 
     Args:
-        ids: [n], each once, in the order of the rows: whole numbers (of any type and size, such as 64-bit hashes),
-            text, bytes, categories of these, or anything else that can be hashed; a list, a tensor, an array, or a
-            column of pandas, polars or pyarrow. Floats count as whole numbers if they are (pandas makes floats of
-            whole numbers where some are missing).
+        ids: distinct ids [n] in the order of the rows: whole numbers (of any type and size, such as 64-bit hashes),
+            text, bytes, categories of these, or other hashable objects; a list, a tensor, an array, or a column of
+            pandas, polars or pyarrow. Floats count as whole numbers if all are whole (pandas makes floats of whole
+            numbers if some are missing).
 
     Raises:
         TypeError: for ids of several kinds, floats, and anything but a list or array.
-        ValueError: for a missing id (says in which row) or one that is listed twice (says which).
+        ValueError: for a missing id (names the row) or a repeated id (names the id).
 
     Two vocabularies are equal if they hold the same ids in the same order.
 
@@ -44,21 +44,21 @@ class Vocabulary:
 
     @classmethod
     def named(cls, name: str, ids: Any) -> Vocabulary:
-        """Return a vocabulary as it is, or make one of ids, `name` in messages."""
+        """Return a vocabulary unchanged, or make a vocabulary of ids, which messages call `name`."""
         return ids if isinstance(ids, Vocabulary) else cls._of(_entries(name, ids))
 
     @classmethod
     def number(
         cls, ids: Any, name: str = "ids", row_name: Callable[[int], str] = "row {}".format
     ) -> tuple[Vocabulary, Tensor]:
-        """Give the distinct ids of a column row numbers, ascending: the order of the column does not matter.
+        """Assign row numbers to the distinct ids of a column in ascending order, whatever the order of the column.
 
         Whole numbers 0 .. n - 1 that all occur keep their numbers.
 
         Args:
-            ids: [E], as in the constructor, each as often as may be.
-            name: of the column, for messages.
-            row_name: how messages call a row.
+            ids: [E], as in the constructor, but with repeats.
+            name: name of the column in messages.
+            row_name: returns the name of a row in messages.
 
         Returns:
             The vocabulary, and the row number of each entry, int64 [E].
@@ -92,9 +92,9 @@ class Vocabulary:
 
         Args:
             ids: [E], of the kind that the vocabulary holds (text is no number).
-            unknown: an id that is not in the vocabulary, or missing, is an "error", or is "mark"ed by -1. That is
-                padding to a `Ranking`: an unknown item of a list would take no place. `evaluate_lists` takes ids;
-                otherwise write a row beyond the catalogue in its stead.
+            unknown: an id that is not in the vocabulary, or missing, is an "error", or is "mark"ed by -1. A `Ranking`
+                reads -1 as padding, so that an unknown item of a list would take no rank: pass ids to `evaluate_lists`,
+                or replace -1 by a row number beyond the catalogue.
 
         Returns:
             int64 [E], on the CPU.
@@ -114,7 +114,7 @@ class Vocabulary:
         return found
 
     def ids(self, rows: Any) -> list[Any]:
-        """Return the ids in rows: whole numbers [n], each >= 0.
+        """Return the ids of the given rows, whole numbers [n] >= 0.
 
         Raises:
             ValueError: for a row number that is out of range.
@@ -128,7 +128,7 @@ class Vocabulary:
         return self._ids.take(wanted).tolist()
 
     def union(self, other: Any) -> Vocabulary:
-        """Return these ids, which keep their rows, and behind them those that only `other` has, in its order."""
+        """Return the ids of this vocabulary in their rows, followed by the ids that only `other` has, in its order."""
         other = Vocabulary.named("other", other)
         self._check_kind("other", other._ids, "the vocabulary")
         if not len(self) or not len(other):
@@ -138,10 +138,10 @@ class Vocabulary:
         return Vocabulary._of(mine.joined(theirs.take(new))) if len(new) else self
 
     def rows_in(self, other: Vocabulary) -> Tensor:
-        """Return the row of each of these ids in another vocabulary, int64 [n]; -1 = it is not there.
+        """Return the row of each id in another vocabulary, int64 [n]; -1 = the id is not in it.
 
         Raises:
-            TypeError: if the two hold ids of unequal kinds.
+            TypeError: if the two vocabularies hold ids of different kinds.
         """
         other._check_kind("the one", self._ids, "the other")
         if not len(self) or not len(other):
@@ -150,15 +150,15 @@ class Vocabulary:
         return theirs.find(mine)
 
     def ascending(self) -> Vocabulary:
-        """Return the same ids in their own order."""
+        """Return the same ids in ascending order."""
         return Vocabulary._of(self._ids.numbered()[0])
 
     def as_text(self) -> Vocabulary:
-        """Return whole numbers as they are written, "7" for 7, in the same rows; text does not change."""
+        """Return the vocabulary with whole numbers as text, "7" for 7, in the same rows; text does not change."""
         return self if self.kind != "whole numbers" else Vocabulary([*map(str, self)])
 
     def take(self, rows: Tensor) -> Vocabulary:
-        """Return the vocabulary of some rows, int64 [n], each once."""
+        """Return the vocabulary of the given rows, int64 [n], which must be distinct."""
         return Vocabulary._of(self._ids.take(rows))
 
     def save(self, path: str | Path) -> None:
@@ -171,7 +171,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
-        """Read a file of `save`.
+        """Read a file that `save` wrote.
 
         Raises:
             ValueError: for any other file.
@@ -179,16 +179,16 @@ class Vocabulary:
         return cls.from_state(read(path, "Vocabulary"))
 
     def state(self) -> dict[str, Any]:
-        """Return the ids as tensors, numbers and text."""
+        """Return the argument of `from_state`: the ids as tensors, numbers and text."""
         return self._ids.state()
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Vocabulary:
-        """Return the vocabulary whose `state` this is."""
+        """Make a vocabulary from a result of `state`."""
         return cls._of(from_state(state))
 
     def rows_of(self, name: str, column: Any, where: str) -> Tensor:
-        """Return row numbers of a column, int64 [E]; -1 = unknown or missing; both have a name in messages."""
+        """Return the row of each id, int64 [E]; -1 = unknown or missing; messages call the vocabulary `where`."""
         asked, missing = read_ids(name, column)
         if asked.kind == "floats" and self.kind == "whole numbers":
             asked = _whole(asked)
@@ -205,7 +205,7 @@ class Vocabulary:
         return rows
 
     def _check_kind(self, name: str, asked: Ids, where: str) -> None:
-        """Refuse ids that cannot be compared with these."""
+        """Refuse ids of another kind than the ids of the vocabulary, which cannot be compared."""
         if len(asked) and len(self) and asked.kind != self.kind:
             raise TypeError(
                 f"{name} {_holds(name)} {asked.kind} ({asked.at(0)!r}), {where} {_holds(where)} {self.kind} "
@@ -239,12 +239,12 @@ class Vocabulary:
 
 
 def _holds(name: str) -> str:
-    """Describe a column of ids, for a message."""
+    """Return the verb after the name of a column in messages, "are" or "holds"."""
     return "are" if name.endswith("s") else "holds"
 
 
 def _complete(name: str, column: Any, row_name: Callable[[int], str] = "row {}".format) -> Ids:
-    """Read a column of ids without a gap."""
+    """Read a column of ids; refuse missing ids, and floats that are not whole."""
     if isinstance(column, (dict, set, frozenset, str, bytes)) or not hasattr(column, "__len__"):
         raise TypeError(f"{name} must be a list or an array, got {type(column).__name__}: list(...)")
     ids, missing = read_ids(name, column)
@@ -263,7 +263,7 @@ def _complete(name: str, column: Any, row_name: Callable[[int], str] = "row {}".
 
 
 def _entries(name: str, column: Any) -> Ids:
-    """Read a column of ids, each once."""
+    """Read a column of ids; refuse repeated and missing ids."""
     if isinstance(column, Vocabulary):
         return column._ids
     ids = _complete(name, column)
@@ -277,7 +277,7 @@ def _entries(name: str, column: Any) -> Ids:
 
 
 def _whole(floats: Ids) -> Ids:
-    """Return floats as whole numbers if all of them are, and as they are otherwise."""
+    """Return floats as whole numbers if all are whole, and unchanged otherwise."""
     values = torch.tensor(floats.tolist(), dtype=torch.float64, device="cpu")
     whole = bool(((values.abs() < 2**53) & (values == values.floor())).all())
     return IntIds(values.long()) if whole else ObjectIds(floats.tolist(), "floats")
@@ -286,7 +286,7 @@ def _whole(floats: Ids) -> Ids:
 def codes_of(
     name: str, column: Any, vocabulary: Any, size: int | None, stacklevel: int
 ) -> tuple[Tensor, int, Vocabulary | None]:
-    """Row numbers of a column, -1 = not in its vocabulary; how many rows there are; and the vocabulary, if any."""
+    """Return the rows of a column, int64 [E] (-1 = unknown id), the number of rows, and the vocabulary or None."""
     if vocabulary is None:
         codes = row_numbers(name, column, f", or come with a vocabulary such as {name[:-1]}_ids=sorted(set({name}))")
         if size is None:

@@ -1,4 +1,4 @@
-"""Whole evaluations: of a catalogue by scores, of lists that somebody made."""
+"""Functions that evaluate scores of the whole catalogue or recommended lists, and the results that they return."""
 
 from torchrecmetrics.evaluation.lists import evaluate_lists
 from torchrecmetrics.evaluation.models import evaluate, recommend

@@ -1,4 +1,4 @@
-"""`Evaluation.groups`: the results of an evaluation by group of users, the worst group and the gap."""
+"""`Evaluation.groups`: the results of an evaluation for each group of users, the worst group and the gap."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class GroupInterval(NamedTuple):
     """nan = the group has no users."""
     low: float
     high: float
-    """The bounds of the metric, or infinite, where a group has no standard error: of one user most often."""
+    """Ends of the interval; the metric's bounds, or infinite, if the group has no standard error (mostly: one user)."""
 
 
 class WorstGroup(NamedTuple):
     """The group of users that a metric serves worst."""
 
     group: str | None
-    """That looks worst, the first of equals; None = no group has a value."""
+    """The group with the worst value, the first of equal groups; None = no group has a value."""
     value: float
-    """Its value: on average worse than the true one of the worst group, the more the more groups there are."""
+    """The group's value; on average worse than the true value of the worst group, and more so with more groups."""
     low: float
     high: float
-    """Of an interval of the true value of whichever group is truly worst."""
+    """Ends of an interval for the true value of the group that is truly worst."""
     possible: tuple[str, ...]
-    """Groups of which that may be one, as surely as the interval holds."""
+    """Groups that may be the truly worst group, at the confidence level of the interval."""
 
     def __str__(self) -> str:
         low, high = f"{self.low:.4f}", f"{self.high:.4f}"
@@ -50,26 +50,26 @@ class WorstGroup(NamedTuple):
 
 
 class GroupGap(NamedTuple):
-    """How far the best and the worst served groups are apart."""
+    """Difference between the groups with the largest and the smallest value."""
 
     highest: str | None
-    """Group with the largest value, the first of equals; None = less than two groups have one."""
+    """Group with the largest value, the first of equal groups; None = fewer than two groups have a value."""
     lowest: str | None
     value: float
-    """The difference: on average above the true one."""
+    """The difference of the two values; on average above the true difference."""
     low: float
-    """Never below 0."""
+    """Lower end of the interval, never below 0."""
     high: float
-    """Of an interval of the true difference between whichever groups it is."""
+    """Upper end of an interval for the true difference between the groups that are truly highest and lowest."""
 
     def __str__(self) -> str:
         return f"{self.highest} - {self.lowest}  {self.value:.4f}; the true gap  [{self.low:.4f}, {self.high:.4f}]"
 
 
 class GroupResults(Exported):
-    """Values of groups of users, a row for each metric, cut-off and group; `str()` is a table of them.
+    """Table of the values of groups of users, with a row for each metric, cut-off and group; `str()` prints it.
 
-    `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and `to_latex` give it in other forms.
+    `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and `to_latex` export the table.
     """
 
     def __init__(self, points: Sequence[Point], rows: Sequence[ResultRow], better: Mapping[str, bool | None]) -> None:
@@ -89,23 +89,23 @@ class GroupResults(Exported):
         return self._rows
 
     def counts(self) -> dict[str, int]:
-        """Return how many groups have no user."""
+        """Return the number of groups without a user."""
         return {"num_empty": len({point.group for point in self._points if not point.num_users})}
 
     def corrected(self, label: str, level: float = 0.95) -> list[GroupInterval]:
-        """Return a metric's value for each group, with intervals that all hold together at this level.
+        """Return a metric's value for each group, with intervals that all hold together with confidence `level`.
 
-        For G groups each is one of level^(1 / G): which group is looked at may be chosen by the values. Where rows have
-        bounds and are scaled to 0 .. 1, the ends are those p with 2 n_e KL(m - 1 / n_e, p) = t^2 below and
-        2 n_e KL(m + 1 / n_e, p) = t^2 above, KL(q, p) = q log(q / p) + (1 - q) log((1 - q) / (1 - p));
-        n_e = n m (1 - m) / s^2 is the number of rows that are 0 or 1 with the same spread, n itself for hits and where
-        all rows are alike; t is Student's, and the normal quantile for hits. No end of hits is missed more often than
-        it should be, however few there are: score intervals are right on average, not where they have to hold for many
-        groups at once. Without both bounds, or with a mean beyond them, the ends are m ± t times the standard error;
-        where one bound is known they end there.
+        With G groups, the level of each interval is level^(1 / G), so that a group may be picked by its value. If the
+        metric has two bounds, values are scaled to 0 .. 1, and the ends are the p with 2 n_e KL(m - 1 / n_e, p) = t^2
+        below and 2 n_e KL(m + 1 / n_e, p) = t^2 above, KL(q, p) = q log(q / p) + (1 - q) log((1 - q) / (1 - p)); n_e =
+        n m (1 - m) / s^2 is the number of rows of 0 or 1 that have the same spread, and n itself for hits and if all
+        rows are equal; t is Student's quantile, for hits the normal quantile. An end for hits is never missed more
+        often than it should be, even with few rows: score intervals are right on average, but not for many groups at
+        once. Without two bounds, or with a mean beyond them, the ends are m ± t times the standard error, cut off at a
+        known bound.
 
         Raises:
-            ValueError: for an unknown label, another level.
+            ValueError: for an unknown label, and a level that is not between 0 and 1.
 
         Source: Šidák, Rectangular confidence regions for the means of multivariate normal distributions, JASA 62, 1967;
         Zubkov and Serov, A complete proof of universal inequalities for the distribution function of the binomial law,
@@ -118,10 +118,10 @@ class GroupResults(Exported):
     def worst(self, label: str, level: float = 0.95) -> WorstGroup:
         """Return the group that a metric serves worst, with an interval of the true value of the worst group.
 
-        Its ends are the worst of all ends of `corrected`.
+        The ends of the interval are the worst of all ends of `corrected`.
 
         Raises:
-            ValueError: for an unknown label, a metric of which neither more nor less is better, another level.
+            ValueError: for an unknown label, a metric whose `higher_is_better` is None, or a level not between 0 and 1.
         """
         found = self._with_value(label, level)
         better = self._better[label]
@@ -139,13 +139,12 @@ class GroupResults(Exported):
         return WorstGroup(group.group, group.value, low, high, possible)
 
     def gap(self, label: str, level: float = 0.95) -> GroupGap:
-        """Return how far the groups with the largest and the smallest value are apart, with an interval.
+        """Return the difference between the groups with the largest and the smallest value, with an interval.
 
-        It reaches from the largest difference that the intervals of `corrected` leave no doubt of to the largest one
-        that they allow.
+        The interval runs from the smallest to the largest difference that the intervals of `corrected` allow.
 
         Raises:
-            ValueError: for an unknown label, another level.
+            ValueError: for an unknown label, and a level that is not between 0 and 1.
         """
         found = self._with_value(label, level)
         if len(found) < 2:
@@ -156,12 +155,12 @@ class GroupResults(Exported):
         return GroupGap(most.group, least.group, most.value - least.value, max(low, 0.0), high)
 
     def plot(self, label: str, ax: Axes | None = None, name: str | None = None) -> Drawn:
-        """Draw a metric's value for each group with 95 % intervals, beside those of another model in the same axes.
+        """Draw a metric's value for each group with 95 % intervals; several models may share the axes.
 
         Args:
-            label: of the metric, such as "NDCG@10".
+            label: label of the metric, such as "NDCG@10".
             ax: matplotlib axes, which may hold another model's groups already; None = a new figure.
-            name: of the model, for the legend.
+            name: name of the model, for the legend.
 
         Raises:
             ImportError: without matplotlib.
@@ -188,7 +187,7 @@ def _has_error(point: Point) -> bool:
 
 
 def _ends(point: Point, tail: float) -> tuple[float, float]:
-    """Return ends, each missed with a probability of `tail`: bounds without a standard error, nan without users."""
+    """Return two ends, each missed with probability `tail`; the bounds without a standard error, nan without users."""
     least, greatest = (-math.inf, math.inf) if point.bounds is None else point.bounds
     if math.isnan(point.value):
         return math.nan, math.nan
@@ -212,7 +211,7 @@ def _ends(point: Point, tail: float) -> tuple[float, float]:
 def _below(mean: float, inverse: float, t: float) -> float:
     """Return the p < q = m - 1 / n with 2 n KL(q, p) = t^2, given 1 / n; 0 where q is not above 0.
 
-    KL is convex in log p, so that Newton's steps from the left never leave it.
+    KL is convex in log p, so Newton's steps that start left of the solution stay left of it.
     """
     q, far = mean - inverse, t * t * inverse / 2
     if q <= 0:

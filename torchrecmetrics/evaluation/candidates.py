@@ -1,4 +1,4 @@
-"""`evaluate(candidates=)`: rank the candidates of each user, by the products of their embeddings alone."""
+"""`evaluate(candidates=)`: rank each user's own candidates, by the scores of these candidates alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchrecmetrics.ranking.update_args import UpdateArgs
 
 
 class CandidateScores(NamedTuple):
-    """Embeddings whose products score candidates."""
+    """Scorer of candidates: the products of user and item embeddings, with an optional item bias."""
 
     users: Tensor
     items: Tensor
@@ -26,7 +26,7 @@ class CandidateScores(NamedTuple):
 
     @classmethod
     def of(cls, users: Any, items: Any, bias: Tensor | None, similarity: Literal["dot", "cosine"]) -> CandidateScores:
-        """Refuse anything but embeddings."""
+        """Return the scorer, with normalised embeddings for "cosine"; refuse anything but embeddings."""
         if not isinstance(users, Tensor) or not isinstance(items, Tensor):
             raise TypeError(
                 f"candidates= reads embeddings of users and items, got {describe(users)} and {describe(items)}; scores "
@@ -42,7 +42,7 @@ class CandidateScores(NamedTuple):
         return cls(users, items, bias, similarity)
 
     def score(self, ids: Tensor, candidates: Tensor) -> Tensor:
-        """Return scores [b, C] of candidates [b, C], whatever where there is none."""
+        """Return the scores [b, C] of candidate ids [b, C]; arbitrary at padding (negative ids)."""
         chosen = candidates.clamp(min=0)
         scores = torch.einsum("bd,bcd->bc", self.users[ids], self.items[chosen])
         return scores if self.bias is None else scores + self.bias[chosen]
@@ -57,7 +57,7 @@ def evaluate_candidates(
     user_ids: Any,
     budget: Budget,
 ) -> Evaluation:
-    """Rank users' own candidates, batch by batch within the budget; a user without any can find nothing.
+    """Rank each user's own candidates, batch by batch within the budget; a user without candidates has no hits.
 
     Raises:
         ValueError: for interactions of other sizes than the embeddings.

@@ -1,4 +1,4 @@
-"""Export results as dicts, frames, JSON, Markdown and LaTeX."""
+"""Exports of results as dicts, frames, JSON, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torchrecmetrics.analysis.formatting import Table, records
 
 
 class ResultRow(NamedTuple):
-    """One metric's result."""
+    """Result of one metric for one cut-off and group of users."""
 
     metric: str
     """Label without the cut-off."""
     k: int | None
     """Cut-off; None = the metric has none."""
     group: str | None
-    """Whom the value is of; None = all users."""
+    """Group of users; None = all users."""
     value: float
     standard_error: float
     low: float | None
@@ -25,14 +25,14 @@ class ResultRow(NamedTuple):
     high: float | None
     """Upper end of an interval; None = not requested."""
     num_users: int
-    """How many the value is a mean over."""
+    """Number of users in the mean."""
 
 
 class Exported(Table):
-    """Exports of result rows and counts.
+    """Base class of results with exports of rows and counts.
 
-    The columns are metric, k, group, value, standard_error, low, high, num_users: a row per metric and cut-off. A
-    `group` of None is everybody; `low` and `high` are None where no interval was asked for.
+    The columns are metric, k, group, value, standard_error, low, high, num_users; a row is for a metric, cut-off and
+    group. A `group` of None means all users; `low` and `high` are None where no interval was requested.
     """
 
     _gaps: ClassVar[dict[str, str]] = {"k": "whole numbers", "group": "text", "low": "floats", "high": "floats"}
@@ -43,7 +43,7 @@ class Exported(Table):
         raise NotImplementedError
 
     def counts(self) -> dict[str, int]:
-        """Return the counts, by name."""
+        """Return the counts by name."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""`ItemPieces`: item embeddings of a tensor, a file or several tensors, of which two pieces are in memory at once."""
+"""`ItemPieces`: item embeddings of a tensor, a file or several tensors, with at most two pieces in memory at once."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def is_in_pieces(items: Any) -> bool:
 
 
 class ItemPieces:
-    """Embeddings [n, d] piece by piece, in the order of the items.
+    """Iterable of item embeddings [n, d], piece by piece in the order of the items.
 
     Args:
-        items: float [I, d], one piece; or an array or a sequence, in pieces of at most `memory` bytes.
+        items: float [I, d] as one piece; or an array or a sequence, in pieces of at most `memory` bytes.
         memory: bytes of a piece.
-        device: where pieces are brought.
+        device: device to which pieces are moved.
     """
 
     def __init__(self, items: Any, memory: int, device: torch.device) -> None:
@@ -49,7 +49,7 @@ class ItemPieces:
         self._stream = stream(device) if device.type == "cuda" and not self.is_whole else None
 
     def __iter__(self) -> Iterator[tuple[int, Tensor]]:
-        """Yield the first item of each piece, and its embeddings; the next one is read meanwhile."""
+        """Yield each piece's first item id and embeddings [n, d], while the next piece is read."""
         if self.is_whole:
             yield from ((0, self._read(part)) for part in self._parts)
             return
@@ -77,5 +77,5 @@ class ItemPieces:
 
 
 def _as_tensor(part: Any) -> Tensor:
-    """Return a tensor as it is, and a copy of an array, which may be a file that is read only."""
+    """Return a tensor as it is, or a tensor with a copy of an array, which may be a read-only file."""
     return part if isinstance(part, Tensor) else torch.tensor(part)

@@ -1,4 +1,4 @@
-"""`evaluate` and `recommend` over item embeddings that processes share, or that come in pieces."""
+"""`evaluate` and `recommend` with item embeddings that are sharded over processes or come in pieces."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from torchrecmetrics.ranking.shards import PiecewiseRows, best_of_processes, mer
 
 
 class Counted(NamedTuple):
-    """A batch of users, ready to be ranked."""
+    """Counts of a batch of users, from which the ranking is made."""
 
     rows: PiecewiseRows
     own: Tensor
@@ -38,7 +38,7 @@ class Counted(NamedTuple):
     top: Tensor
     """Scores of the best items, [b, list_depth]."""
     top_ids: Tensor
-    """Their ids, -1 where there are fewer."""
+    """Ids of the best items, int64 [b, list_depth]; -1 = fewer candidates."""
 
     def ranking(self) -> Ranking:
         """Return the ranking over all items."""
@@ -46,7 +46,7 @@ class Counted(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Sizes for `batches`, agreed by all processes."""
+    """Row size and device for `batches` in place of a scorer, the same on all processes."""
 
     row_bytes: int
     device: torch.device
@@ -56,7 +56,7 @@ class _Rows(NamedTuple):
 def on_all(
     shard: object, group: Any, facts: dict[str, Any] | None = None, own: str = ""
 ) -> AbstractContextManager[None]:
-    """Raise on all processes where one raises, or where `facts` differ; on this one alone if nothing is shared."""
+    """Return a context that raises on all processes if one raises or if `facts` differ; without shards, do nothing."""
     if shard not in ("items", "both"):
         return nullcontext()
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
@@ -65,7 +65,7 @@ def on_all(
 
 
 def group_of(items: Any, group: Any) -> Any:
-    """Return the processes that share items: `group`, or those of a DTensor; None = all."""
+    """Return the process group that shares the items: `group`, or that of a DTensor's mesh; None = all processes."""
     mesh = getattr(items, "device_mesh", None)
     if group is not None or mesh is None:
         return group
@@ -75,16 +75,16 @@ def group_of(items: Any, group: Any) -> Any:
 
 
 class SharedItems:
-    """Users and items that are ranked a batch of users and a piece of items at a time, the same on all processes.
+    """Sharded or piecewise items, ranked for a batch of users and a piece of items at a time, in step on all processes.
 
     Args:
-        users: float [U, d]; with `shard="both"` those of this process.
+        users: float [U, d]; with `shard="both"` the users of this process.
         items: float [I, d] of this process, also a row-sharded DTensor, an array, or a sequence of tensors.
-        options: bias [I] and which items are allowed, of this process.
-        budget: of memory, and of users at once.
-        device: where scores are made; None = where users are.
-        shard: "items", "both", or None = nothing is shared, items are in pieces.
-        group: the processes that share them; None = all.
+        options: similarity, and the bias [I] and allowed items of this process.
+        budget: limits of memory and of users per batch.
+        device: device of the scores; None = the device of the users.
+        shard: "items", "both", or None = items in pieces on a single process.
+        group: process group that shares the items; None = all processes.
     """
 
     def __init__(
@@ -138,19 +138,19 @@ class SharedItems:
         self._rows = _Rows(max(size[4] for size in sizes), self.place.device)
 
     def same(self, facts: dict[str, Any]) -> AbstractContextManager[None]:
-        """Raise on all processes where one raises, or where `facts` differ."""
+        """Return a context that raises on all processes if one process raises or if `facts` differ."""
         return on_all(self.shard, self._group, facts)
 
     def batches(self, ids: Tensor, sizes: Tensor, use: Callable[[Tensor], None]) -> Iterator[Tensor]:
-        """Use up users, those with few entries first, and yield each batch when done: equal ones on all processes."""
+        """Apply `use` to batches of users by ascending `sizes`, and yield each when done; equal on all processes."""
         ids = ids[sizes[ids].argsort(stable=True)]
         scorer: Any = self._rows
         return batches(scorer, ids, sizes, lambda batch, at_once: use(batch.to(self.place.device)), self._budget)
 
     def count(self, ids: Tensor, target: Any, gains: Any, exclude: Any, needs: Needs, rules: Rules) -> Counted:
-        """Count over all items for a batch of users.
+        """Count the items ranked before each relevant item, over all items, for a batch of users.
 
-        Scores of several pieces are made twice: what is counted depends on the targets' own scores in all pieces.
+        With several pieces, scores are computed twice: the counts need the relevant items' own scores from all pieces.
         """
         device, k = self.place.device, needs.list_depth
         with self._together():
@@ -164,7 +164,7 @@ class SharedItems:
             own = torch.full(rows.targets.ids.shape, -torch.inf, dtype=self.dtype, device=device)
             for first, scores, part in self._scores(vectors):
                 own[part] = torch.maximum(own[part], rows.own_scores(scores, first, part))
-                scored = [(first, scores, part)]  # valid until the next
+                scored = [(first, scores, part)]  # valid until the next scores
         if self.shard is not None:
             own = over_processes(own, ReduceOp.MAX, self._group)
         top = torch.full((len(ids), k), -torch.inf, dtype=self.dtype, device=device)
@@ -186,7 +186,7 @@ class SharedItems:
         return nullcontext() if self.shard is None else raise_on_all_ranks(self.place.device, self._group)
 
     def _vectors(self, ids: Tensor) -> Tensor:
-        """Return the embeddings of users, 0 for those of other processes."""
+        """Return the embeddings of users [b, d], 0 for users of other processes."""
         place = ids - self._first_user
         mine = (place >= 0) & (place < len(self._users))
         found = self._users.new_zeros(len(ids), self._users.shape[1])
@@ -194,7 +194,7 @@ class SharedItems:
         return found
 
     def _scores(self, vectors: Tensor) -> Iterator[tuple[int, Tensor, slice]]:
-        """Yield scores piece by piece; each valid until the next."""
+        """Yield (first item id, scores [n, items], slice of rows) per piece; scores are valid until the next yield."""
         numbers = torch.arange(len(vectors), device="cpu")
         bias, similarity, allowed = self._options
         for first, piece in self._pieces:
@@ -210,7 +210,7 @@ class SharedItems:
 
 
 def _local(name: str, embeddings: Any, is_shared: bool) -> Any:
-    """Return the rows of this process of a DTensor; other embeddings as they are."""
+    """Return this process's rows of a DTensor; other embeddings are returned unchanged."""
     if not hasattr(embeddings, "device_mesh"):
         return embeddings
     (placement, *others) = embeddings.placements
@@ -232,9 +232,9 @@ def evaluate_item_shards(
     sizes: Tensor,
     bar: ProgressBar,
 ) -> None:
-    """Rank all items for the same users on each process, batch by batch, and add them to the collection.
+    """Rank all items for the same users on each process, batch by batch, and add the rankings to the collection.
 
-    `sizes` are the listed items of every user there is.
+    `sizes` [U] holds the number of relevant, excluded and history items of every user.
     """
     member, needs = collection.leading, collection.needs
 
@@ -250,7 +250,7 @@ def evaluate_item_shards(
 def recommend_item_shards(
     shared: SharedItems, history: History, user_ids: Tensor, sizes: Tensor, k: int, bar: ProgressBar
 ) -> tuple[Tensor, Tensor]:
-    """Return ids and scores of the best of all items, [users, k], on each process."""
+    """Return ids, int64, and scores of each user's `k` best items, [users, k], on each process."""
     device, needs = shared.place.device, Needs(k, target=False, list_depth=k)
     items = torch.full((len(user_ids), k), -1, device=device)
     scores = torch.full((len(user_ids), k), -torch.inf, dtype=shared.dtype, device=device)
@@ -259,7 +259,7 @@ def recommend_item_shards(
     def use(rows: Tensor) -> None:
         batch, nothing = users[rows], torch.full((len(rows), 1), -1, device=device)
         found = shared.count(batch, nothing, None, history.select(batch), needs, Rules())
-        found.ranking()  # refuses NaN and infinity
+        found.ranking()  # raises for NaN and infinity
         items[rows], scores[rows] = found.top_ids, found.top
 
     for rows in shared.batches(places, sizes.index_select(0, user_ids), use):

@@ -1,4 +1,4 @@
-"""Evaluate a frame or a file of (session, item, score, label): the label column is the ground truth."""
+"""Evaluation of a frame or a file of (session, item, score, label), whose label column is the ground truth."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def evaluate_labelled(
     keep_rows: bool,
     options: MetricOptions,
 ) -> Evaluation:
-    """Rank the rows of each user, who is a session here, by score and read what is relevant from their labels.
+    """Rank the rows of each user (here: a session) by score or rank; rows with a label > 0 are the relevant items.
 
     Raises:
-        ValueError: for columns that are not there, no order, an item that a session lists twice, and labels or scores
-            that are no numbers; names row and column.
+        ValueError: for missing columns, not exactly one of score and rank, an item that a session lists twice, and
+            labels or scores that are not numbers; names row and column.
     """
     source = source_of(lists, "lists")
     names = names._replace(**{role: name for role, name in source.known.items() if role in ("user", "item")})

@@ -1,4 +1,4 @@
-"""`RecommendedLists`: recommended lists of frames, files, dicts or arrays, by user, best first, as row numbers."""
+"""`RecommendedLists`: lists of row numbers by user, best first, read from frames, files, dicts or arrays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ORDERS = dict.fromkeys(("rank", "rank_", "ranking", "position", "pos", "place",
 
 
 class Names(NamedTuple):
-    """Names of columns by role."""
+    """Column names by role."""
 
     user: str = "user"
     item: str = "item"
@@ -36,29 +36,29 @@ class Names(NamedTuple):
 
 
 class IdMap:
-    """The row numbers of users, or of items: the ground truth's, and behind them those of ids that it does not know."""
+    """Map from ids of users, or of items, to row numbers: rows of the ground truth, then rows of unknown ids."""
 
     def __init__(self, name: str, ids: Vocabulary | None, size: int, written: bool = False) -> None:
         self.name = name
         self.written = written
         """True if the ground truth's ids come from a text file."""
         self.size = size
-        """How many rows the ground truth has."""
+        """Number of rows of the ground truth."""
         self.ids = ids
-        """Ids of the rows, including new ones behind the ground truth's; None = there are only row numbers."""
+        """Ids of the rows: ids of the ground truth, then new ids; None = there are only row numbers."""
 
     def rows(self, named: str, column: Any, table: Table | None = None, written: bool = False) -> Tensor:
-        """Return the row of each entry of a column, int64 [E]; new ids get new rows.
+        """Return the row number of each entry of a column, int64 [E]; new ids get new rows.
 
         Args:
-            named: the column, for messages.
-            column: ids, or row numbers where there are no ids.
-            table: names rows in messages; None = by their number.
-            written: whether these are known by how they are written in a file: "7" is text where others are.
+            named: name of the column, for messages.
+            column: ids, or row numbers if there is no vocabulary.
+            table: table that names rows in messages; None = rows are named by number.
+            written: True if the ids were read from a text file: "7" then becomes text if other ids are text.
 
         Raises:
             TypeError: for ids of another kind than the ground truth's.
-            ValueError: for missing ids; says in which row.
+            ValueError: for missing ids; names the row.
         """
         if self.ids is None:
             return row_numbers(named, column, f", as target has no {self.name}_ids (target.with_ids names its rows)")
@@ -79,10 +79,10 @@ class IdMap:
         return rows
 
     def recoded(self, rows: Tensor, theirs: Vocabulary | None) -> Tensor:
-        """Return rows of another numbering in this one, int64 [E].
+        """Return the row numbers here of rows that another vocabulary numbers, int64 [E].
 
         Raises:
-            ValueError: where one of the two has a vocabulary, and the other none.
+            ValueError: if only one of the two numberings has a vocabulary.
         """
         if (theirs is None) != (self.ids is None):
             has, lacks = ("target", "the recommendations") if theirs is None else ("the recommendations", "target")
@@ -94,33 +94,33 @@ class IdMap:
         return rows if theirs is None or theirs == self.ids else self._renumbered(theirs)[rows]
 
     def _renumbered(self, theirs: Vocabulary) -> Tensor:
-        """Return the row of each id of another vocabulary, whose new ids get new rows."""
+        """Return the row number here of each id of another vocabulary, int64 [n]; new ids get new rows."""
         assert self.ids is not None
         self.ids = self.ids.union(theirs)
         return theirs.rows_in(self.ids)
 
     def called(self, row: int) -> str:
-        """Name a row by its id, or by its number."""
+        """Return the id of a row, or the row number without a vocabulary, for messages."""
         return repr(self.ids[row]) if self.ids is not None else str(row)
 
 
 @dataclass
 class Origin:
-    """Where lists are from, for messages."""
+    """Source of the lists, for messages."""
 
     what: str
     """A path, or the argument's name."""
     names: Names | None = None
-    """Of the columns, where they stand in columns."""
+    """Column names; None = the lists are not in columns."""
     first_line: int | None = None
     """As in `Table`."""
     kept: list[Tensor] = field(default_factory=list)
-    """Which rows were kept, bool, part by part."""
+    """Mask of the rows that were kept, bool, for each part."""
     places: Tensor | None = None
-    """Which entry each row became that was kept, int32 or int64 [E]; None = the first the first, and so on."""
+    """Index in the ordered lists of each kept row, int32 or int64 [E]; None = the rows were in order."""
 
     def at(self, entry: int, role: str) -> str:
-        """Name the row of an entry, and the column that holds something of it."""
+        """Return the source, the row of an entry, and the column of a role, for messages."""
         if self.names is None:
             return self.what
         at = entry if self.places is None else int((self.places == entry).nonzero()[0])
@@ -129,16 +129,16 @@ class Origin:
 
 
 class RecommendedLists(NamedTuple):
-    """Lists of users, one behind the other."""
+    """Recommended lists of all users, concatenated."""
 
     offsets: Tensor
-    """Int64 [U + 1]: where the list of each user of the ground truth begins."""
+    """Int64 [U + 1]: index in `items` at which the list of each user of the ground truth begins."""
     items: Tensor
     """Int32 or int64 [E], best first."""
     origin: Origin
-    """Where they are from."""
+    """Source of the lists, for messages."""
     num_left_out: int
-    """Users that have a list but no ground truth."""
+    """Number of users that have a list but no ground truth."""
 
     @classmethod
     def read(
@@ -148,16 +148,16 @@ class RecommendedLists(NamedTuple):
 
         Args:
             lists: see `evaluate_lists`.
-            names: of the columns of a frame or a file.
-            users: rows of the users.
-            items: rows of the items; ids of lists that are new get new rows.
-            asked: bool [U]: which users have ground truth; the lists of others are left out.
-            in_order: the caller said that rows are in order.
+            names: column names of a frame or a file.
+            users: row numbers of the users.
+            items: row numbers of the items; new ids in the lists get new rows.
+            asked: bool [U]: users with ground truth; the lists of other users are left out.
+            in_order: True if the caller said that rows are in order.
 
         Raises:
             TypeError: for anything without lists, and ids of another kind than the ground truth's.
-            ValueError: for columns that are not there, missing ids, ranks that are no places, two lists of one user,
-                no rows, and users none of whom has ground truth.
+            ValueError: for missing columns or ids, ranks that do not number a list, two lists of one user, no rows, and
+                if no user of the lists has ground truth.
         """
         parts: Iterable[_Part]
         if isinstance(lists, Recommendations):
@@ -172,11 +172,11 @@ class RecommendedLists(NamedTuple):
 
     @property
     def lengths(self) -> Tensor:
-        """Items of each user's list, int64 [U]."""
+        """Number of items in each user's list, int64 [U]."""
         return self.offsets.diff()
 
     def select(self, ids: Tensor, width: int) -> Tensor:
-        """Return the lists of some users, int64 [B, width], filled up with -1."""
+        """Return the lists of the given users, int64 [B, width], padded with -1."""
         place = torch.arange(width, device="cpu")
         start, length = self.offsets[ids, None], (self.offsets[ids + 1] - self.offsets[ids])[:, None]
         listed = place < length
@@ -185,7 +185,7 @@ class RecommendedLists(NamedTuple):
         return self.items[(start + place).clamp(max=len(self.items) - 1)].long().where(listed, -1)
 
     def repeat(self, ids: Tensor) -> tuple[int, int] | None:
-        """Return a user among some of them, and the entry that repeats an item of the list; None where none does."""
+        """Return the first given user whose list repeats an item, and the repeated entry; None if no list does."""
         lists = self.select(ids, max(1, int(self.lengths[ids].max())))
         by_id, slot = lists.sort(dim=1, stable=True)
         again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
@@ -200,22 +200,22 @@ class RecommendedLists(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Entries of lists, some or all."""
+    """A part of the entries of the lists, or all entries."""
 
     users: Tensor
-    """Row of the user of each entry, int64 [E]."""
+    """Row number of the user of each entry, int64 [E]."""
     items: Tensor
-    """Row of the item of each entry, int64 [E]."""
+    """Row number of the item of each entry, int64 [E]."""
     order: Tensor | None
-    """Rank or score of each entry, [E]; None = they are in order."""
+    """Rank or score of each entry, [E]; None = the entries are in order."""
     owners: Tensor
-    """Rows of all users who have a list, as often as may be, int64 [n]; a list may be empty."""
+    """Row numbers of all users who have a list, also an empty list, with repeats, int64 [n]."""
     first_line: int | None = None
     """As in `Table`."""
 
 
 def _is_wide(lists: Any, names: Names) -> bool:
-    """Return True if lists are given one per user; refuse objects without lists."""
+    """Return True if there is one list per user, and False for one row per item; refuse objects without lists."""
     if isinstance(lists, Mapping):
         return not any(name in lists for name in names if name is not None)
     if isinstance(lists, tuple):
@@ -232,7 +232,7 @@ def _is_wide(lists: Any, names: Names) -> bool:
 
 
 def _checked(lists: Source, names: Names, in_order: bool) -> Names:
-    """Return the names of columns, one of which at most orders the lists; TREC's runs are ordered by score."""
+    """Return the column names, with at most one column that orders the lists; TREC runs are ordered by score."""
     if names.rank is not None and names.score is not None:
         raise ValueError(
             f"rank={names.rank!r} and score={names.score!r} are both to order {lists.what}: give one of the two"
@@ -256,7 +256,7 @@ def _checked(lists: Source, names: Names, in_order: bool) -> Names:
 
 
 def _check_monotone(lists: Source, names: Names) -> None:
-    """Refuse unordered lists whose only other column of numbers rises, or falls, in most lists."""
+    """Refuse lists without a given order if their only other numeric column rises, or falls, in most lists."""
     numeric = {}
     for name in lists.names:
         if name in names or name.startswith("Unnamed: "):  # the index that pandas writes
@@ -276,7 +276,7 @@ def _check_monotone(lists: Source, names: Names) -> None:
     steps = values.diff().sign()[same]
     lengths = torch.bincount(users, minlength=len(ids))
     risen = torch.zeros(len(ids), dtype=steps.dtype, device="cpu").index_add(0, users[1:][same], steps)
-    long = lengths >= 4  # shorter ones are often in order by chance
+    long = lengths >= 4  # shorter lists are often in order by chance
     monotone = long & (risen.abs() == lengths - 1)
     if 2 * int(monotone.sum()) > int(long.sum()):
         raise ValueError(
@@ -287,7 +287,7 @@ def _check_monotone(lists: Source, names: Names) -> None:
 
 
 def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_Part]:
-    """Read a frame or a file, whose rows are entries."""
+    """Yield the entries of a frame or a file with one row per listed item, part by part."""
     for side in (users, items):
         if side.ids is None:
             raise ValueError(
@@ -312,7 +312,7 @@ def _long(lists: Source, names: Names, users: IdMap, items: IdMap) -> Iterator[_
 
 
 def _ranks(values: Tensor, table: Table, name: str) -> Tensor:
-    """Return ranks as int32, or refuse values that are no ranks."""
+    """Return ranks as int32, or refuse values that are not ranks."""
     wrong = (values < 0) | (values >= 2**31 - 1)
     if values.is_floating_point():
         wrong |= values != values.floor()
@@ -326,7 +326,7 @@ def _ranks(values: Tensor, table: Table, name: str) -> Tensor:
 
 
 def _wide(lists: Any, names: Names, users: IdMap, items: IdMap) -> _Part:
-    """Read a dict of lists, or lists and their users."""
+    """Return the entries of a dict {user: [items]}, or of a tuple (lists, users)."""
     if names.rank is not None or names.score is not None:
         role = "score" if names.rank is None else "rank"
         raise ValueError(
@@ -347,7 +347,7 @@ def _wide(lists: Any, names: Names, users: IdMap, items: IdMap) -> _Part:
         columns = columns[listed]
     else:
         entries = array_of("the items of lists", flat)
-        kept = (entries == entries) & (entries != -1) & (entries != None)  # noqa: E711  # one by one
+        kept = (entries == entries) & (entries != -1) & (entries != None)  # noqa: E711  # elementwise
         listed = torch.from_numpy(kept.astype(bool))
         if bool((entries == -1).any()) and -1 in items.ids:
             raise ValueError(
@@ -359,7 +359,7 @@ def _wide(lists: Any, names: Names, users: IdMap, items: IdMap) -> _Part:
 
 
 def _flat(lists: Any) -> tuple[Any, Tensor]:
-    """Return the entries of lists one behind the other, and how long each list is, int64 [B]."""
+    """Return the concatenated entries of lists, and the length of each list, int64 [B]."""
     shape = getattr(lists, "shape", None)
     if shape is not None:
         if len(shape) != 2:
@@ -385,7 +385,7 @@ def _flat(lists: Any) -> tuple[Any, Tensor]:
 
 
 def _recommended(lists: Recommendations, users: IdMap, items: IdMap) -> _Part:
-    """Read a result of `recommend`."""
+    """Return the entries of a result of `recommend`."""
     ids, owners = lists.ids.cpu(), users.recoded(lists.users.cpu(), lists.user_ids)
     _check_owners("the recommendations", owners, users)
     listed = ids >= 0
@@ -409,7 +409,7 @@ def _check_owners(what: str, rows: Tensor, users: IdMap) -> None:
 
 
 def _in_order(parts: Iterable[_Part], origin: Origin, users: IdMap, asked: Tensor) -> RecommendedLists:
-    """Put the entries of users that are asked for in order."""
+    """Return the lists of the users in `asked`, with the entries of all parts in order."""
     rows, columns, orders, others = [], [], [], []
     number, met = 0, False
     for part in parts:
@@ -454,21 +454,21 @@ def _in_order(parts: Iterable[_Part], origin: Origin, users: IdMap, asked: Tenso
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
-    """Concatenate parts, and let go of them."""
+    """Concatenate parts, and empty the list to free their memory."""
     whole = torch.cat(parts)
     parts.clear()
     return whole
 
 
 def _asked(rows: Tensor, asked: Tensor) -> Tensor:
-    """Which rows are of users that are asked for, bool [n]."""
+    """Return which rows belong to users in `asked`, bool [n]."""
     return (rows < len(asked)) & asked[rows.clamp(max=len(asked) - 1)]
 
 
 def _by_score(owner: Tensor, scores: Tensor | None) -> Tensor | None:
-    """Return the place of each entry by user, highest score first; entries of equal score, or of none, as they stand.
+    """Return each entry's index after a stable sort by user and descending score, int32 or int64 [E].
 
-    None = they are in order already.
+    None = the entries are in order already.
     """
     in_order = owner[1:] >= owner[:-1]
     if scores is not None:
@@ -482,19 +482,19 @@ def _by_score(owner: Tensor, scores: Tensor | None) -> Tensor | None:
 
 
 def _places(order: Tensor) -> Tensor:
-    """Return where each entry goes, if `order` says which one goes first, second, ..."""
+    """Return the index of each entry in `order`, which lists the entries that come first, second, ..."""
     places = torch.empty(len(order), dtype=_indices(len(order)), device="cpu")
     places[order] = torch.arange(len(order), dtype=places.dtype, device="cpu")
     return places
 
 
 def _indices(n: int) -> torch.dtype:
-    """Return the smaller type that numbers so many entries."""
+    """Return the smaller integer dtype that can index `n` entries."""
     return torch.int32 if n < 2**31 else torch.int64
 
 
 def _by_rank(owner: Tensor, ranks: Tensor, offsets: Tensor, origin: Origin, users: IdMap) -> Tensor:
-    """Return the place of each entry, whose rank says it: 1, 2, 3, ... within each list, or 0, 1, 2, ... in all."""
+    """Return each entry's index by user and rank; ranks run 1, 2, 3, ... in each list, or 0, 1, 2, ... in all lists."""
     lengths = offsets.diff()
     first = 0 if int((ranks == 0).sum()) == int((lengths > 0).sum()) else 1
     places = torch.empty(len(ranks), dtype=_indices(len(ranks)), device="cpu")
@@ -512,12 +512,12 @@ def _by_rank(owner: Tensor, ranks: Tensor, offsets: Tensor, origin: Origin, user
 
 
 def _pieces(n: int) -> Iterator[slice]:
-    """Divide entries into pieces, which bounds the memory of 64-bit intermediates."""
+    """Return slices of `n` entries, to bound the memory of 64-bit intermediates."""
     return (slice(start, start + _PIECE) for start in range(0, n, _PIECE))
 
 
 def _refuse_ranks(owner: Tensor, ranks: Tensor, first: int, origin: Origin, users: IdMap) -> NoReturn:
-    """Say which rank is the first that is missing, or there twice."""
+    """Raise an error that names the first rank that is missing or repeated."""
     order = (owner.long() * (int(ranks.max()) + 1) + ranks).argsort(stable=True)
     owner, ranks = owner[order], ranks[order]
     wrong = ranks != first

@@ -1,4 +1,4 @@
-"""`evaluate_lists`: evaluate recommended lists of another program against the ground truth."""
+"""`evaluate_lists`: evaluation of recommended lists of any program against the ground truth."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from torchrecmetrics.registry import Metrics, check_options
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-#: Keyword arguments of `evaluate_lists` that are no options of metrics.
+#: Keyword arguments of `evaluate_lists` that are not options of metrics.
 _KNOWN = (
     "exclude",
     "k",
@@ -52,7 +52,7 @@ _CELLS = 2**19  # listed, relevant and excluded items of a batch, padding includ
 
 
 class ListsOptions(MetricOptions, total=False):
-    """Keyword options of metrics, as `evaluate_lists` takes them."""
+    """Keyword options of metrics that `evaluate_lists` accepts."""
 
     overlap: Overlap | Literal["without"] | None  # type: ignore[misc]  # one choice more than metrics have
     """Meaning of a relevant item that is also excluded; "without" = remove it from the ground truth."""
@@ -83,53 +83,53 @@ def evaluate_lists(
     """Evaluate recommended lists of any origin against a ground truth, matched by id.
 
     Args:
-        metrics: as in `evaluate`; those that need more than lists (AUROC) are refused.
-        lists: a frame of pandas, polars or pyarrow, a dict of columns or a structured array, a row per listed item; a
-            path (csv, tsv, parquet, jsonl, TREC run, ...); a dict {user: [items]}, best first; a tuple (item ids
-            [B, K], users [B]), best first, short lists padded with -1; or a result of `recommend`.
+        metrics: as in `evaluate`; metrics that need more than lists (AUROC) are refused.
+        lists: a frame of pandas, polars or pyarrow, a dict of columns or a structured array, with a row per listed
+            item; a path (csv, tsv, parquet, jsonl, TREC run, ...); a dict {user: [items]}, best first; a tuple (item
+            ids [B, K], users [B]), best first, short lists padded with -1; or a result of `recommend`.
         target: ground truth: `Interactions`, a `Log`, a frame, a dict {user: items} or a path. Values of interactions
             and logs, and the relevance in TREC's qrels, are gains; for frames and other files see `value`.
-        label: in place of `target`, the name of a column of `lists`, a frame or a file: > 0 is relevant, and the value
-            its gain. Each user is then a session whose rows are all candidates; they are ordered by `score` or `rank`,
-            and AUROC is known.
-        exclude: items removed from the lists, items behind them move up: of the kinds that `target` may be (bool [I]
-            too), or a tuple of these.
-        k: cut-offs, where `metrics` are names.
+        label: in place of `target`, the name of a column of `lists`, which is a frame or a file: rows with a label > 0
+            are relevant, and the label is their gain. Each user is then a session whose rows are all candidates,
+            ordered by `score` or `rank`, and AUROC is known.
+        exclude: items removed from the lists, so that later items move up: any form of `target`, bool [I], or a tuple
+            of these.
+        k: cut-offs, if `metrics` are names.
         user: name of the column of users, in all frames and files.
         item: name of the column of items, in all frames and files.
         rank: name of the column of ranks, which must run 1, 2, 3, ... (or 0, 1, 2, ... throughout) in each list.
-        score: name of the column of scores, highest first; equal scores stay in the order of the rows (trec_eval puts
-            them in order of their ids). TREC's runs are ordered by score unless `rank` is given. None for either = rows
-            are in order, users in any. Neither given = the same, and a column with a usual name for ranks or scores
-            (rank, position, score, rating, prediction, ...) is an error.
-        value: name of the column of gains of a `target` that is a frame or a file. None = all its rows are alike. Not
-            given = the same, and a column named label, rating, relevance, gain, grade or value is an error.
-        values_reduce: gain of a pair that `target` repeats: "sum", "max" or the "last" one. None = such pairs are an
-            error where they have gains.
-        complete: the lists are all that is recommended; an item that is not listed is a miss at every k. Otherwise
-            a list that excluded or repeated items leave shorter than the metrics look is an error, and so are lists
-            that all end before; one that was shorter than others from the start had no more items to recommend.
-        duplicates: an item listed twice for a user is an "error"; only its "first" place stands; or a repeat keeps its
-            place and is a miss ("keep_place").
+        score: name of the column of scores, highest first; equal scores stay in the order of the rows (trec_eval orders
+            them by id). TREC runs are ordered by score unless `rank` is given. None for either: the rows of each user
+            are in order. Neither given: the same, but a column with a usual name for ranks or scores (rank, position,
+            score, rating, prediction, ...) is an error.
+        value: name of the column of gains of a `target` that is a frame or a file. None: all its rows have equal gains.
+            Not given: the same, but a column named label, rating, relevance, gain, grade or value is an error.
+        values_reduce: gain of a pair that `target` repeats: "sum", "max" or the "last" gain. None: repeated pairs that
+            have gains are an error.
+        complete: True if nothing but the lists is recommended: an item that is not listed is a miss at every k.
+            Otherwise it is an error if all lists are shorter than a cut-off, or one becomes shorter since excluded or
+            repeated items are removed; a list that was shorter before had no more items to recommend.
+        duplicates: "error": an item listed twice for a user raises; "first": only its first rank counts; "keep_place":
+            the repeat keeps its rank and is a miss.
         progress: as in `evaluate`.
         keep_rows: as in `evaluate`.
         groups: as in `evaluate`; users are matched by id where `target` has ids.
         options: keyword options for metrics given by name. `overlap`, the meaning of a pair in both `target` and
-            `exclude`, may also be "without": such pairs leave the ground truth, as by `Interactions.without`.
-            `catalogue` is for metrics beyond accuracy, as in `evaluate`; ids are looked up in its vocabulary,
-            which must have every listed item.
+            `exclude`, may also be "without": such pairs are removed from the ground truth, as by
+            `Interactions.without`. `catalogue` is for metrics beyond accuracy, as in `evaluate`; ids are looked up in
+            its vocabulary, which must have every listed item.
 
     Users of the ground truth without a list score 0 (`num_unserved`), users of lists without ground truth are left out
-    (`num_left_out`). A listed item that the ground truth does not know takes its place as a miss (`num_unknown`).
-    Where `target` has vocabularies, ids are looked up in them, and history that has others is matched by id; where it
-    has none, dicts and tuples hold its row numbers, and frames and files, which hold ids, are refused.
+    (`num_left_out`). A listed item unknown to the ground truth keeps its rank as a miss (`num_unknown`). If `target`
+    has vocabularies, ids are looked up in them, and a history with other vocabularies is matched by id; otherwise,
+    dicts and tuples hold row numbers of `target`, and frames and files, which hold ids, are refused.
 
-    Lists are read in row groups and kept as numbers, of users with ground truth only.
+    Lists are read in row groups and stored as row numbers, for users with ground truth only.
 
     Raises:
         TypeError: for anything without lists, and ids of another kind than those of `target`.
-        ValueError: for columns that are not there, missing ids, ranks that leave places out, two lists of one user,
-            lists shorter than the metrics look, and as in `evaluate`; names file, row and column.
+        ValueError: for missing columns or ids, ranks that are not consecutive, two lists of one user, lists that are
+            shorter than the metrics' cut-offs, and as in `evaluate`; names file, row and column.
 
     Examples:
         >>> import torchrecmetrics as trm
@@ -187,7 +187,7 @@ def _labelled(
     options: Any,
     *others: Any,
 ) -> Evaluation:
-    """Evaluate sessions by a label column."""
+    """Evaluate sessions whose ground truth is a label column of the lists."""
     for name, given in zip(("target", "exclude", "groups"), others, strict=True):
         if given is not None:
             raise ValueError(f"{name} was given beside label=, which names the ground truth in the lists")
@@ -199,7 +199,7 @@ def _labelled(
 def _update_all(
     collection: RecMetricCollection, truth: _Truth, lists: _Lists, ids: Tensor, progress: bool | Progress
 ) -> int:
-    """Add the lists of users to the metrics, batch by batch, and return how many listed items are repeated."""
+    """Add the lists of users to the metrics, batch by batch, and return the number of repeated entries."""
     sizes = lists.lengths + truth.target.host_degree + truth.num_excluded
     ids = ids[sizes[ids].argsort(stable=True)]
     num_repeated = 0
@@ -214,16 +214,16 @@ def _update_all(
 
 
 class _Truth(NamedTuple):
-    """The ground truth and the histories, in the same row numbers."""
+    """Ground truth and histories with the same row numbers."""
 
     target: Interactions
     num_known_items: int
-    """Items of the ground truth or the catalogue; those that only the history has come behind them."""
+    """Number of items of the ground truth or the catalogue; items of the history alone have higher row numbers."""
     history: History
     past: Interactions | None
-    """The catalogue's interactions; None where no metric reads them."""
+    """Interactions of the catalogue; None = no metric reads them."""
     num_excluded: Tensor
-    """Items of each user in `history` and `past`, int64 [U]."""
+    """Number of items of each user in `history` and `past`, int64 [U]."""
     codes: Callable[[Tensor], Tensor | None]
     """Function of user ids [b] that returns the groups of these users."""
     users: IdMap
@@ -240,10 +240,10 @@ class _Truth(NamedTuple):
         without_excluded: bool,
         gains: tuple[str | EllipsisType | None, Reduce | None],
     ) -> _Truth:
-        """Read ground truth and history in any form, and number both alike.
+        """Read ground truth and histories of any form, and give them the same row numbers.
 
         Raises:
-            ValueError: if no ground truth is there, or none is left by `without_excluded`, and for ids that do not fit.
+            ValueError: if there is no ground truth, or `without_excluded` leaves none, and for ids that do not fit.
         """
         truth = _interactions("target", target, names, *gains)
         if not len(truth):
@@ -273,24 +273,24 @@ class _Truth(NamedTuple):
         return cls(truth, num_known_items, history, past, num_excluded, codes, users, items)
 
     def update(self, collection: RecMetricCollection, ranking: Ranking, ids: Tensor) -> None:
-        """Add the ranking of some users to the metrics."""
+        """Add the ranking of the given users to the metrics."""
         before = None if self.past is None else self.past.select(ids)
         row_ids = ids if collection.keep_rows else None
         collection.update(ranking, history=before, groups=self.codes(ids), row_ids=row_ids)
 
 
 class _Lists(NamedTuple):
-    """The lists, and how they are read."""
+    """Recommended lists, with the options that say how to rank them."""
 
     listed: RecommendedLists
     lengths: Tensor
-    """Items of each user's list, int64 [U]."""
+    """Number of items in each user's list, int64 [U]."""
     longest: int
     complete: bool
     duplicates: Duplicates
 
     def check(self, collection: RecMetricCollection, truth: _Truth, ids: Tensor) -> None:
-        """Raise if items to be found are excluded, lists are too short, or the catalogue lacks their items."""
+        """Raise if relevant items are excluded, lists are too short, or the catalogue lacks listed items."""
         member = collection.leading
         if member.rules.take_overlap == "error":
             truth.history.check_overlap(truth.target, ids, member.padding_idx, "overlap='without'")
@@ -300,10 +300,10 @@ class _Lists(NamedTuple):
             _check_in_catalogue(self.listed, collection.catalogue, truth.items)
 
     def rank(self, collection: RecMetricCollection, truth: _Truth, ids: Tensor) -> Ranking:
-        """Return the ranking of some users' lists.
+        """Return the ranking of the given users' lists.
 
         Raises:
-            ValueError: if an item is repeated, or excluded items leave a list too short, where that is an error.
+            ValueError: if a list repeats an item or is too short without excluded items, where the options forbid it.
         """
         member, depth = collection.leading, collection.needs.depth
         relevant = truth.target.select(ids)
@@ -333,7 +333,7 @@ class _Lists(NamedTuple):
 
 
 def _check_not_swapped(lists: Any, target: Any) -> None:
-    """Refuse TREC files in the wrong place."""
+    """Refuse TREC qrels as lists, and TREC runs as ground truth."""
     for name, given, wrong, kind in (("lists", lists, "qrels", "qrels"), ("target", target, "run", "a run")):
         if isinstance(given, FileSource) and given.trec == wrong:
             raise ValueError(
@@ -349,7 +349,7 @@ def _interactions(
     value: str | EllipsisType | None = None,
     values_reduce: Reduce | None = "last",  # history has no gains
 ) -> Interactions:
-    """Read interactions in any form."""
+    """Return the interactions of any accepted form, on the CPU."""
     if isinstance(given, Interactions):
         return given.to("cpu")
     if isinstance(given, Log):
@@ -371,7 +371,7 @@ def _interactions(
 
 
 def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[str, list[Any]]:
-    """Return {user: items} as columns."""
+    """Return a dict {user: items} as a dict of two columns."""
     for user, items in given.items():
         if isinstance(items, Interactions):
             raise TypeError(
@@ -394,14 +394,14 @@ def _columns_of_dict(name: str, given: Mapping[Any, Any], names: Names) -> dict[
 
 
 def _history(given: Any, names: Names) -> Any:
-    """Read history in any form; a mask of items stays one."""
+    """Return a history of any accepted form as `Interactions`, or a mask of items as a tensor, on the CPU."""
     if isinstance(given, Tensor):
         return given.cpu()
     return _interactions("exclude", given, names)
 
 
 def _written_alike(given: list[Any], read: list[Any]) -> list[Any]:
-    """Return the inputs, with ids of text files as text in all of them if one holds text that is no number."""
+    """Return the inputs; if an input has text ids, ids that were read from text files become text, too."""
     found = list(read)
     files = [at for at, part in enumerate(given) if isinstance(part, FileSource) and part.as_written]
     for name in ("user_ids", "item_ids"):
@@ -412,7 +412,7 @@ def _written_alike(given: list[Any], read: list[Any]) -> list[Any]:
 
 
 def _in_one_numbering(truth: Interactions, parts: list[Any]) -> tuple[Interactions, list[Any]]:
-    """Return ground truth and history with the same row numbers: items that only the history knows come last."""
+    """Return ground truth and histories with the same row numbers; items known to a history alone come last."""
     item_ids = truth.item_ids
     for part in parts:
         if item_ids is not None and isinstance(part, Interactions) and part.item_ids is not None:
@@ -430,7 +430,7 @@ def _in_one_numbering(truth: Interactions, parts: list[Any]) -> tuple[Interactio
 
 
 def _numbered_as_catalogue(truth: Interactions, catalogue: Catalogue) -> Interactions:
-    """Return the ground truth in the catalogue's row numbers; items that it does not know come last."""
+    """Return the ground truth with the catalogue's row numbers; items that the catalogue lacks come last."""
     if (catalogue.item_ids is None) != (truth.item_ids is None):
         has, lacks = ("target", "the catalogue") if catalogue.item_ids is None else ("the catalogue", "target")
         raise ValueError(
@@ -445,7 +445,7 @@ def _numbered_as_catalogue(truth: Interactions, catalogue: Catalogue) -> Interac
 
 
 def sized_batches(ids: Tensor, sizes: Tensor, depth: int) -> Iterator[Tensor]:
-    """Divide users, in ascending order of `sizes`, into batches of about as many cells."""
+    """Yield batches of users, who ascend by `sizes`, of at most `_CELLS` cells in all, but at least one user."""
     done = 0
     while done < len(ids):
         low, high = 1, len(ids) - done
@@ -461,13 +461,13 @@ def sized_batches(ids: Tensor, sizes: Tensor, depth: int) -> Iterator[Tensor]:
 
 
 def check_reach(label: str, needs: Needs, complete: bool, longest: tuple[int, str] | None = None) -> None:
-    """Refuse a metric of more than lists say, and lists all of which end before the metric does.
+    """Refuse a metric that needs more than lists, and lists that are all shorter than the metric's cut-off.
 
     Args:
-        label: of the metric.
-        needs: of the metric.
-        complete: whether lists are all that is recommended.
-        longest: how many items the longest list holds, and whose lists those are; None = they come later.
+        label: label of the metric.
+        needs: needs of the metric.
+        complete: True if nothing but the lists is recommended.
+        longest: length of the longest list, and the name of the lists; None = the lists are not known yet.
     """
     if needs.num_ranked and needs.depth is None:
         raise ValueError(f"{label} compares all items, also those that no list holds: pass scores, or embeddings")
@@ -487,7 +487,7 @@ def check_reach(label: str, needs: Needs, complete: bool, longest: tuple[int, st
 
 
 def _check_in_catalogue(listed: RecommendedLists, catalogue: Catalogue, items: IdMap) -> None:
-    """Refuse items that the catalogue does not have: their popularity, or categories, are not known to be none."""
+    """Refuse listed items that the catalogue lacks, since their popularity and categories are unknown."""
     beyond = listed.items >= catalogue.num_items
     if bool(beyond.any()):
         number = int(beyond.sum())
@@ -502,14 +502,14 @@ def _check_in_catalogue(listed: RecommendedLists, catalogue: Catalogue, items: I
 def check_shortened(
     ranking: Ranking, before: Tensor, depth: int | None, numbers: Tensor, whose: Callable[[int], str]
 ) -> None:
-    """Refuse lists that are shorter than the metrics look since something left them.
+    """Refuse lists that became shorter than the metrics' cut-off since items were removed from them.
 
     Args:
-        ranking: made of the lists.
-        before: how many items each held when it was handed in, [B].
-        depth: places that the metrics look at; None = all there are.
-        numbers: of the rows, [B], for messages.
-        whose: says whose list has such a number.
+        ranking: ranking of the lists.
+        before: length of each list as it was passed in, [B].
+        depth: largest cut-off of the metrics; None = all ranks.
+        numbers: row numbers, [B], for messages.
+        whose: function from a row number to the name of the list's user.
     """
     left = ranking.num_recommended
     if left is None or depth is None:
@@ -529,7 +529,7 @@ def _items(number: int) -> str:
 
 
 def _explain_repeat(listed: RecommendedLists, batch: Tensor, users: IdMap, items: IdMap, duplicates: str) -> None:
-    """Say where an item stands for the second time, if one does."""
+    """Raise an error that names the entry with a repeated item, if repeats are an error and there is such an entry."""
     found = listed.repeat(batch) if duplicates == "error" else None
     if found is not None:
         user, entry = found

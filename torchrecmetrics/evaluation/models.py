@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class EvaluateOptions(MetricOptions, total=False):
-    """Keywords of `evaluate` that whoever calls it passes on."""
+    """Keyword arguments of `evaluate` that its callers in this package pass on."""
 
     k: int | Iterable[int] | None
     user_ids: Any
@@ -137,57 +137,57 @@ def evaluate(
     """Rank the whole catalogue for every user with ground truth and return the metrics.
 
     Args:
-        metrics: as `RecMetricCollection` takes them, or a collection: a fresh clone is used.
-        users: embeddings [U, d], or a function of user ids (int64 [b] on `device`) that returns scores [b, I]; a
-            module is put into eval mode meanwhile; None: `item_bias` alone gives all users the same ranking.
-        items: embeddings [I, d]; None with a function. Larger than memory: an array, such as `numpy.memmap`, or a
-            sequence of tensors [n, d]; they are read twice, a piece at a time. With `shard` also a row-sharded DTensor.
-        target: ground truth [U, I]; beside embeddings also its edges, int64 [2, E], users in row 0 and items in row 1,
-            both numbered from 0; or a dict of several, such as `slice_targets` gives, each evaluated by itself and
-            returned under its name.
-        exclude: items removed from a user's candidates: `Interactions` (train items), beside embeddings also edges as
-            for `target`, bool [I], or a tuple of these. Interactions whose vocabularies are not those of `target` are
+        metrics: as for `RecMetricCollection`, or a collection, of which a fresh clone is used.
+        users: embeddings [U, d], or a function of user ids (int64 [b] on `device`) that returns scores [b, I]; a module
+            is in eval mode during the evaluation; None: `item_bias` alone gives all users the same ranking.
+        items: embeddings [I, d]; None with a function. If larger than memory, an array, such as `numpy.memmap`, or a
+            sequence of tensors [n, d]: read twice, a piece at a time. With `shard` also a row-sharded DTensor.
+        target: ground truth [U, I]; with embeddings also its edges, int64 [2, E], users in row 0 and items in row 1,
+            both numbered from 0; or a dict of several ground truths, such as `slice_targets` gives, each evaluated by
+            itself and returned under its name.
+        exclude: items removed from a user's candidates: `Interactions` (train items), with embeddings also edges as for
+            `target`, bool [I], or a tuple of these. Interactions whose vocabularies differ from those of `target` are
             matched by id.
-        k: cut-offs, where `metrics` are names.
-        user_ids: evaluate only these users (row numbers, each once).
+        k: cut-offs, if `metrics` are names.
+        user_ids: evaluate only these users (row numbers without repeats).
         item_bias: float or whole numbers [I], added to the scores; `train.popularity` without users and items is the
             baseline to beat.
         similarity: "dot" or "cosine" of the embeddings.
-        items_allowed: bool [I]: only these items are candidates (released, in stock). A relevant item among the others
-            can only be missed.
+        items_allowed: bool [I]: only these items are candidates (released, in stock). A relevant item that is not
+            allowed is a miss.
         batch_size: largest number of users scored together; default: as `memory_budget` allows.
         memory_budget: bytes for scores and the kernel's working memory; default at most 256 MB on the CPU, half
             of the free memory of a GPU.
-        device: move everything there first; default: where the embeddings (or `target`) are.
+        device: device to which everything is moved first; default: the device of the embeddings (or of `target`).
         progress: show a bar with users per second and the running value of the first metric (needs tqdm); or a function
-            of (users done, users in all) that shows them elsewhere. Over several processes the first one shows its own.
-        shard: "users": every process of the default group evaluates its share of the users, and all get the result.
-            None: nothing is communicated. "items": `items`, `item_bias` and `items_allowed` are this process's part,
-            numbered in the order of the processes; users, target and exclude are whole on each. Counts are added up
-            (`ItemShard`), so the value is exact. "both": `users` are those of this process, too.
+            of (users done, users in all) that shows progress elsewhere. Of several processes, the first shows its own.
+        shard: "users": every process of the default group evaluates its share of the users, and all processes get the
+            result. None: nothing is communicated. "items": `items`, `item_bias` and `items_allowed` are this process's
+            part, numbered in the order of the processes; users, target and exclude are complete on each process. Counts
+            are added up (`ItemShard`), so the value is exact. "both": `users` are the users of this process, too.
         keep_rows: keep per-user values, by id, as `Evaluation.rows`: for `compare`. On other devices
             than the CPU rows beyond `memory_budget` go to the host.
-        all_users: make lists for users without ground truth, too: metrics beyond accuracy count them, those of accuracy
-            do not.
-        groups: which group each user belongs to: `group_users(train)`, or `Groups` of any column. Each has a value of
-            its own for every metric that is a mean over users.
+        all_users: make lists also for users without ground truth: metrics beyond accuracy count these users, accuracy
+            metrics do not.
+        groups: the group of each user: `group_users(train)`, or `Groups` of any column. Each group gets its own value
+            of every metric that is a mean over users.
         candidates: `Interactions` of the items that compete for each user, in place of the whole catalogue:
-            impressions, or negatives of your own. A relevant item that is none cannot be found (`num_unreachable`).
-        options: keyword options for metrics given by name. `catalogue` is for metrics beyond accuracy; those
-            that compare lists with the history read it from `Catalogue.from_interactions(train)`.
+            impressions, or negatives of your own. Other relevant items are misses (`num_unreachable`).
+        options: keyword options for metrics given by name. `catalogue` is for metrics beyond accuracy; metrics that
+            compare lists with the history read it from `Catalogue.from_interactions(train)`.
 
-    Scores are computed and kept in float32 (float64 for float64 embeddings), whatever autocast says. Users without
-    ground truth are not scored, unless `all_users` asks for it. Batches are halved and repeated when a GPU runs out of
-    memory. With `kernels="triton"` scores of embeddings are counted as they are made and never kept, unless a metric
-    reads which items stand first; bfloat16 and float16 embeddings are then multiplied as they are, float32 ones as
+    Scores are computed and stored in float32 (float64 for float64 embeddings), also under autocast. Users without
+    ground truth are not scored, except with `all_users`. A batch is halved and repeated if a GPU runs out of memory.
+    With `kernels="triton"`, scores of embeddings are counted as they are computed and never stored, unless a metric
+    reads the listed items; bfloat16 and float16 embeddings are then multiplied as they are, float32 embeddings as
     `torch.get_float32_matmul_precision()` says.
 
     Warns:
         UserWarning: if ids seem to start at 1: nothing has item 0, and the number of items was not given.
 
     Raises:
-        ValueError: for shapes, devices, ids or values that do not fit, kernels that cannot run there, and where one of
-            `target` and `exclude` has a vocabulary and the other has none.
+        ValueError: for shapes, devices, ids or values that do not fit, kernels that cannot run on the device, and if
+            only one of `target` and `exclude` has a vocabulary.
 
     Examples:
         >>> import torch
@@ -250,7 +250,7 @@ def evaluate(
 
 
 def _refuse(how: str, given: Mapping[str, Any]) -> None:
-    """Refuse the first argument that was given."""
+    """Raise if an argument was given that `evaluate` does not take together with `how`."""
     for name, value in given.items():
         if value is not None and value is not False:
             raise ValueError(f"evaluate does not take {name} together with {how}")
@@ -284,7 +284,7 @@ def _from_edges(name: str, given: Any, num_users: int | None, num_items: int | N
 
 
 class _Request(NamedTuple):
-    """The arguments of `evaluate` that are the same for each of several targets."""
+    """The arguments of `evaluate` that several targets share."""
 
     users: Tensor | ScoreFunction | None
     items: Tensor | None
@@ -300,7 +300,7 @@ class _Request(NamedTuple):
 
 
 def _evaluate(request: _Request, collection: RecMetricCollection, target: Any) -> Any:
-    """Return the `Evaluation` of a target; a dict of them for a dict of targets."""
+    """Return the `Evaluation` of a target, or a dict of evaluations for a dict of targets."""
     if isinstance(target, Mapping):
         if not target:
             raise ValueError("target is an empty dict")
@@ -325,12 +325,12 @@ def _evaluate(request: _Request, collection: RecMetricCollection, target: Any) -
 
 
 class _Data(NamedTuple):
-    """Ground truth and histories, on one device and in the row numbers of the ground truth."""
+    """Ground truth and histories, on one device and with the row numbers of the ground truth."""
 
     target: Interactions
     history: History
     past: Interactions | None
-    """Earlier items of the users; None where no metric reads them."""
+    """Earlier items of the users; None = no metric reads them."""
     ids: Tensor
     """Users to evaluate, int64 [n] on the host."""
 
@@ -338,7 +338,7 @@ class _Data(NamedTuple):
     def read(
         cls, collection: RecMetricCollection, target: Interactions, exclude: Any, user_ids: Any, place: TargetDevice
     ) -> _Data:
-        """Check the arguments and bring them to one device."""
+        """Check the arguments and move them to one device."""
         if not len(target):
             raise ValueError(f"target holds no interactions, there is nothing to evaluate: {target}")
         ids = _ids(user_ids, target.num_users)
@@ -352,7 +352,7 @@ class _Data(NamedTuple):
         return cls(target, history, past, ids)
 
     def check(self, rules: Rules, items_allowed: Tensor | None, is_first: bool) -> None:
-        """Refuse items to be found that are excluded; the first process warns of ids that seem to start at 1."""
+        """Refuse relevant items that are excluded; the first process warns of ids that seem to start at 1."""
         if rules.padding_idx is None and is_first:
             parts = [self.target, *self.history.parts]
             _warn_of_item_0(parts, self.history.masks, items_allowed, "padding_idx=0", stacklevel=6)
@@ -360,12 +360,12 @@ class _Data(NamedTuple):
             self.history.check_overlap(self.target, self.ids, rules.padding_idx)
 
     def num_entries(self) -> Tensor:
-        """Return how many relevant, excluded and earlier items every user has, int64 [U] on the host."""
+        """Return the number of relevant, excluded and earlier items of every user, int64 [U] on the host."""
         number = self.history.lengths(self.target.host_degree)
         return number if self.past is None else number + self.past.host_degree
 
     def split_ids(self) -> tuple[Tensor, Tensor]:
-        """Return the users to evaluate that have ground truth, and those that have none."""
+        """Return the ids of users with ground truth, and of users without, among the users to evaluate; on the host."""
         has_relevant = self.target.host_degree.index_select(0, self.ids) > 0
         return self.ids[has_relevant], self.ids[~has_relevant]
 
@@ -381,7 +381,7 @@ class _Inputs(NamedTuple):
 
     @classmethod
     def read(cls, request: _Request, collection: RecMetricCollection, target: Interactions) -> _Inputs:
-        """Check the arguments and bring them to one device."""
+        """Check the arguments and move them to one device."""
         check_target(target)
         place = TargetDevice.of(request.device, request.users, target)
         shape = (target.num_users, target.num_items)
@@ -391,7 +391,7 @@ class _Inputs(NamedTuple):
 
     @property
     def device(self) -> torch.device:
-        """The device on which scores are made."""
+        """The device on which scores are computed."""
         return self.scorer.device
 
     def with_kernel(self, ids: Tensor) -> tuple[_Inputs, Literal["eager", "triton"]]:
@@ -417,7 +417,7 @@ class _Inputs(NamedTuple):
         return self, kernel
 
     def update(self, batch: Tensor, at_once: int) -> None:
-        """Score a batch of users, `at_once` at a time, and add them to the metrics."""
+        """Score a batch of users, `at_once` at a time, and add their rankings to the metrics."""
         collection, codes, data = self.collection, self.codes, self.data
         needs, member = collection.needs, collection.leading
         relevant = data.target.select(batch)
@@ -431,7 +431,7 @@ class _Inputs(NamedTuple):
 def add_without_target(
     collection: RecMetricCollection, target: Interactions, ids: Tensor, codes: Callable[[Tensor], Tensor | None]
 ) -> None:
-    """Add users without ground truth to the metrics; they are not scored, and have no lists."""
+    """Add users without ground truth to the metrics; these users are not scored and have no lists."""
     graded = target.values is not None
     ranking = Ranking.without_relevant(len(ids), target.device, collection.needs.score_threshold, graded)
     collection.update(ranking, groups=codes(ids), row_ids=ids if collection.keep_rows else None)
@@ -445,7 +445,7 @@ def _read_shared(
     user_ids: Any,
     options: ScoreOptions,
 ) -> tuple[_Data, Tensor]:
-    """Return the data of users that have ground truth, and `num_entries`; the others are added to the collection."""
+    """Return the data of users with ground truth, and `num_entries`; users without it are added to the collection."""
     facts: dict[str, Any] = {}
     with shared.same(facts):
         shape = shared.num_users, shared.num_items
@@ -477,7 +477,7 @@ def _read_shared(
 def codes_of(
     collection: RecMetricCollection, groups: Groups | None, target: Interactions
 ) -> Callable[[Tensor], Tensor | None]:
-    """Return a function from users (row numbers of the ground truth) to codes of groups."""
+    """Return a function from users (row numbers of the ground truth) to group codes, or to None without groups."""
     if groups is None:
         if collection.groups:
             raise ValueError(
@@ -489,7 +489,7 @@ def codes_of(
 
 
 def _check_catalogue(catalogue: Catalogue | None, target: Interactions) -> None:
-    """Refuse a catalogue of other items than the target's."""
+    """Refuse a catalogue whose items are not the items of the target."""
     if catalogue is None:
         return
     if catalogue.num_items != target.num_items:
@@ -498,7 +498,7 @@ def _check_catalogue(catalogue: Catalogue | None, target: Interactions) -> None:
 
 
 def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None:
-    """Refuse a catalogue whose items have other rows than those of interactions."""
+    """Refuse a catalogue whose item ids differ from the item ids of interactions."""
     if catalogue.item_ids is not None and catalogue.item_ids != other.item_ids:
         has = "none" if other.item_ids is None else "others"
         raise ValueError(
@@ -508,7 +508,7 @@ def check_item_ids(catalogue: Catalogue, other: Interactions, name: str) -> None
 
 
 def past_of(collection: RecMetricCollection, target: Interactions) -> Interactions | None:
-    """Return the histories, with the row numbers of the ground truth; None if no metric reads them."""
+    """Return the catalogue's interactions, with the row numbers of the ground truth; None if no metric reads them."""
     catalogue = collection.catalogue
     if catalogue is None or not collection.needs.history:
         return None
@@ -532,7 +532,7 @@ def _numbered_as(target: Interactions, exclude: Any) -> tuple[Any, ...]:
 def _warn_of_item_0(
     parts: Sequence[Interactions], masks: Sequence[Tensor], items_allowed: Tensor | None, cure: str, stacklevel: int
 ) -> None:
-    """Warn if ids seem to start at 1: then an item 0 without users competes with all others."""
+    """Warn if ids seem to start at 1: then item 0, which no user has, competes with all other items."""
     if not any(part.num_items_inferred for part in parts):
         return
     known = any((part.items == 0).any() for part in parts)
@@ -548,7 +548,7 @@ def _warn_of_item_0(
 
 
 def _my_share(shard: str | None) -> tuple[int, int]:
-    """Return which share of the users this process evaluates, and the number of shares."""
+    """Return the index of this process's share of the users, and the number of shares."""
     if shard is None or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return 0, 1
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -576,14 +576,14 @@ def recommend(
 ) -> Recommendations:
     """Return each user's `k` best items and their scores; arguments as in `evaluate`.
 
-    With a score function, `num_users` (unless `user_ids` are given) and `num_items` say how large the catalogue is; a
-    history does so, too. `item_bias` alone recommends the same items to all, but for their history.
+    With a score function, pass `num_items` and `num_users` (or `user_ids`), unless a history gives both sizes.
+    `item_bias` alone recommends the same items to all users, apart from their histories.
 
     Returns:
         `Recommendations`, a tuple of ids int64 [users, k] and scores [users, k], best first, ties by lower id; -1 and
-        -inf where fewer than `k` candidates exist. Both on the scores' device, rows in the order of `user_ids`. They
-        know the vocabularies of the history (of several, the first one's: the others are matched by id); their
-        `to_frame()` has a row per recommended item, and `evaluate_lists` takes them as they are.
+        -inf where fewer than `k` candidates exist. Both are on the scores' device, rows in the order of `user_ids`. The
+        result has the vocabularies of the first history (other histories are matched by id); its `to_frame()` has a
+        row per recommended item, and `evaluate_lists` accepts it as `lists`.
 
     Examples:
         >>> import torch
@@ -637,17 +637,17 @@ def recommend(
 
 
 class _TopItems:
-    """The `k` best items of users and their scores, batch by batch."""
+    """The `k` best items of each user and their scores, collected batch by batch."""
 
     def __init__(self, scorer: EmbeddingScorer | FunctionScorer, history: History, ids: Tensor, k: int) -> None:
         self._scorer, self._history, self._ids = scorer, history, ids
         self.items = torch.full((len(ids), k), -1, device=scorer.device)
-        """Int64 [n, k], best first, -1 where there are fewer candidates."""
+        """Int64 [n, k], best first; -1 = fewer candidates."""
         self.scores = torch.empty((0, k), dtype=scorer.dtype, device=scorer.device)
-        """Float [n, k], -inf where there are fewer candidates; empty before the first batch."""
+        """Float [n, k], -inf = fewer candidates; empty before the first batch."""
 
     def add(self, batch: Tensor, at_once: int) -> None:
-        """Rank the items for a batch of rows of `ids`, `at_once` at a time."""
+        """Rank the items for the users in a batch of rows of `ids`, `at_once` users at a time."""
         for rows in torch.split(batch, at_once):
             users = self._ids[rows]
             scores = self._checked_scores(users, at_once)
@@ -679,10 +679,10 @@ def _catalogue_shape(
     num_users: int | None,
     num_items: int | None,
 ) -> tuple[int, int]:
-    """Return the number of users and items: of embeddings, as given, or of histories.
+    """Return the number of users and of items, from embeddings, from the arguments, or from histories.
 
     Raises:
-        ValueError: if no argument says them, or two arguments disagree.
+        ValueError: if no argument gives the numbers, or two arguments disagree.
     """
     if isinstance(users, Tensor) and isinstance(items, Tensor):
         _check_sizes(num_users, num_items, (len(users), len(items)))
@@ -701,14 +701,14 @@ def _catalogue_shape(
 
 
 def _check_sizes(num_users: int | None, num_items: int | None, sizes: tuple[int, int]) -> None:
-    """Refuse other numbers of users and items than those of the embeddings."""
+    """Refuse a `num_users` or `num_items` that differs from the sizes of the embeddings."""
     for name, number, have in (("num_users", num_users, sizes[0]), ("num_items", num_items, sizes[1])):
         if number is not None and number != have:
             raise ValueError(f"{name}={number!r} was given beside {have} embeddings, which say so themselves")
 
 
 def _one_numbering(exclude: Histories | None) -> tuple[list[Interactions], tuple[Any, ...]]:
-    """Return the `Interactions` of a history, and all of it with the row numbers of the first of them."""
+    """Return the `Interactions` in `exclude`, and all of `exclude` with the row numbers of its first `Interactions`."""
     parts = histories(exclude)
     given = [place for place, part in enumerate(parts) if isinstance(part, Interactions)]
     numbered = tuple(
@@ -721,12 +721,12 @@ def _one_numbering(exclude: Histories | None) -> tuple[list[Interactions], tuple
 
 
 def _vocabularies(given: Sequence[Interactions]) -> tuple[Any, Any]:
-    """Return the vocabularies of the first history."""
+    """Return the user and item vocabularies of the first history; None without a history."""
     return (given[0].user_ids, given[0].item_ids) if given else (None, None)
 
 
 def _ids(user_ids: Any, num_users: int | None) -> Tensor:
-    """User ids on the host; how many users there are may not be known yet."""
+    """Return user ids as int64 [n] on the host; `num_users` is None if it is not known yet."""
     if user_ids is None:
         return torch.arange(num_users or 0, device="cpu")
     try:
@@ -745,4 +745,4 @@ def _ids(user_ids: Any, num_users: int | None) -> Tensor:
     if int(ids.min()) < 0 or (num_users is not None and int(ids.max()) >= num_users):
         last = "" if num_users is None else num_users - 1
         raise ValueError(f"user_ids hold {int(ids.min())}..{int(ids.max())}, expected 0..{last}")
-    return ids.to(torch.int64, copy=True)  # who gave them may write into theirs meanwhile
+    return ids.to(torch.int64, copy=True)  # a copy, since the caller may write into the tensor meanwhile

@@ -1,4 +1,4 @@
-"""`ProgressBar`: how many users are done, shown by tqdm or by a function of the caller's."""
+"""`ProgressBar`: number of users done, shown by tqdm or by a function of the caller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 
 class ProgressBar:
-    """A progress bar, a function that shows progress elsewhere, or nothing."""
+    """Display of progress: a tqdm bar, a function of the caller, or nothing."""
 
     def __init__(self, shown: bool | Progress, total: int, here: bool = True, unit: str = "user") -> None:
         if not isinstance(shown, bool) and not callable(shown):

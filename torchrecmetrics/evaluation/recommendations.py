@@ -11,11 +11,11 @@ from torchrecmetrics.data.vocabulary import Vocabulary
 
 
 class Recommendations(tuple[Tensor, Tensor]):
-    """Result of `recommend`, `ids, scores = recommendations`, with the users.
+    """Result of `recommend`: a tuple, `ids, scores = recommendations`, that also holds the users.
 
-    `ids` int64 [n, k] are row numbers of items, best first, -1 where candidates ended; `scores` [n, k] are beside them;
-    `users` int64 [n] are row numbers of users. `user_ids` and `item_ids` are the ids of row numbers, where they are
-    known: where the history (`exclude`) has vocabularies, or `with_ids` gave them.
+    `ids` int64 [n, k] are row numbers of items, best first, -1 = no candidate; `scores` [n, k] are the items' scores;
+    `users` int64 [n] are row numbers of users. `user_ids` and `item_ids` are the ids of these row numbers, or None if
+    neither the history (`exclude`) has vocabularies nor `with_ids` gave them.
     """
 
     users: Tensor
@@ -30,7 +30,7 @@ class Recommendations(tuple[Tensor, Tensor]):
         user_ids: Vocabulary | None = None,
         item_ids: Vocabulary | None = None,
     ) -> Recommendations:
-        """Put them side by side."""
+        """Return the tuple (ids, scores), with users and vocabularies as attributes."""
         made = super().__new__(cls, (ids, scores))
         made.users, made.user_ids, made.item_ids = users, user_ids, item_ids
         return made
@@ -45,11 +45,11 @@ class Recommendations(tuple[Tensor, Tensor]):
 
     @property
     def scores(self) -> Tensor:
-        """Their scores, [n, k]."""
+        """Scores of the items, [n, k]."""
         return self[1]
 
     def with_ids(self, user_ids: Any = None, item_ids: Any = None) -> Recommendations:
-        """Return the same with vocabularies; None = as they are.
+        """Return the recommendations with other vocabularies; None = keep the present vocabulary.
 
         Raises:
             ValueError: for a vocabulary that is too short.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 MIN_USERS = 10
-"""Fewest users for which a table shows an interval; of fewer it is too wide, and too unsure, to read."""
+"""Fewest users for which a table shows an interval; with fewer users it is too wide and too uncertain to read."""
 _COMPARE = "compare models with trm.compare, not by their intervals"
 
 
@@ -34,13 +34,13 @@ class Evaluation(dict[str, Tensor], Exported):
     """Result of `evaluate` or `evaluate_lists`: {label: value}; `str()` is a table.
 
     With `groups` it also holds the value of each group, under labels like `NDCG@10/cold`. `kernels` names the kernels,
-    "eager" or "triton"; `num_users`, `num_skipped`, `num_unreachable` and `num_tied` are those of the first metric of
-    accuracy, if there is one (AUROC alone may average fewer users than the others). Of lists there are also
-    `num_unserved` (users of the ground truth without a list, who score 0), `num_left_out` (users of lists without
-    ground truth), `num_unknown` (entries of lists, as often as they occur, whose item neither the ground truth nor the
-    catalogue knows) and `num_repeated` (entries that repeat an item, with `duplicates="first"`).
+    "eager" or "triton"; `num_users`, `num_skipped`, `num_unreachable` and `num_tied` are the counts of the first
+    accuracy metric, if there is one (only AUROC may average fewer users than the other metrics). Evaluations of lists
+    also have `num_unserved` (users of the ground truth without a list, who score 0), `num_left_out` (users of lists
+    without ground truth), `num_unknown` (entries of lists, with repeats, whose item is unknown to the ground truth and
+    to the catalogue) and `num_repeated` (entries that repeat an item, with `duplicates="first"`).
 
-    `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and `to_latex` give it in other forms.
+    `to_dict`, `to_json`, `to_pandas`, `to_polars`, `to_markdown` and `to_latex` export the results.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Evaluation(dict[str, Tensor], Exported):
 
     @cached_property
     def standard_errors(self) -> dict[str, Tensor]:
-        """Standard errors by label; nan where a value is no mean over users."""
+        """Standard errors by label; nan if a value is not a mean over users."""
         return {point.key: torch.tensor(point.standard_error, dtype=torch.float64) for point in self._points}
 
     @cached_property
@@ -84,30 +84,30 @@ class Evaluation(dict[str, Tensor], Exported):
 
     @cached_property
     def groups(self) -> GroupResults:
-        """Values of groups of users: a table, in frames too; the worst of them, the gap between them, a plot.
+        """Results of the groups of users: a table with exports, the worst group, the gap between groups, and a plot.
 
         Raises:
-            ValueError: if it was evaluated without groups.
+            ValueError: if the evaluation was made without groups.
         """
         return GroupResults(self._points, self.result_rows(), self._better)
 
     def worst(self, label: str, level: float = 0.95) -> WorstGroup:
         """Return the group that a metric serves worst.
 
-        The group that looks worst is the unluckiest of several: its own interval lies too low. That given here is of
-        the true value of whichever group is truly worst, and holds at least as surely as `level` says.
+        The group with the worst value is partly the unluckiest: its own interval lies too low. The returned interval is
+        for the true value of the group that is truly worst, and holds with probability `level` at least.
 
         Args:
-            label: of a metric that is a mean over users, such as "NDCG@10".
-            level: of confidence, between 0 and 1.
+            label: label of a metric that is a mean over users, such as "NDCG@10".
+            level: confidence level, between 0 and 1.
 
         Raises:
-            ValueError: without groups; for an unknown label, a metric of which neither more nor less is better.
+            ValueError: without groups; for an unknown label, and a metric whose `higher_is_better` is None.
         """
         return self.groups.worst(label, level)
 
     def gap(self, label: str, level: float = 0.95) -> GroupGap:
-        """Return how far the groups with the largest and the smallest value are apart; otherwise as `worst`."""
+        """Return the difference between the groups with the largest and the smallest value; arguments as in `worst`."""
         return self.groups.gap(label, level)
 
     def __missing__(self, key: str) -> Tensor:
@@ -119,7 +119,7 @@ class Evaluation(dict[str, Tensor], Exported):
         intervals = [self.confidence_intervals[key] for key in self]
         told, sure = [], any(not math.isnan(low) for low, _ in intervals)
         enough = [point.num_users >= MIN_USERS for point in self._points]
-        means = [key not in self._of_items for key in self]  # the others have no standard error
+        means = [key not in self._of_items for key in self]  # metrics of items have no standard error
         for place, (key, (low, high)) in enumerate(zip(self, intervals, strict=True)):
             lines[place] += f" ± {self.standard_errors[key]:.4f}" if means[place] else ""
             lines[place] += f"  [{low:.4f}, {high:.4f}]" if means[place] and enough[place] and sure else ""
@@ -131,7 +131,7 @@ class Evaluation(dict[str, Tensor], Exported):
         return "\n".join([*lines, self.counted(), *told])
 
     def counted(self) -> str:
-        """Return the counts in words, without those that are 0."""
+        """Return the counts in words, without counts of 0."""
         counts = f"{self.num_users} {'user' if self.num_users == 1 else 'users'}"
         for number, text in (
             (self.num_skipped, "without a relevant item"),
@@ -154,28 +154,28 @@ class Evaluation(dict[str, Tensor], Exported):
         return self._rows
 
     def plot(self, ax: Axes | Sequence[Axes] | None = None) -> Drawn:
-        """Plot all values in one figure, against k with 95 % intervals: as `RecMetricCollection.plot`.
+        """Plot all values in one figure, against k with 95 % intervals, as `RecMetricCollection.plot` does.
 
         Args:
-            ax: matplotlib axes, or a list of them, one for each scale; None = a new figure.
+            ax: matplotlib axes, or a list of axes, one per scale; None = a new figure.
 
         Returns:
             Figure and the first axes.
 
         Raises:
             ImportError: without matplotlib.
-            ValueError: for metrics of other than as many scales as there are axes.
+            ValueError: if the number of axes is not the number of the metrics' scales.
         """
         return plot_points(self._points, ax)
 
     def curve(self, name: str, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Curve:
-        """Return a metric's value at each of its cut-offs, with a band for all together: `RecMetricCollection.curve`.
+        """Return a metric's value at each of its cut-offs, with a joint band, as `RecMetricCollection.curve` does.
 
         Args:
-            name: of the metric without cut-off, "NDCG" or "NDCG-exponential".
-            level: of confidence, for all cut-offs together.
-            resamples: how many, where rows are kept.
-            seed: of the hash of ids.
+            name: name of the metric without the cut-off, "NDCG" or "NDCG-exponential".
+            level: confidence level of the band, for all cut-offs together.
+            resamples: number of resamples, if rows are kept.
+            seed: seed of the hash of ids.
 
         Raises:
             ValueError: for an unknown name, a metric without a cut-off.
@@ -183,7 +183,7 @@ class Evaluation(dict[str, Tensor], Exported):
         return curve_of(self._points, name, self._rows, level, resamples, seed)
 
     def result_rows(self) -> list[ResultRow]:
-        """Return a row for each metric and cut-off."""
+        """Return a row for each metric, cut-off and group."""
         rows = []
         for (key, value), point in zip(self.items(), self._points, strict=True):
             low, high = (None if math.isnan(end) else end for end in self.confidence_intervals[key])
@@ -199,7 +199,7 @@ class Evaluation(dict[str, Tensor], Exported):
 
 
 def _named(rows: Rows, user_ids: Vocabulary | None) -> Rows:
-    """Return rows under the ids of a vocabulary."""
+    """Return rows with ids of a vocabulary in place of row numbers."""
     if user_ids is None or not isinstance(rows.ids, Tensor):
         return rows
     ids = user_ids.ids(rows.ids)

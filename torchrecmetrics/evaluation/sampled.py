@@ -1,4 +1,4 @@
-"""`bound_sampled`: what sampled ranks say about a metric over all items; `propensity`: from the popularity of items."""
+"""`bound_sampled`: bounds of a metric over all items from sampled ranks; `propensity`: of items, from popularity."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.ranking import Ranking
 
 _GRID = 400
-"""Ranks that a linear program begins with."""
+"""Number of ranks with which the linear program begins."""
 _BLOCK = 2**16
-"""Ranks whose distributions are made at once."""
+"""Number of ranks whose distributions are computed at once."""
 _ROUNDS = 30
 _EM_STEPS = 300
 
@@ -29,7 +29,7 @@ class SampledBounds(NamedTuple):
     low: float
     high: float
     estimate: float
-    """The value under the law of ranks that makes the sampled ranks most likely; other laws fit about as well."""
+    """The value under the distribution of true ranks that is most likely; other distributions fit about as well."""
 
 
 def bound_sampled(
@@ -43,21 +43,21 @@ def bound_sampled(
     """Bound a metric over all items from ranks among sampled negatives.
 
     Each row has one relevant item. Its negatives were drawn uniformly, without replacement, from the other items. The
-    bounds hold for every law of the true ranks under which the distribution of sampled ranks lies in the
-    Dvoretzky-Kiefer-Wolfowitz band around the one that was seen, so with probability `level` for the law that is true;
-    they are found by a linear program over all ranks, whose dual certifies them. No factor turns sampled values into
-    full ones: often the interval is wide.
+    bounds hold for every distribution of the true ranks whose distribution of sampled ranks lies in the
+    Dvoretzky-Kiefer-Wolfowitz band around the observed one, so with probability `level` for the true distribution. They
+    are found by a linear program over all ranks, whose dual certifies them. No factor turns sampled values into values
+    over all items: the interval is often wide.
 
     Args:
         ranks: integers [n], 1 to `num_negatives` + 1: the rank of the relevant item of each row among its negatives.
         metric: a name such as "HR@10", or a metric of this package that reads ranks.
-        num_items: items of the catalogue that compete, the relevant one included.
-        num_negatives: negatives of each row, below `num_items`.
-        level: of confidence, between 0 and 1.
+        num_items: number of items of the catalogue that compete, with the relevant item.
+        num_negatives: number of negatives of each row, below `num_items`.
+        level: confidence level, between 0 and 1.
 
     Raises:
         ImportError: without scipy.
-        ValueError: for ranks that are none, as many negatives as items, and no rows.
+        ValueError: for values that are not ranks, as many negatives as items, and no rows.
 
     Source: Krichene & Rendle, On sampled metrics for item recommendation, KDD 2020; Massart, The tight constant in the
     Dvoretzky-Kiefer-Wolfowitz inequality, 1990.
@@ -119,7 +119,7 @@ class _Law(NamedTuple):
 
 
 def _log_choose(n: Tensor, k: Tensor) -> Tensor:
-    """Return log of n over k; any number where k > n."""
+    """Return the log of n over k, elementwise; arbitrary where k > n."""
     rest = (n - k).clamp(min=0)
     return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(rest + 1)
 
@@ -134,7 +134,7 @@ def _values(metric: Any, num_items: int) -> Any:
 
 
 def _extreme(sign: int, values: Any, law: _Law, seen: Any, width: float, linprog: Any) -> float:
-    """Return the least `sign` x metric over all laws of ranks in the band: columns are added until the dual holds."""
+    """Return the minimum of `sign` x metric over distributions in the band; columns are added until the dual holds."""
     number = law.num_items
     chosen = np.unique(np.geomspace(1, number, min(_GRID, number)).round().astype(int))
     low, high = (np.clip(seen[:-1] + shift, 0, 1) for shift in (-width, width))
@@ -169,11 +169,11 @@ def _extreme(sign: int, values: Any, law: _Law, seen: Any, width: float, linprog
             break
         worst = np.argsort(reduced)[:_GRID] + 1
         chosen = np.union1d(chosen, worst[reduced[worst - 1] < -1e-9])
-    return float(found.fun) - slack  # a law has weight 1, so no law is lower than this
+    return float(found.fun) - slack  # a distribution has weight 1, so none has a lower value
 
 
 def _estimate(values: Any, law: _Law, counts: Any) -> float:
-    """Return the value under the most likely law, by expectation and maximisation on a grid of ranks."""
+    """Return the value under the most likely distribution, by expectation maximisation on a grid of ranks."""
     ranks = np.unique(np.geomspace(1, law.num_items, min(4 * _GRID, law.num_items)).round().astype(int))
     table = law.exactly(ranks)
     table, counts = table[counts > 0], counts[counts > 0]
@@ -185,9 +185,9 @@ def _estimate(values: Any, law: _Law, counts: Any) -> float:
 
 
 def propensity(popularity: Tensor, gamma: float) -> Tensor:
-    """Return how likely each item's interactions were to be observed: (n_i / max n) ** ((gamma + 1) / 2), [I].
+    """Return the probability that an item's interactions are observed, (n_i / max n) ** ((gamma + 1) / 2), [I].
 
-    Inverse propensities are gains: `gains = 1 / propensity(popularity, gamma)[target]`. An item of popularity 0, of
+    Inverse propensities are gains: `gains = 1 / propensity(popularity, gamma)[target]`. An item of popularity 0, about
     which nothing is known, has 1.
 
     Args:

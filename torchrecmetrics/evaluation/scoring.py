@@ -1,4 +1,4 @@
-"""Score batches of users by embeddings or a function, select their history, and size batches to the memory budget."""
+"""Scores of batches of users from embeddings or a function, histories, and batch sizes within a memory budget."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ Histories: TypeAlias = Interactions | Tensor | Sequence[Interactions | Tensor]
 Thing = TypeVar("Thing", Tensor, Interactions)
 
 _CPU_BUDGET = 256 * 2**20
-# On the CPU products go through a buffer of this size: fresh memory costs more than writing to it, and each
-# piece costs some calls (2,000 x 20,000 and 8,000 x 40,981: 8 to 20 MB take 1.1 times as long, 100 MB as long). What
-# does not touch scores is done for many more users at once.
+# On the CPU, products are written to a reused buffer of this size: new memory costs more than writing to it, and each
+# piece costs some calls (2,000 x 20,000 and 8,000 x 40,981: 8 to 20 MB take 1.1 times as long, 100 MB as long). Steps
+# that do not read scores run for many more users at once.
 _BUFFER_BYTES = 64 * 2**20
-# Below 32 MB the C library hands out memory that was in use before, above it fresh pages each time. Where all scores
-# take no more than `_FEW_BYTES`, that costs more than more pieces do (1,000 x 20,000: half as long again, 2,000 x
-# 20,000: a third; 4,000 x 20,000 takes as long either way, 8,000 x 20,000 6 % less with the large buffer).
+# Below 32 MB the C library reuses memory, above it maps new pages each time. If all scores take at most `_FEW_BYTES`,
+# new pages cost more than additional pieces (1,000 x 20,000: 50 % more time, 2,000 x 20,000: a third more; 4,000 x
+# 20,000 takes as long either way, 8,000 x 20,000 takes 6 % less with the large buffer).
 _SMALL_BUFFER_BYTES, _FEW_BYTES = 31 * 2**20, 256 * 2**20
 _USERS_TOGETHER = 4096
-# bytes that one target or history entry of a row takes on its way through the kernel, generously
+# upper estimate of the bytes that one target or history entry of a row takes in the kernel
 _ENTRY_BYTES = 160
-# numbers of embeddings that are brought to float64 together: 8 MB, which are written to again and again; 128 MB off the
-# CPU, where each piece costs launches
+# numbers of embeddings that are converted to float64 together: 8 MB of memory that is reused; 128 MB off the CPU,
+# where each piece costs kernel launches
 _NORM_NUMBERS = 2**20
-_LINE = 64  # bytes
-# products of fewer rows go through another path of the BLAS library, whose last bits differ
+_LINE = 64  # bytes of a cache line
+# the BLAS library multiplies fewer rows by another algorithm, whose last bits differ
 _MIN_ROWS = 16
 
 
 class TargetDevice(NamedTuple):
-    """The device on which scores are made."""
+    """Device on which scores are computed."""
 
     device: torch.device
     moves: bool
-    """True if the caller asked for it: tensors are then moved there; otherwise they must be there."""
+    """True if the caller named the device: tensors are moved to it; otherwise they must be on it already."""
 
     @classmethod
     def of(cls, device: str | torch.device | None, users: object, other: Interactions | None = None) -> TargetDevice:
@@ -67,7 +67,7 @@ class TargetDevice(NamedTuple):
         return cls(torch.device("cpu") if other is None else other.device, False)
 
     def move(self, name: str, thing: Thing) -> Thing:
-        """Move to the device that the caller asked for; otherwise raise unless it is there."""
+        """Return `thing` on the device; raise if it is elsewhere and the caller did not name the device."""
         if thing.device == self.device:
             return thing
         if not self.moves:
@@ -76,10 +76,10 @@ class TargetDevice(NamedTuple):
 
 
 class ScoreOptions(NamedTuple):
-    """Options of scores beside the embeddings or the score function."""
+    """Options of the scores, apart from embeddings and score function."""
 
     item_bias: Tensor | None = None
-    """Float or whole numbers [I], added."""
+    """Float or whole numbers [I], added to the scores."""
     similarity: Literal["dot", "cosine"] = "dot"
     items_allowed: Tensor | None = None
     """Bool [I]: only these items are candidates."""
@@ -108,22 +108,22 @@ class ScoreOptions(NamedTuple):
 
 
 class Scorer(Protocol):
-    """Computes scores of users."""
+    """Protocol of objects that compute the scores of users."""
 
     num_items: int
     dtype: torch.dtype
     device: torch.device
     row_bytes: int
-    """Memory that the scores of a user take."""
+    """Bytes of memory that the scores of one user take."""
     reuses_memory: bool
-    """True if devices share memory."""
+    """True if the scores of a batch are written to a reused buffer, a few users at a time."""
 
     def scores(self, ids: Tensor, at_once: int) -> Tensor | ScoreRows | Products:
-        """Scores [b, I] of users on the host's list, made for so many at a time; valid until the next call."""
+        """Return the scores [b, I] of users, `at_once` at a time, valid until the next call; `ids` are on the host."""
 
 
 class FunctionScorer:
-    """Scores that a function returns."""
+    """Scorer that calls a score function."""
 
     reuses_memory: bool = False
     dtype: torch.dtype = torch.float32
@@ -139,8 +139,8 @@ class FunctionScorer:
         self._function, self._terms = function, options
 
     def scores(self, ids: Tensor, at_once: int) -> Tensor:
-        """Return the function's scores, with bias."""
-        scores = self._function(ids.to(self.device, copy=True))  # it may do with them as it likes
+        """Return the function's scores [b, I] plus the item bias, -inf for items that are not allowed."""
+        scores = self._function(ids.to(self.device, copy=True))  # a copy, which the function may change
         fits = isinstance(scores, Tensor) and scores.is_floating_point()
         if not fits or scores.shape != (len(ids), self.num_items):
             wanted = f"float [{len(ids)}, {self.num_items}]"
@@ -154,7 +154,7 @@ class FunctionScorer:
 
 
 class EmbeddingScorer:
-    """Products of embeddings, in a buffer that is used again."""
+    """Scorer that multiplies embeddings and writes the products to a reused buffer."""
 
     reuses_memory: bool = True
     num_items: int
@@ -180,7 +180,7 @@ class EmbeddingScorer:
                 )
         self.num_items, self.device = len(items), place.device
         self.dtype = torch.float64 if torch.float64 in (users.dtype, items.dtype) else torch.float32
-        # into rows that begin with a cache line the CPU multiplies up to twice as fast (40,981 and 49,999 items)
+        # the CPU multiplies up to twice as fast if each row begins at a cache line (40,981 and 49,999 items)
         line = _LINE // self.dtype.itemsize if self.device.type == "cpu" else 1
         self._width = -(-self.num_items // line) * line
         self.row_bytes = self._width * self.dtype.itemsize
@@ -189,14 +189,14 @@ class EmbeddingScorer:
         self._buffer = torch.empty((0, self._width), dtype=self.dtype, device=self.device)
 
     def scores(self, ids: Tensor, at_once: int) -> ScoreRows:
-        """Multiply for a few users at a time."""
+        """Return the scores [b, I], which are multiplied for `at_once` users at a time when they are read."""
         parts = torch.split(ids, at_once)
         return ScoreRows((len(ids), self.num_items), self.dtype, self.device, lambda: map(self._multiply, parts))
 
     def without_memory(self, ids: Tensor, check: bool) -> ProductScorer | str:
-        """Return a scorer whose scores are counted without being kept; or why there is none for these users, each once.
+        """Return a scorer whose scores are counted without being stored, or the reason why these users have none.
 
-        To check that the scores will be finite waits for the device, once.
+        `ids` are without repeats. The check that scores will be finite costs one host sync.
         """
         kinds = {self._users.dtype, self._items.dtype}
         if not kinds <= {torch.float32, torch.bfloat16, torch.float16}:
@@ -220,7 +220,7 @@ class EmbeddingScorer:
         return ProductScorer(self._users.__getitem__, Products(self._users, self._items, added))
 
     def _added(self) -> Tensor | None:
-        """Return the addend of products: float32 [I], -inf where an item is not allowed."""
+        """Return the addend of the products, float32 [I], -inf for items that are not allowed; None = no addend."""
         bias, _, allowed = self._terms
         if allowed is not None:
             bias = torch.zeros(self.num_items, device=self.device) if bias is None else bias
@@ -229,12 +229,12 @@ class EmbeddingScorer:
 
     @cached_property
     def _unit_items(self) -> Tensor:
-        """Item embeddings in the dtype of the scores, normalised if they are to be."""
+        """Item embeddings in the dtype of the scores, normalised for cosine similarity."""
         items = self._items.to(self.dtype)
         return nn.functional.normalize(items, dim=1) if self._cosine else items
 
     def _some_users(self, at: Tensor) -> Tensor:
-        """User embeddings in the dtype of the scores, normalised if they are to be."""
+        """Return the embeddings of the given users in the dtype of the scores, normalised for cosine similarity."""
         users = self._users[at].to(self.dtype)
         return nn.functional.normalize(users, dim=1) if self._cosine else users
 
@@ -245,7 +245,7 @@ class EmbeddingScorer:
         out = self._buffer[:rows, : self.num_items]
         batch = torch.zeros((rows, self._users.shape[1]), dtype=self.dtype, device=self.device)
         batch[: len(ids)] = self._some_users(ids.to(self.device))
-        torch.mm(batch, self._unit_items.T, out=out)  # with out=, autocast keeps its hands off
+        torch.mm(batch, self._unit_items.T, out=out)  # autocast does not change products with out=
         bias, _, allowed = self._terms
         if bias is not None:
             out += bias
@@ -255,10 +255,10 @@ class EmbeddingScorer:
 
 
 def longest(rows: Tensor, asked: Tensor | None) -> Tensor:
-    """Return the largest norm of rows [n, d], or of those that are asked for (bool [n]); 0-d, NaN where one holds NaN.
+    """Return the largest norm of rows [n, d], or of the rows in `asked` (bool [n]): 0-d, NaN if a row holds NaN.
 
-    In float64, whose range the squares of float32 need, and which a norm would make a copy of all rows in: a piece at a
-    time. It waits for nothing.
+    Norms are float64, since squares of float32 can overflow, and computed piece by piece, since `vector_norm` copies
+    its input to float64. Needs no host sync.
     """
     numbers = _NORM_NUMBERS if rows.device.type == "cpu" else 16 * _NORM_NUMBERS
     at_once = max(1, numbers // max(1, rows.shape[1]))
@@ -272,7 +272,7 @@ def longest(rows: Tensor, asked: Tensor | None) -> Tensor:
 
 
 class ProductScorer:
-    """Products of embeddings that are never in memory; embeddings keep their dtype unless they are normalised."""
+    """Scorer whose products are never stored; embeddings keep their dtype unless they are normalised."""
 
     reuses_memory: bool = False
     num_items: int
@@ -285,7 +285,7 @@ class ProductScorer:
         (_, self.num_items), self.dtype, self.device = products.shape, products.dtype, products.device
 
     def scores(self, ids: Tensor, at_once: int) -> Products:
-        """Hand over the embeddings."""
+        """Return the embeddings of the users and of all items, to be multiplied in the kernel."""
         return self._products._replace(users=self._some_users(ids.to(self.device)))
 
 
@@ -296,7 +296,7 @@ def scorer_of(
     options: ScoreOptions,
     place: TargetDevice,
 ) -> EmbeddingScorer | FunctionScorer:
-    """Return the source of scores for a matrix of this shape: embeddings, a function, or only the items' bias."""
+    """Return the scorer for a shape (users, items): embeddings, a function, or the item bias alone."""
     if users is None and items is None and options.item_bias is not None:
         nothing = torch.zeros((1, shape[1]), device=place.device)
         return FunctionScorer(lambda ids: nothing.expand(len(ids), -1), shape[1], options.read(shape[1], place), place)
@@ -317,7 +317,7 @@ def scorer_of(
 
 
 def no_users(users: Any) -> TypeError:
-    """Return the error about users that cannot be scored."""
+    """Return the error for users that cannot be scored."""
     got = "None: item_bias= alone ranks alike for all" if users is None else _weight_hint(users)
     return TypeError(f"users must be a tensor [U, d] or a function of user ids, got {got}")
 
@@ -330,7 +330,7 @@ def _weight_hint(thing: Any) -> str:
 
 @contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Put a module, if it is one, into eval mode, and each of its parts back into its own."""
+    """Put a model that is a module into eval mode, and restore the mode of each submodule at the end."""
     before = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
     if before:
         model.eval()
@@ -348,12 +348,12 @@ def histories(exclude: Any) -> Sequence[Any]:
     """Return one, several or no histories as a sequence."""
     if exclude is None:
         return ()
-    parts: Sequence[Any] = exclude if type(exclude) in (tuple, list) else (exclude,)  # a Batch or Split is one thing
+    parts: Sequence[Any] = exclude if type(exclude) in (tuple, list) else (exclude,)  # a Batch or Split is one argument
     return parts
 
 
 class History:
-    """Excluded items of each user."""
+    """Excluded items of each user, as interactions and masks of items."""
 
     def __init__(self, exclude: Histories | None, num_items: int, place: TargetDevice) -> None:
         self.parts: list[Interactions] = []
@@ -374,7 +374,7 @@ class History:
                 raise TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")
 
     def lengths(self, others: Tensor) -> Tensor:
-        """Excluded items of each user and as many others, int64 [U] on the host; nothing new where none is excluded."""
+        """Return `others` plus the number of excluded items of each user, masks apart, int64 [U] on the host."""
         total = others
         for part in self.parts:
             if part.num_users != len(others):
@@ -383,21 +383,21 @@ class History:
         return total
 
     def select(self, ids: Tensor) -> Exclude | None:
-        """Return the kernel's `exclude` for these users."""
+        """Return the excluded items of users as the kernel's `exclude`; None if nothing is excluded."""
         chosen = (*(part.select(ids).items for part in self.parts), *self.masks)
         return chosen or None
 
     def excluded(self, ids: Tensor) -> Tensor | None:
-        """Return the items that leave these users' candidates beyond the masks, negative = padding."""
+        """Return the excluded items of users without the masks, int64 [b, H], negative = padding; None if no parts."""
         parts = [part.select(ids).items for part in self.parts]
         return torch.cat(parts, 1) if parts else None
 
     def fingerprint(self) -> list[object]:
-        """Return numbers that another history hardly has; waits for the device."""
+        """Return hashes of the parts and masks, to compare histories across processes; costs host syncs."""
         return [*(fingerprint(part.keys) for part in self.parts), *map(fingerprint, self.masks)]
 
     def holds(self, target: Interactions) -> Tensor:
-        """Return which edges are excluded, bool [E]."""
+        """Return which pairs of the ground truth are excluded, bool [E]."""
         both = torch.zeros(len(target), dtype=torch.bool, device=target.device)
         keys = target.keys
         for part in self.parts:
@@ -411,12 +411,12 @@ class History:
     def check_overlap(
         self, target: Interactions, ids: Tensor, padding_idx: int | None, cure: str | None = None
     ) -> None:
-        """Raise if items to be found are excluded too: the values would depend on its meaning.
+        """Raise if relevant items are also excluded: the values would depend on the meaning of such a pair.
 
         Args:
             target: ground truth.
-            ids: users who count.
-            padding_idx: an item that does not.
+            ids: users to check.
+            padding_idx: item that is padding, which is not checked.
             cure: how to remove such pairs from the ground truth; None = a method of `Interactions`.
         """
         if not self.parts and not self.masks:
@@ -447,15 +447,15 @@ class History:
 
 
 class Budget(NamedTuple):
-    """How many users may be scored together."""
+    """Limits on the number of users that are scored together."""
 
     batch_size: int | None = None
-    """At most so many."""
+    """Largest number of users."""
     memory: int | None = None
-    """Bytes for their scores and the kernel's working memory; None = a share of the free memory."""
+    """Bytes for the users' scores and the kernel's working memory; None = a share of the free memory."""
 
     def bytes_on(self, device: torch.device) -> int:
-        """Return the memory there is to be used."""
+        """Return the number of bytes that may be used on a device."""
         if self.memory is not None:
             return check_k(self.memory, "memory_budget (bytes)")
         return int(torch.cuda.mem_get_info(device)[0] // 2) if device.type == "cuda" else _CPU_BUDGET
@@ -464,9 +464,9 @@ class Budget(NamedTuple):
 def batches(
     scorer: Scorer, ids: Tensor, sizes: Tensor, use: Callable[[Tensor, int], None], budget: Budget
 ) -> Iterator[Tensor]:
-    """Use up users, `ids` in ascending order of their listed items, batch by batch; yield each batch when done.
+    """Apply `use` to batches of users and yield each batch when done; `ids` ascend by `sizes`.
 
-    `sizes` are the listed items of every user there is. `use` gets the number of users of a batch to score at once.
+    `sizes` [U]: target and history entries of every user. `use` takes a batch and the number of users to score at once.
     """
     at_once = len(ids) if budget.batch_size is None else check_k(budget.batch_size, "batch_size")
     together = at_once
@@ -496,4 +496,4 @@ def batches(
             done += low
             yield batch
             continue
-        torch.cuda.empty_cache()  # here, where the error no longer holds the batch's tensors
+        torch.cuda.empty_cache()  # after `except`, where the error no longer holds the batch's tensors

@@ -1,6 +1,6 @@
-"""How the counts behind every rank are made: scores in, numbers of better and of equal items out; see `contract`.
+"""Kernels that count, for every rank, the items with a better and with an equal score; see `contract`.
 
-`eager` is plain PyTorch, for any device. `triton` is for CUDA, and the only one that counts over `Products`.
+`eager` is plain PyTorch, for any device. `triton` is for CUDA, and the only kernel that counts over `Products`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torchrecmetrics.kernels.topk_ids import topk_ids
 
 Kernels: TypeAlias = Literal["eager", "triton"]
 KernelChoice: TypeAlias = Literal["auto", "eager", "triton"]
-"""Kernels: PyTorch ("eager"), Triton, or Triton on GPUs with a run on record ("auto")."""
+"""PyTorch ("eager"), Triton ("triton"), or Triton on GPUs with a recorded run and PyTorch elsewhere ("auto")."""
 
-# Compute capabilities of which a run of tests/gpu and the benchmarks is recorded (benchmarks/results): none yet. All
-# that is known of the Triton kernels comes from its interpreter, its compiler and ptxas.
+# Compute capabilities with a recorded run of tests/gpu and the benchmarks (benchmarks/results): none yet. The Triton
+# kernels have been checked by Triton's interpreter, its compiler and ptxas alone.
 _RECORDED: frozenset[tuple[int, int]] = frozenset()
 
 _CHOICES = get_args(KernelChoice)
@@ -39,10 +39,10 @@ __all__ = [
 
 
 def choose(kernels: KernelChoice, device: torch.device) -> Kernels:
-    """Return which kernels run on a device: those asked for; "auto" takes Triton's where a run is on record.
+    """Return the kernels that run on a device: the requested ones; "auto" = Triton's on GPUs with a recorded run.
 
     Raises:
-        ValueError: if "triton" is asked for and cannot run there, with the reason.
+        ValueError: if "triton" is requested and cannot run on the device; gives the reason.
     """
     check_choice("kernels", kernels, _CHOICES)
     if kernels == "eager" or (kernels == "auto" and not _is_recorded(device)):
@@ -61,7 +61,7 @@ def choose(kernels: KernelChoice, device: torch.device) -> Kernels:
 
 
 def refusal(reason: str) -> ValueError:
-    """Return the error for a request that cannot be met."""
+    """Return the error for a request of Triton's kernels that cannot be met."""
     return ValueError(f"kernels='triton' cannot be used: {reason}. kernels='auto' falls back to 'eager'")
 
 
@@ -70,7 +70,7 @@ def _is_recorded(device: torch.device) -> bool:
 
 
 def count(scores: Tensor | Products, question: Question, kernels: Kernels = "eager") -> Counts:
-    """Count by the kernel that was chosen; products may wait for the device, to leave out rows that are settled."""
+    """Count with the given kernels; over products, host syncs may find rows whose counts are settled, to skip them."""
     if isinstance(scores, Products):
         return _count_products(scores, question)
     if kernels == "triton":
@@ -87,7 +87,7 @@ def _count_products(scores: Products, question: Question) -> Counts:
     for mask in masks:
         bias = scores.bias if scores.bias is not None else thresholds.new_zeros(scores.shape[1])
         scores = scores._replace(bias=bias.masked_fill(mask, -torch.inf))
-    # every finite score reaches the lowest minimum: that is a matter of who is a candidate, not of products
+    # every finite score reaches the lowest minimum: the number of candidates is the count, without products
     lowest = torch.finfo(scores.dtype).min
     higher = [min_score for min_score in min_scores if min_score > lowest]
     counts = triton.count_products_until(scores, question._replace(min_scores=higher, masks=()))
@@ -104,7 +104,7 @@ def _count_products(scores: Products, question: Question) -> Counts:
 
 
 def look_up(scores: Tensor | Products, ids: Tensor) -> Tensor:
-    """Scores of the items `ids` [B, N] in their rows, the very numbers that `count` compares."""
+    """Return the scores of the items `ids`, int64 [B, N], in their rows: the same bits that `count` compares."""
     if isinstance(scores, Products):
         from torchrecmetrics.kernels import triton
 

@@ -1,8 +1,8 @@
 """Count better and equal scores in plain PyTorch: compare, bucket or select.
 
-`compare` is the definition: rank = 1 + (scores > own).sum(-1). `bucket` and `select` give the same counts sooner:
-`bucket` for many thresholds over the whole list, `select` where only the first `depth` places matter. Off the CPU none
-of them waits for the device.
+`compare` is the definition: rank = 1 + (scores > own).sum(-1). `bucket` and `select` give the same counts faster:
+`bucket` for many thresholds over the whole list, `select` if only the first `depth` ranks matter. Off the CPU none of
+the three makes a host sync.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from torchrecmetrics.kernels.thresholds import (
 TILE_SCORES_CPU = 2**20
 """Scores copied or compared at once on the CPU: they stay in its cache."""
 TILE_SCORES = 2**24
-"""The same on other devices, where it bounds memory."""
+"""Scores copied or compared at once on other devices: a bound on memory."""
 BUCKET_THRESHOLDS = 80
 """Thresholds per row from which a binary search per score costs less than a comparison per score and threshold."""
 SELECT_COMPARISONS = 2**14
 """Comparisons per row on the CPU from which selecting the best scores costs less."""
 SELECT_THRESHOLDS = 3
-"""Thresholds per row from which it costs less on other devices, in bytes moved."""
+"""Thresholds per row from which selecting the best scores moves fewer bytes on other devices."""
 
 
 def count(scores: Tensor, question: Question) -> Counts:
-    """Count as `contract` says."""
+    """Return the counts that `contract` defines."""
     strategy = choose_strategy(scores, question)
     if _is_readable(scores) and not question.masks:
         return strategy(scores, question)
@@ -69,17 +69,17 @@ def compare(scores: Tensor, question: Question) -> Counts:
 
 
 def bucket(scores: Tensor, question: Question) -> Counts:
-    """Sort the thresholds, search where each score falls between them, and count a histogram."""
+    """Sort the thresholds, find the bucket of each score between them by binary search, and count scores per bucket."""
     width = question.thresholds.shape[1]
     edges = with_min_scores(working(question.thresholds), question.min_scores)
-    edge, order = without_nan(edges, torch.inf).sort(dim=1)  # a binary search cannot pass NaN
+    edge, order = without_nan(edges, torch.inf).sort(dim=1)  # binary search needs an order, which NaN lacks
     reaching = edge.new_zeros((len(edge), edge.shape[1] + 1), dtype=torch.int64)
     same = torch.zeros_like(reaching)
     for (rows, _), tile in tiles(scores, 1):
         tile = without_nan(working(tile), -torch.inf)
         place = search(edge[rows], tile, right=True)
         met = edge[rows].gather(1, (place - 1).clamp(min=0)) == tile
-        zeros = torch.zeros_like(same[rows], dtype=torch.int32)  # scattered several times faster than int64
+        zeros = torch.zeros_like(same[rows], dtype=torch.int32)  # scatter_add is several times faster than in int64
         reaching[rows] += zeros.scatter_add(1, place, torch.ones_like(place, dtype=torch.int32))
         same[rows] += zeros.scatter_add(1, place, met.to(torch.int32))
     above, at_least = from_buckets(edge, order, reaching, same)
@@ -125,7 +125,7 @@ def choose_strategy(scores: Tensor, question: Question) -> Callable[[Tensor, Que
 
 
 def _best(scores: Tensor, number: int) -> Tensor:
-    """Return the best scores of each row, ascending, [B, number]; NaN last."""
+    """Return the `number` best scores of each row, ascending, [B, number]; NaN last."""
     if can_sync(scores) and blocks.pays(scores.shape[1], number):
         chosen = blocks.maxima(scores).topk(number, dim=1, sorted=False).indices
         scores = blocks.take(scores, chosen)
@@ -133,11 +133,11 @@ def _best(scores: Tensor, number: int) -> Tensor:
 
 
 def _count_last(scores: Tensor, thresholds: Tensor, last: Tensor, above: Tensor, at_least: Tensor) -> Tensor:
-    """Count the scores equal to the lowest of the best, some of which may not be among them."""
+    """Return `at_least`, with all scores counted for thresholds equal to `last`, the lowest of the best scores."""
     equal = thresholds == last
     if not can_sync(scores):
         return torch.where(equal, (scores >= last).sum(1, keepdim=True), at_least)
-    equal &= at_least - above > 1  # where it occurs once, it stands behind the first `depth`
+    equal &= at_least - above > 1  # if it occurs once, its rank is beyond `depth`
     rows = equal.any(1).nonzero()[:, 0]
     if not len(rows):
         return at_least
@@ -146,7 +146,7 @@ def _count_last(scores: Tensor, thresholds: Tensor, last: Tensor, above: Tensor,
 
 
 def _number(compare: Callable[..., Tensor], scores: Tensor, thresholds: Tensor, buffer: Tensor | None) -> Tensor:
-    """Return how many scores of a row compare true with each of its thresholds, [B, T]."""
+    """Count the scores of a row that compare true with each threshold of the row, int64 [B, T]."""
     values, wanted = scores[:, None], thresholds[:, :, None]
     if buffer is None:
         return compare(values, wanted).sum(2)
@@ -155,12 +155,12 @@ def _number(compare: Callable[..., Tensor], scores: Tensor, thresholds: Tensor, 
 
 
 def _is_readable(scores: Tensor) -> bool:
-    """Return whether the strategies read scores fast as they are; other devices read any layout."""
+    """Return True if scores are read fast without a copy: on the CPU only float32 and float64 rows of unit stride."""
     return scores.device.type != "cpu" or (scores.dtype == working_dtype(scores) and scores.stride(1) == 1)
 
 
 def _copies(scores: Tensor, question: Question) -> Iterator[tuple[Tensor, Question]]:
-    """Yield readable copies of some rows at a time, -inf where an item is masked."""
+    """Yield copies of some rows at a time in a readable layout, -inf for masked items, and the question about them."""
     cpu = scores.device.type == "cpu"
     tall = max(1, (TILE_SCORES_CPU if cpu else TILE_SCORES) // scores.shape[1])
     for first in range(0, max(1, len(scores)), tall):

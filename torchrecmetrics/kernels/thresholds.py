@@ -1,4 +1,4 @@
-"""Helpers of all kernels: targets' scores beside score thresholds, masks over scores, and counts from them."""
+"""Helpers of all kernels: thresholds and minimum scores in one tensor, masks over scores, and counts from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchrecmetrics.kernels.contract import Counts
 
 
 def with_min_scores(thresholds: Tensor, min_scores: Sequence[float]) -> Tensor:
-    """Return the thresholds and minimum scores that scores are compared with, [B, T + len(min_scores)]."""
+    """Append the minimum scores to the thresholds of each row, [B, T + len(min_scores)]."""
     if not min_scores:
         return thresholds
     columns = [thresholds.new_full((len(thresholds), 1), min_score) for min_score in min_scores]
@@ -20,18 +20,18 @@ def with_min_scores(thresholds: Tensor, min_scores: Sequence[float]) -> Tensor:
 
 
 def working_dtype(scores: Tensor) -> torch.dtype:
-    """Half precision is compared in float32, which holds all of its numbers."""
+    """Return the dtype in which scores are compared; float32 holds all numbers of half precision."""
     return torch.float64 if scores.dtype == torch.float64 else torch.float32
 
 
 def working(values: Tensor) -> Tensor:
-    """Return values in the dtype they are compared in."""
+    """Return values in the dtype in which they are compared."""
     dtype = working_dtype(values)
-    return values if values.dtype == dtype else values.to(dtype)  # a conversion to nothing new is a call, too
+    return values if values.dtype == dtype else values.to(dtype)  # `to` is a call even if nothing changes
 
 
 def without_nan(values: Tensor, instead: float) -> Tensor:
-    """Replace NaN, and nothing else."""
+    """Replace NaN by `instead`; infinities stay."""
     return values.nan_to_num(nan=instead, posinf=torch.inf, neginf=-torch.inf)
 
 
@@ -44,19 +44,19 @@ def mask_(scores: Tensor, masks: Iterable[Tensor]) -> Tensor:
 
 
 def from_buckets(edge: Tensor, order: Tensor, reaching: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the counts > and >= each edge, where the edges stood before they were sorted.
+    """Return the counts > and >= each edge, int64 [B, edges], in the order of the edges before they were sorted.
 
-    `reaching` [B, edges + 1] scores reach just so many of the ascending edges, and `same` of them equal the last.
+    `reaching[:, n]` scores reach exactly n of the ascending edges, and `same[:, n]` of these equal the n-th edge.
     """
     reached = reaching[:, 1:].flip(1).cumsum(1).flip(1)
-    # equals of an edge lie in the bucket behind the last edge like it
+    # scores equal to an edge are in the bucket of the last edge equal to it
     equal = same.gather(1, search(edge, edge, right=True))
     at_least = torch.empty_like(reached).scatter_(1, order, reached)
     return at_least - torch.empty_like(equal).scatter_(1, order, equal), at_least
 
 
 def subtract_removed(removed: Tensor | None, edges: Tensor, above: Tensor, at_least: Tensor) -> tuple[Tensor, Tensor]:
-    """Take the removed items off the counts > the first edges, as many as there are, and >= all of them."""
+    """Subtract the removed items from the counts > the first edges (`above`) and >= all edges (`at_least`)."""
     if removed is None:
         return above, at_least
     return above - count_above(removed, edges[:, : above.shape[1]]), at_least - count_at_least(removed, edges)
@@ -65,7 +65,7 @@ def subtract_removed(removed: Tensor | None, edges: Tensor, above: Tensor, at_le
 def to_counts(
     edges: Tensor, asked: int, above: Tensor, at_least: Tensor, highest: Tensor, removed: Tensor | None
 ) -> Counts:
-    """Return counts > the first `asked` thresholds and >= all of them, less the removed items."""
+    """Return `Counts` from the counts > the first `asked` edges and >= all edges, less the removed items."""
     above, at_least = subtract_removed(removed, edges, above, at_least)
     if asked == at_least.shape[1]:
         return Counts(above, at_least - above, None, highest)

@@ -14,18 +14,18 @@ from torchrecmetrics.kernels.thresholds import mask_, without_nan, working_dtype
 TILE_SCORES_CPU = 2**20
 """Scores copied at once on the CPU: they stay in its cache."""
 TILE_SCORES = 2**24
-"""The same on other devices, where it bounds memory."""
+"""Scores copied at once on other devices: a bound on memory."""
 
 
 def topk_ids(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Tensor | None = None) -> Tensor:
     """Return the ids of the `k` best candidates of each row, best first, equal scores by ascending id.
 
-    Waits for no device but the CPU.
+    Makes no host sync.
 
     Args:
         scores: float64, float32, float16 or bfloat16 [B, I] of any strides, read and never written. -inf and NaN are
             no candidates, +inf is one.
-        k: how many, >= 1.
+        k: number of ids, >= 1.
         masks: bool [I] or [B, I], True = no candidate.
         excluded: int64 [B, H], ids below I of items that are no candidates in their row, in any order; negative =
             padding.
@@ -45,7 +45,7 @@ def topk_ids(scores: Tensor, k: int, masks: Sequence[Tensor] = (), excluded: Ten
 
 
 def _candidates(scores: Tensor, masks: Sequence[Tensor], excluded: Tensor | None) -> Iterator[Tensor]:
-    """Yield copies of some rows at a time without NaN; -inf where an item is no candidate."""
+    """Yield copies of some rows at a time, with -inf for NaN and for items that are no candidates."""
     cpu = scores.device.type == "cpu"
     dtype = working_dtype(scores) if cpu else scores.dtype
     tall = max(1, (TILE_SCORES_CPU if cpu else TILE_SCORES) // scores.shape[1])
@@ -55,17 +55,17 @@ def _candidates(scores: Tensor, masks: Sequence[Tensor], excluded: Tensor | None
         mask_(tile, [mask[rows] if mask.dim() == 2 else mask for mask in masks])
         if excluded is not None and excluded.shape[1]:
             ids = excluded[rows]
-            # padding rewrites an item with the smaller of its score and inf
+            # padding takes the minimum of item 0's score and inf, which changes nothing
             limit = torch.where(ids >= 0, -torch.inf, torch.inf).to(dtype)
             tile.scatter_reduce_(1, ids.clamp(min=0), limit, "amin")
         yield tile
 
 
 def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the `k` best scores, which hold no NaN, and their columns; equal scores by ascending column."""
+    """Return the `k` best scores and their columns, int64 [B, k], ties by lower column; `scores` hold no NaN."""
     if not (can_sync(scores) and blocks.pays(scores.shape[1], k)):
         return _settle_ties(scores, k)
-    # equal maxima by ascending block, so an item of another block has k items before it, ties by id included
+    # equal maxima by ascending block: k items then precede an item of any other block, ties by id included
     chosen = _top(blocks.maxima(scores), k)[1].sort(dim=1).values
     items = chosen[:, :, None] * blocks.BLOCK_ITEMS + torch.arange(blocks.BLOCK_ITEMS, device=scores.device)
     behind = torch.arange(scores.shape[1] - scores.shape[1] % blocks.BLOCK_ITEMS, scores.shape[1], device=scores.device)
@@ -75,7 +75,7 @@ def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _settle_ties(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the `k` best scores and their columns; on the CPU only rows with equal scores are looked at again."""
+    """Return the `k` best scores and their columns; on the CPU only rows with equal scores are processed again."""
     if k == scores.shape[1]:
         return scores.sort(dim=1, descending=True, stable=True)
     if not can_sync(scores):
@@ -89,7 +89,7 @@ def _settle_ties(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _lowest_columns(scores: Tensor, top: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Replace columns of the lowest top score by the lowest ones that hold it, and sort equal scores by column."""
+    """Replace the columns of the lowest top score by the lowest columns with this score; sort ties by column."""
     last = top[:, -1:]
     equal = (scores == last).cumsum(1, dtype=torch.int32)
     better = (top > last).sum(1, keepdim=True, dtype=torch.int32)

@@ -1,13 +1,13 @@
 """Count better and equal scores by Triton kernels on CUDA, from scores or from embeddings.
 
-Nothing in here waits for the device but `count_products_until`. Counts are sums of integers, or of floats that hold
-whole numbers below 2^24, so the order in which programs finish changes nothing.
+Only `count_products_until` makes host syncs. Counts are sums of integers, or of floats that hold whole numbers below
+2^24, so that they do not depend on the order in which programs finish.
 """
 
-# Kernels are typed at launch; mypy reads the rest.
+# Kernels get their types at launch; mypy checks all other code.
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
-# no `from __future__ import annotations`: some versions of Triton's interpreter know tl.constexpr only as itself
+# no `from __future__ import annotations`: some versions of Triton's interpreter do not know tl.constexpr as text
 from functools import reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -21,29 +21,29 @@ from torchrecmetrics.arrays import count_above
 from torchrecmetrics.kernels.contract import Counts, Products, Question
 from torchrecmetrics.kernels.thresholds import from_buckets, to_counts, with_min_scores, without_nan, working
 
-# Edges a row up to which every score is compared with all of them, where all scores count; beyond, it is searched for.
+# Edges per row up to which a score is compared with every edge, if all scores count; above, by binary search.
 _DIRECT = 8
-# Counters a thread holds for each comparison: edges times scores.
+# Counters of a thread for each of > and >=: its edges times its scores.
 _HELD = 32
-# Keys up to which a tile's histogram is made on the chip, at a cost that grows with them; beyond, by atomics.
+# Keys up to which a tile's histogram is made on the chip, at a cost that grows with the keys; for more, by atomics.
 _KEYS = 1024
-# Scores of a tile that may be skipped, and those of it that are looked at together where it is not.
+# Scores of a tile that may be skipped, and of a part of a tile that is not skipped.
 _TILE, _PART = 4096, 512
-# Number of items from which settled rows are skipped, and the shares of the items after which this is checked.
+# Items from which tiles below all open edges are skipped; after 1/64 and 1/8 of the items open edges are found anew.
 _LONG = 2**15
 _SHARES = (64, 8)
-# Waves of programs: as many as run at once, so many times that the last ones to finish do not matter.
+# Waves of programs (a wave runs at once): enough that the wait for the last programs does not matter.
 _WAVES = 16
-# Programs that run at once on a multiprocessor, by their registers and shared memory: over scores, over products.
+# Programs that fit on a multiprocessor at once, by registers and shared memory: over scores, over products.
 _RESIDENT = 6
 _RESIDENT_PRODUCTS = 2
-# Edges a program counts against the same products: so many that multiplying again for the next ones costs little.
+# Edges that a program counts against the same products: enough that multiplying again for more edges costs little.
 _COLUMNS = 8
-# Groups of them that can be asked for at once: the second axis of a grid.
+# Largest number of such groups of edges in a launch: the second axis of a grid.
 _MOST_GROUPS = 65_535
-# Items after which it may pay to wait and see who is settled; not measured yet, as nothing here.
+# Items after which a host sync that finds settled rows may pay; not measured yet, like all numbers here.
 _SMALLEST_CHUNK = 2**16
-# A product and the sum it goes to are one instruction, whatever a version of Triton does by default.
+# A product and its addition are one instruction, whatever the default of a version of Triton.
 _FUSED = True
 _INTERPRETED_AS = (9, 0)
 _TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
@@ -54,13 +54,13 @@ _TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: 
 
 @triton.jit
 def _larger(first, second):
-    """Return the larger of two; NaN if one is NaN, which tl.max would pass over."""
+    """Return the larger of two numbers; NaN if either is NaN, which tl.max would ignore."""
     return tl.maximum(first, second, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
 def _read(scores, at, step, size, KIND: tl.constexpr, RAGGED: tl.constexpr):
-    """Scores `at` some places; RAGGED: -inf beyond the last."""
+    """Return the scores at the indices `at`; RAGGED: -inf for indices from `size` on."""
     if RAGGED:
         return tl.load(scores + at * step, mask=at < size, other=float("-inf")).to(KIND)
     else:
@@ -69,7 +69,7 @@ def _read(scores, at, step, size, KIND: tl.constexpr, RAGGED: tl.constexpr):
 
 @triton.jit
 def _candidates(score, masks, mask_step, matrix, matrix_step, at, size, MASKED: tl.constexpr, MATRIX: tl.constexpr):
-    """Return the scores, -inf where there is no candidate: it lies below every edge, and counts nowhere."""
+    """Return the scores, -inf for items that are no candidates: below every edge, and so never counted."""
     if MASKED:
         score = tl.where(tl.load(masks + at * mask_step, mask=at < size, other=1) != 0, float("-inf"), score)
     if MATRIX:
@@ -79,7 +79,7 @@ def _candidates(score, masks, mask_step, matrix, matrix_step, at, size, MASKED: 
 
 @triton.jit
 def _range(items, steps, ranges, LANES: tl.constexpr):
-    """Return the program's number, its row, its first item there and how many: `steps` tiles, or the rest."""
+    """Return the program's number, row, first item and number of items: `steps` tiles, or the rest of the row."""
     program = tl.program_id(0)
     start = (program % ranges).to(tl.int64) * steps * LANES
     return program, (program // ranges).to(tl.int64), start, tl.minimum(items - start, steps * LANES).to(tl.int32)
@@ -87,7 +87,7 @@ def _range(items, steps, ranges, LANES: tl.constexpr):
 
 @triton.jit
 def _compare(score, edge, above, at_least, EDGES: tl.constexpr):
-    """Add to the counts of each lane: as floats, a comparison and its sum are one instruction each."""
+    """Count score > edge and score >= edge per lane; as floats a comparison and a sum take one instruction each."""
     if EDGES > 1:
         score = score[None, :]
     return above + tl.where(score > edge, 1.0, 0.0), at_least + tl.where(score >= edge, 1.0, 0.0)
@@ -116,7 +116,7 @@ def _by_comparing(
     EDGES: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """One row and `each` tiles of its items: every score with every edge."""
+    """Compare every score of `steps` tiles of one row with every edge."""
     program, row, start, size = _range(items, steps, ranges, LANES)
     whole = size // LANES * LANES
     lanes = tl.arange(0, LANES).to(tl.int64) if FAR else tl.arange(0, LANES)
@@ -125,7 +125,7 @@ def _by_comparing(
         masks += start * mask_step
     if MATRIX:
         matrix += row * matrix_row_step + start * matrix_step
-    if EDGES == 1:  # nothing has to change threads
+    if EDGES == 1:  # no data moves between threads
         own = row
         edge = tl.load(edges + own)
         above = tl.zeros([LANES], tl.float32)
@@ -153,9 +153,9 @@ def _by_comparing(
 
 @triton.jit
 def _keys(score, edges, LEVELS: tl.constexpr):
-    """Twice the number of ascending edges that each score reaches, and 1 more where it equals the last of them.
+    """Return twice the number of ascending edges that each score reaches, plus 1 if it equals the last of these edges.
 
-    0 and 1 are below every threshold and never read: scores that are not counted go there.
+    Keys 0 and 1 are below every threshold and never read: scores that are not counted have these keys.
     """
     reached = tl.zeros(score.shape, tl.int32)
     for level in tl.static_range(LEVELS):
@@ -167,7 +167,7 @@ def _keys(score, edges, LEVELS: tl.constexpr):
 
 @triton.jit
 def _add(key, found, found_out, KEYS: tl.constexpr, ON_CHIP: tl.constexpr):
-    """Count the keys: on the chip, in `found`, or in memory."""
+    """Add the keys to the histogram: ON_CHIP to `found`, else by atomics to `found_out` in memory."""
     if ON_CHIP:
         found += tl.histogram(key, KEYS)
     else:
@@ -198,7 +198,7 @@ def _by_buckets(
     LANES: tl.constexpr,
     ON_CHIP: tl.constexpr,
 ):
-    """One row and `each` tiles of its items: how many scores have each key of its 2^LEVELS - 1 ascending edges."""
+    """Count the scores of `steps` tiles of one row by their key among its 2^LEVELS - 1 ascending edges."""
     KEYS: tl.constexpr = 2 ** (LEVELS + 1)
     program, row, start, size = _range(items, steps, ranges, LANES)
     whole = size // LANES * LANES
@@ -245,7 +245,7 @@ def _part(
     LEVELS: tl.constexpr,
     RAGGED: tl.constexpr,
 ):
-    """Highest of a few scores, which are counted if one may reach `low`."""
+    """Return the highest of a few scores, and count the scores by key if any may reach `low`."""
     score = _read(scores, at, step, size, low.dtype, RAGGED)
     highest = tl.reduce(score, 0, _larger)
     if not (highest < low):
@@ -278,9 +278,9 @@ def _by_skipping(
     LANES: tl.constexpr,
     PART: tl.constexpr,
 ):
-    """`_by_buckets`, exact from the row's `lowest` edge on: tiles below it are read for their highest score alone.
+    """Count as `_by_buckets`, exactly from the row's `lowest` edge on: of tiles below it only the maximum is taken.
 
-    Other tiles are read again, a part at a time, so that a thread never holds more than it did.
+    Other tiles are read again, PART scores at a time, so that a thread never needs more registers.
     """
     program, row, start, size = _range(items, steps, ranges, LANES)
     whole = size // LANES * LANES
@@ -343,7 +343,7 @@ _INTERPRETED = not isinstance(_by_comparing, triton.runtime.JITFunction)
 
 
 def count(scores: Tensor, question: Question) -> Counts:
-    """Count over scores in memory, whatever their strides: one read, exact to the question's depth."""
+    """Count over scores in memory, of any strides, in one pass, exactly up to the question's depth."""
     edges = with_min_scores(question.thresholds, question.min_scores)
     enough = _enough(question) if scores.shape[1] >= _LONG else None
     above, at_least, highest = _count_scores(scores, working(edges), list(question.masks), enough)
@@ -352,9 +352,9 @@ def count(scores: Tensor, question: Question) -> Counts:
 
 
 def _enough(question: Question) -> Tensor | None:
-    """Return how many better scores settle a threshold, [B, T] or one for all; None if all that are must be known.
+    """Return how many better scores settle a threshold, int64 [B, T] or a scalar; None if counts must be exact.
 
-    A removed item may be among those counted so far, or still to come.
+    The removed items above a threshold are added: they may be among the better scores, and are subtracted later.
     """
     thresholds, depth, min_scores, _, removed, _ = question
     if depth is None or min_scores:
@@ -371,9 +371,9 @@ def _enough(question: Question) -> Tensor | None:
 def _count_scores(
     scores: Tensor, edges: Tensor, masks: list[Tensor], enough: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """How many candidates are > and >= each edge, int64 [B, E], and each row's highest score.
+    """Return how many candidates are > and >= each edge, int64 [B, E], and the highest score of each row, [B].
 
-    Of edges with `enough` better ones it is said that they have as many, and no more. None: all are counted.
+    Counts of edges with `enough` better candidates are at least `enough`, not exact. None: all counts are exact.
     """
     width, dense = edges.shape[1], _Dense.of(scores, masks)
     (kernel, options), *rest = _way(width, enough is not None)
@@ -384,14 +384,14 @@ def _count_scores(
         highest = _launch(kernel, dense, (padded, above, at_least), options)
         return above[:, :width].contiguous(), at_least[:, :width].contiguous(), highest
     buckets = 2 ** options["LEVELS"]
-    ascending, order = without_nan(_padded(edges, buckets - 1), torch.inf).sort(dim=1)  # a search cannot pass NaN
+    ascending, order = without_nan(_padded(edges, buckets - 1), torch.inf).sort(dim=1)  # a search needs an order
     found = edges.new_zeros((len(edges), buckets, 2), dtype=torch.int64)
 
     stops = _stops(scores.shape[1], bool(rest))
     highest = _launch(kernel, dense.part(0, stops[0]), (ascending, found), options)
     if enough is not None:
         ((kernel, options),) = rest
-        if enough.dim():  # beside the edges in their order
+        if enough.dim():  # in the order of the sorted edges
             enough = torch.nn.functional.pad(enough, (0, buckets - 1 - width)).gather(1, order)
         for start, stop in pairwise(stops):
             lowest = _lowest_open(ascending, found, enough)
@@ -408,22 +408,22 @@ def _(scores: Tensor, edges: Tensor, masks: list[Tensor], enough: Tensor | None)
 
 
 def _stops(items: int, parts: bool) -> list[int]:
-    """Say where the parts of a list end: whole tiles, for a card reads widest from where its memory is aligned."""
+    """Return the ends of the parts of a row: whole tiles, as GPUs load aligned memory in the widest units."""
     ends = (_TILE * -(-items // (share * _TILE)) for share in _SHARES) if parts else ()
     return sorted({items, *(end for end in ends if end < items)})
 
 
 def _lowest_open(edges: Tensor, found: Tensor, enough: Tensor) -> Tensor:
-    """Return the lowest of ascending edges that has not `enough` better scores yet, [B]; inf if there is none.
+    """Return the lowest of the ascending edges with fewer than `enough` better scores so far, [B]; inf if none is left.
 
-    Of equal edges only the last has its equals found; the others may seem settled, and are as high as that one.
+    Of equal edges only the last has its equal scores counted; an earlier one may seem settled, but is not lower.
     """
     at_least = found.sum(2)[:, 1:].flip(1).cumsum(1).flip(1)
     return edges.masked_fill(at_least - found[:, 1:, 1] >= enough, torch.inf).amin(1)
 
 
 class _Dense(NamedTuple):
-    """Scores in memory, and who is no candidate."""
+    """Scores in memory, and masks of the items that are no candidates."""
 
     scores: Tensor
     mask: Tensor | None  # uint8 [I]
@@ -431,19 +431,19 @@ class _Dense(NamedTuple):
 
     @classmethod
     def of(cls, scores: Tensor, masks: list[Tensor]) -> "_Dense":
-        """Put masks of a kind together."""
+        """Merge all masks [I] into `mask`, and all masks [B, I] into `matrix`."""
         kinds = ([mask for mask in masks if mask.dim() == dim] for dim in (1, 2))
         merged = (reduce(torch.logical_or, kind).view(torch.uint8) if kind else None for kind in kinds)
         return cls(scores, *merged)
 
     def part(self, start: int, stop: int) -> "_Dense":
-        """Return some of the items."""
+        """Return the scores and masks of the items from `start` to `stop` - 1."""
         mask, matrix = (None if part is None else part[..., start:stop] for part in self[1:])
         return _Dense(self.scores[:, start:stop], mask, matrix)
 
 
 def _launch(kernel: Any, dense: _Dense, others: tuple[Tensor, ...], options: dict[str, int]) -> Tensor:
-    """Run a kernel that writes to some of the `others`; return each row's highest score."""
+    """Run a kernel that writes to some of the tensors `others`; return the highest score of each row, [B]."""
     scores = dense.scores
     mask, matrix = (scores if part is None else part for part in dense[1:])
     rows, items = scores.shape
@@ -474,12 +474,12 @@ def _launch(kernel: Any, dense: _Dense, others: tuple[Tensor, ...], options: dic
 
 
 def _padded(edges: Tensor, width: int) -> Tensor:
-    """Return thresholds padded to this width with NaN, which no score reaches."""
+    """Return edges padded to `width` columns with NaN, which no score reaches."""
     return torch.nn.functional.pad(edges, (0, width - edges.shape[1]), value=torch.nan).contiguous()
 
 
 def _way(width: int, settles: bool) -> list[tuple[Any, dict[str, int]]]:
-    """Choose kernels for so many edges a row, with their constants; a second one where edges can be settled."""
+    """Return the kernels for `width` edges per row, with their constants; a second kernel if edges can be settled."""
     if width <= 1 or (width <= _DIRECT and not settles):
         edges = _power_of_two(max(1, width))
         return [(_by_comparing, {"EDGES": edges, "LANES": 128 * max(1, min(_HELD // edges, 16)), "num_warps": 4})]
@@ -495,7 +495,7 @@ def _way(width: int, settles: bool) -> list[tuple[Any, dict[str, int]]]:
 
 @triton.jit
 def _entries(matrix, at, step, first, OPERAND: tl.constexpr, D: tl.constexpr, K: tl.constexpr):
-    """Entries [first, first + K) of the rows that begin `at`, 0 beyond the last: [rows, K]."""
+    """Return entries [first, first + K) of the rows of `matrix` at the offsets `at`, 0 beyond entry D: [rows, K]."""
     k = first + tl.arange(0, K)
     here = matrix + at[:, None] + k.to(tl.int64)[None, :] * step
     if D >= K and D % K == 0:
@@ -521,9 +521,9 @@ def _products(
     D: tl.constexpr,
     K: tl.constexpr,
 ):
-    """Scores of some users and some items; `held` is the users' first part.
+    """Return the scores of some users and some items, [users, items]; `held` is the first K entries of the users.
 
-    Whatever scores are compared with comes from here too: another chain of sums ends in other bits.
+    Thresholds are computed by this function too: sums in another order would differ in their last bits.
     """
     if D <= K:
         score = tl.dot(held, tl.trans(_entries(items, item_at, item_step, 0, OPERAND, D, K)), input_precision=PRECISION)
@@ -540,16 +540,16 @@ def _products(
 
 @triton.jit
 def _by_thread(hits, SHARE: tl.constexpr):
-    """Sum over a row of products: over the SHARE threads that hold it, or over all."""
+    """Sum over each row of products: per thread of the SHARE threads that hold the row, or over all (SHARE = 1)."""
     if SHARE == 1:
         return tl.sum(hits, 1)
-    else:  # two numbers each, and so on in turn all along the row
+    else:  # the threads hold two numbers each, in turn, along the whole row
         return tl.sum(tl.sum(tl.reshape(hits, [hits.shape[0], hits.shape[1] // (2 * SHARE), SHARE, 2]), 3), 1)
 
 
 @triton.jit
 def _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS: tl.constexpr, SHARE: tl.constexpr):
-    """Add how many of each row's scores are > and >= its edges: `edge` if it is one, else read when needed."""
+    """Add how many scores are > and >= the edges of each row: `edge` if COLUMNS is 1, else edges loaded here."""
     if COLUMNS == 1:
         above += _by_thread(tl.where(score > edge[:, None], 1.0, 0.0), SHARE)
         at_least += _by_thread(tl.where(score >= edge[:, None], 1.0, 0.0), SHARE)
@@ -594,7 +594,7 @@ def _by_products(
     COLUMNS: tl.constexpr,
     SHARE: tl.constexpr,
 ):
-    """M rows, `each` tiles of items and COLUMNS edges: programs that run together read the same items."""
+    """Count M rows, `steps` tiles of items and COLUMNS edges: programs that run together read the same items."""
     program = tl.program_id(0)
     place = (program % blocks).to(tl.int64) * M + tl.arange(0, M)
     start = (program // blocks).to(tl.int64) * steps * N
@@ -688,7 +688,7 @@ def _diagonal(
     M: tl.constexpr,
     K: tl.constexpr,
 ):
-    """Scores of M pairs: every one of their users with every one of their items, of which the diagonal is kept."""
+    """Compute the scores of M pairs: all M users times all M items, of which the diagonal is stored."""
     lanes = tl.arange(0, M)
     pair = tl.program_id(0).to(tl.int64) * M + lanes
     known = tl.minimum(pair, pairs - 1)
@@ -716,27 +716,27 @@ def _diagonal(
 
 
 class _Cut(NamedTuple):
-    """How products are cut."""
+    """Tile sizes and launch options of the kernels over products."""
 
     rows: int
     items: int
     entries: int
-    """Of a tile, as are rows and items."""
+    """Embedding entries of a tile; `rows` and `items` are its other sizes."""
     operand: torch.dtype
     precision: str
     warps: int
     stages: int
-    """Tiles on their way."""
+    """Tiles that are loaded ahead: `num_stages` of Triton."""
     share: int
-    """Threads that hold a row between them, two numbers each in turn: sums stay with them. 1 = held in another way."""
+    """Threads that share a row of products, two numbers each in turn, and keep their sums apart. 1 = another layout."""
 
 
 def _cut(
     dtypes: tuple[torch.dtype, torch.dtype], precision: str, width: int, columns: int, capability: tuple[int, int]
 ) -> _Cut:
-    """Choose for embeddings of these types and this width; `columns` = 0 is the diagonal.
+    """Choose tile sizes for embeddings of these dtypes and this width; `columns` = 0 is for `_diagonal`.
 
-    Entries, operand and precision decide over bits: they are the same whatever the `columns`.
+    Entries, operand and precision determine the bits of scores: they do not depend on `columns`.
     """
     operand = torch.float32
     if dtypes[0] == dtypes[1] != torch.float32:
@@ -746,18 +746,18 @@ def _cut(
     padded, size = max(16, _power_of_two(width)), operand.itemsize
     rows, items, warps, stages, how = 128, 64, 8, 3, "ieee"
     without_cores = operand == torch.float32 and precision == "highest"
-    if without_cores:  # all that a thread multiplies passes through its registers
+    if without_cores:  # without tensor cores, operands pass through a thread's registers
         entries = 16
         rows = 128 if columns == 1 else 64
     else:
         how = "tf32" if operand == torch.float32 else how
-        hopper = capability[0] == 9  # multiplies from shared memory: other cards hold the users in registers
-        # users stay on the chip while the items pass, or both come in parts
+        hopper = capability[0] == 9  # multiplies from shared memory; other GPUs hold users in registers
+        # users stay on the chip if they fit; otherwise users and items are loaded in parts of 32 entries
         entries = padded if padded * size <= (512 if hopper else 256) else 32
         if hopper and columns == 1 and entries == padded and padded * size <= 256:
             rows = 256
         elif not hopper and columns > 1 and entries < padded:
-            stages = 2  # addresses of a third tile would spill
+            stages = 2  # registers would spill with the addresses of a third tile
     if columns == 0:
         rows, items, warps, stages = 64, 64, 8 if without_cores else 4, 2
     share = 4 if capability[0] == 9 and not without_cores else 1
@@ -765,7 +765,7 @@ def _cut(
 
 
 def pair_scores(products: Products, ids: Tensor) -> Tensor:
-    """Scores of the items `ids` int64 [B, T] in their rows, float32 [B, T]: the bits that `count_products` compares."""
+    """Return the scores of the items `ids` [B, T], float32 [B, T]: the same bits that `count_products` compares."""
     scores: Tensor = _pair_scores(*products, ids)
     return scores
 
@@ -811,8 +811,8 @@ def _(users: Tensor, items: Tensor, bias: Tensor | None, ids: Tensor) -> Tensor:
 def count_products(products: Products, question: Question) -> Counts:
     """Count over products, exact at every depth; thresholds and removed scores are float32, from `pair_scores`.
 
-    A threshold that is NaN costs little, wherever it stands. `highest` is 0: that embeddings and their products are
-    finite is for the caller to know.
+    A NaN threshold costs little, in any column. `highest` is 0: the caller guarantees that embeddings and products are
+    finite.
     """
     edges = with_min_scores(question.thresholds, question.min_scores)
     above, at_least = _count_products(*products, edges)
@@ -820,10 +820,10 @@ def count_products(products: Products, question: Question) -> Counts:
 
 
 def count_products_until(products: Products, question: Question, chunk: int | None = None) -> Counts:
-    """`count_products`, `chunk` items at a time, without rows that already have `depth` better candidates.
+    """Count as `count_products`, `chunk` items at a time, without rows that already have `depth` better candidates.
 
-    Waits for the device after each chunk (None: a sixteenth of the items, or more): which rows are left is data.
-    Minimum scores, and depth None, need the whole list: with them nothing is left out.
+    One host sync after each chunk finds the rows that are left; chunk None = a sixteenth of the items, or 2^16 if more.
+    With minimum scores, or depth None, every row is counted over all items.
     """
     enough = _enough(question)
     if enough is None:
@@ -853,11 +853,11 @@ def count_products_until(products: Products, question: Question, chunk: int | No
     schema="(Tensor users, Tensor items, Tensor? bias, Tensor edges) -> (Tensor, Tensor)",
 )
 def _count_products(users: Tensor, items: Tensor, bias: Tensor | None, edges: Tensor) -> tuple[Tensor, Tensor]:
-    """How many products are > and >= each edge, int64 [B, E]."""
+    """Return how many products are > and >= each edge, int64 [B, E]."""
     rows, width = edges.shape
     columns = 1 if width == 1 else _COLUMNS
     cut = _cut_for(users, items, columns)
-    # those asked for in front, and rows that ask for as many side by side: a block works for the most of its rows
+    # NaN edges last, and rows of similar numbers of edges together: a block costs as much as its longest row
     ascending, slot = edges.contiguous().sort(dim=1)
     asked = (~edges.isnan()).sum(1)
     order = asked.argsort(descending=True, stable=True)
@@ -920,10 +920,10 @@ def _cut_for(users: Tensor, items: Tensor, columns: int) -> _Cut:
 
 
 def _float32_precision() -> str:
-    """Return PyTorch's setting: "highest", "high" or "medium"."""
+    """Return PyTorch's precision of float32 products: "highest", "high" or "medium"."""
     try:
         return torch.get_float32_matmul_precision()
-    except RuntimeError:  # it was set for CUDA alone, and this question is for all devices
+    except RuntimeError:  # the precision was set for CUDA alone, this function asks for all devices
         return "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
 
 
@@ -931,11 +931,11 @@ def _product_counts(edges: Tensor, asked: int, above: Tensor, at_least: Tensor, 
     return to_counts(edges, asked, above[:, :asked], at_least, edges.new_zeros(len(edges)), removed)
 
 
-# ------------------------------------------------------------------------------------------------------ where this runs
+# ----------------------------------------------------------------------------------------- devices, numbers of programs
 
 
 def unavailable(device: torch.device) -> str | None:
-    """Say why these kernels cannot run on a device; None if they can."""
+    """Return the reason why these kernels cannot run on a device; None if they can."""
     if _INTERPRETED:
         return None if device.type == "cpu" else f"TRITON_INTERPRET is set: Triton runs on the CPU, not on {device}"
     if device.type != "cuda" or torch.version.hip:
@@ -951,11 +951,11 @@ def _power_of_two(number: int) -> int:
 
 
 def _split(items: int, tile: int, others: int, resident: int, device: torch.device) -> tuple[int, int]:
-    """Tiles of items a program and programs over them, so that with `others` beside them they fill the device."""
+    """Return the tiles per program and the programs per row of tiles; `others` such rows together fill the device."""
     wanted = 4
     if device.type == "cuda":
         wanted = _WAVES * resident * torch.cuda.get_device_properties(device).multi_processor_count
     tiles = -(-items // tile)
     steps = -(-tiles // min(tiles, -(-wanted // max(1, others))))
-    steps = min(steps, 2**23 // tile)  # counted in floats
+    steps = min(steps, 2**23 // tile)  # counts are floats
     return steps, -(-tiles // steps)

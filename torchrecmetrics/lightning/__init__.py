@@ -1,6 +1,6 @@
 """Lightning callbacks: metrics of the steps' output, and whole-catalogue evaluation at the end of an epoch.
 
-They work with `lightning` and with `pytorch_lightning`, whichever is there.
+The callbacks work with `lightning` and with `pytorch_lightning`, whichever is installed.
 """
 
 from torchrecmetrics.lightning.catalogue import CatalogueEvaluationCallback

@@ -30,36 +30,36 @@ _SANITY_USERS = 64
 
 
 class CatalogueEvaluationCallback(Reporting):
-    """Ranks the whole catalogue for every user at the end of an epoch, with `evaluate`, and logs the metrics.
+    """Callback that ranks the whole catalogue for every user at the end of an epoch, and logs the metrics.
 
-    In `fit` it runs when a validation epoch ends or, without validation loaders, when a training epoch ends; in
-    `trainer.validate` and `trainer.test` when theirs ends. The users are split over the processes; every process embeds
-    once, with the buffers (BatchNorm's running statistics) of the first, which saves them. An error of one raises on
-    all. The sanity check evaluates a few users and throws the values away.
+    It calls `evaluate` at the end of a validation epoch or, in `fit` without validation loaders, of a training epoch,
+    and at the end of a test epoch. The users are split over the processes; every process calls `embed` once, with the
+    buffers (BatchNorm's running statistics) of the first process, which are the buffers in checkpoints. An error on one
+    process raises on all. The sanity check evaluates a few users and discards the values.
 
     Args:
-        metrics: as `RecMetricCollection` takes them, or a collection.
-        k: cut-offs, where `metrics` are names.
+        metrics: as for `RecMetricCollection`, or a collection.
+        k: cut-offs, if `metrics` are names.
         embed: a function of the module that returns (users [U, d], items [I, d]), or (a function of user ids that
-            returns scores, None). It is called without gradients, with the module in eval mode. Several processes must
-            return the same: embeddings, and scores of a few users, are compared, and those that differ are refused.
-        target: ground truth, `Interactions` [U, I], logged as `val/...` in validation and `test/...` in
-            `trainer.test`; or a dict of them by name, all evaluated in each of `stages`. For one ground truth in `fit`
-            and another in `trainer.test`, take two callbacks with `stages="validate"` and `stages="test"`.
-        exclude: excluded items of each user, as in `evaluate`, for all targets; or a dict of that by target's name,
-            `{"val": train, "test": train.union(valid)}` for a plain target.
+            returns scores, None). It is called without gradients, with the module in eval mode. All processes must
+            return the same: embeddings, and scores of a few users, are compared, and a difference is an error.
+        target: ground truth, `Interactions` [U, I], logged as `val/...` in validation and `test/...` in `trainer.test`;
+            or a dict of ground truths by name, all evaluated in each of `stages`. For one ground truth in `fit` and
+            another in `trainer.test`, take two callbacks with `stages="validate"` and `stages="test"`.
+        exclude: excluded items of each user, as in `evaluate`, for all targets; or a dict of such histories by the
+            target's name, `{"val": train, "test": train.union(valid)}` for a plain target.
         every_n_epochs: in `fit`, evaluate after epochs n, 2n, ... only; give ModelCheckpoint the same, and
-            ReduceLROnPlateau the same `frequency`. EarlyStopping wants a value each time: use the Trainer's
+            ReduceLROnPlateau the same `frequency`. EarlyStopping needs a value after each validation: use the Trainer's
             `check_val_every_n_epoch` with it.
         stages: "validate" (in `fit` too), "test", or both.
-        prog_bar: keys without prefix that the progress bar shows; None: `NDCG@10` where that is logged.
-        prefix: put in front of every key; {name} stands for the target's name, or `val` or `test` where it has none,
-            {stage} always for `val` or `test`.
+        prog_bar: keys without prefix that the progress bar shows; None: `NDCG@10` if it is logged.
+        prefix: put in front of every key; {name} stands for the target's name, or `val` or `test` if the target has
+            none, {stage} always for `val` or `test`.
         key_format: as in `RecMetricCollection`.
-        log_counts: log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric, too.
+        log_counts: also log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric.
         keep_rows: keep per-user values, for `results["val"].rows` after the epoch.
         all_users: as in `evaluate`.
-        groups: as in `evaluate`; their values are logged as `val/NDCG@10/cold`.
+        groups: as in `evaluate`; values of groups are logged as `val/NDCG@10/cold`.
         similarity: as in `evaluate`.
         items_allowed: as in `evaluate`.
         batch_size: as in `evaluate`.
@@ -157,15 +157,15 @@ class CatalogueEvaluationCallback(Reporting):
             )
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Evaluate and log."""
+        """Evaluate the targets and log the metrics."""
         self._evaluate(trainer, pl_module, "validate")
 
     def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Evaluate and log."""
+        """Evaluate the targets and log the metrics."""
         self._evaluate(trainer, pl_module, "test")
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Evaluate and log, where there is no validation that would."""
+        """Evaluate the targets and log the metrics, if there is no validation."""
         if not trainer.enable_validation:
             self._evaluate(trainer, pl_module, "validate")
 
@@ -228,7 +228,7 @@ class CatalogueEvaluationCallback(Reporting):
 
 @contextmanager
 def _naming(where: str) -> Iterator[None]:
-    """Name the callback in an error."""
+    """Put the name of the callback in front of the message of an error."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -240,7 +240,7 @@ def _naming(where: str) -> Iterator[None]:
 
 
 def _pace(reader: Any, ours: int, validated: int) -> tuple[int, str]:
-    """Return after every how many epochs a callback or scheduler reads its key, 0 = not by epochs; and the cure."""
+    """Return the number of epochs between reads of a callback's or scheduler's key (0 = not by epochs), and a cure."""
     kinds = {kind.__name__ for kind in type(reader).__mro__}
     if "ModelCheckpoint" in kinds:
         own = reader._every_n_epochs
@@ -258,12 +258,12 @@ def _pace(reader: Any, ours: int, validated: int) -> tuple[int, str]:
 
 @contextmanager
 def _progress(trainer: Any, stage: str, description: str) -> Iterator[Callable[[int, int], None] | bool]:
-    """Yield a function of (users done, users in all) that shows them in the trainer's bar; False without one."""
+    """Yield a function of (users done, users in all) that updates the trainer's bar; yield False without a bar."""
     shown = trainer.progress_bar_callback
     if shown is None or not getattr(shown, "is_enabled", False) or trainer.sanity_checking:
         yield False
     elif hasattr(shown, "init_validation_tqdm"):
-        # the bar of the stage has come to its end; a training epoch without validation has none, and gets one
+        # the bar of the stage is at its end; a training epoch without validation has no such bar and gets a new one
         own = None
         if trainer.state.fn == "fit" and not trainer.validating:
             own = shown.init_validation_tqdm()

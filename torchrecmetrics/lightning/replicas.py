@@ -1,4 +1,4 @@
-"""Make all processes evaluate the same model: buffers of the first process, equal embeddings, equal scores."""
+"""Checks that all processes evaluate the same model: the first process's buffers, equal embeddings, equal scores."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _PROBES = 8
 
 @contextmanager
 def buffers_of_the_first(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Give the module the buffers of process 0, such as BatchNorm's running statistics, and then its own again."""
+    """Set the module's buffers, such as BatchNorm's running statistics, to process 0's, and restore them at the end."""
     changed: list[tuple[Tensor, Tensor]] = []
     if is_distributed():
-        # sparse and sharded tensors cannot be sent: the embeddings show a difference
+        # sparse and sharded tensors cannot be sent: a difference shows in the embeddings
         named = {name: b for name, b in module.named_buffers() if type(b) is Tensor and b.layout == torch.strided}
         _check_equal("the module's buffers are", {name: describe(buffer) for name, buffer in named.items()})
         buffers = list(named.values())
@@ -37,7 +37,7 @@ def buffers_of_the_first(module: nn.Module, device: torch.device) -> Iterator[No
 
 
 def check_alike(embeddings: Mapping[str, Any]) -> None:
-    """Refuse embeddings that differ between processes by more than rounding does."""
+    """Refuse embeddings that differ between processes by more than rounding errors."""
     if not is_distributed():
         return
     _check_equal("embed returned", {name: describe(value) for name, value in embeddings.items()})
@@ -54,7 +54,7 @@ def check_alike(embeddings: Mapping[str, Any]) -> None:
 
 
 def check_scores_alike(function: Callable[[Tensor], Tensor], users: Tensor, device: torch.device) -> None:
-    """Refuse a score function whose scores of a few users differ between processes by more than rounding does."""
+    """Refuse a score function whose scores of a few users differ between processes by more than rounding errors."""
     if not is_distributed():
         return
     probes = users[torch.linspace(0, max(len(users) - 1, 0), min(_PROBES, len(users)), device="cpu").long()]
@@ -76,7 +76,7 @@ def check_scores_alike(function: Callable[[Tensor], Tensor], users: Tensor, devi
 
 
 def _check_equal(what: str, mine: dict[str, str]) -> None:
-    """Refuse descriptions that differ between processes."""
+    """Refuse descriptions by name that differ between processes."""
     first, *others = gathered(mine)
     for process, other in enumerate(others, 1):
         for name in {**first, **other}:
@@ -88,10 +88,10 @@ def _check_equal(what: str, mine: dict[str, str]) -> None:
 
 
 def _sent_by_the_first(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """Return process 0's values of these tensors."""
+    """Return process 0's values of the given tensors."""
     if not tensors:
         return []
-    # one vector of bytes, whatever the types are
+    # one vector of bytes, which holds tensors of any dtype
     parts = [tensor.contiguous().reshape(-1).view(torch.uint8).to(device) for tensor in tensors]
     packed = torch.cat(parts)
     distributed.broadcast(packed, src=0)
@@ -103,7 +103,7 @@ def _sent_by_the_first(tensors: Sequence[Tensor], device: torch.device) -> list[
 
 
 def _sketch(matrix: Tensor) -> list[float]:
-    """Return the norm of a matrix, and sums with random signs: these differ by about the norm of the difference."""
+    """Return the norm of a matrix, and sums with random signs: sums of two matrices differ as much as the matrices."""
     generator = torch.Generator().manual_seed(0)
     matrix = matrix if matrix.dtype == torch.float64 else matrix.float()
     rows, columns = (

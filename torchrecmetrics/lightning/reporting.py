@@ -25,7 +25,7 @@ from torchrecmetrics.data.groups import Groups, check_names
 from torchrecmetrics.registry import KeyFormat, Metrics, check_options, is_name
 
 Stage: TypeAlias = Literal["validate", "test"]
-"""When a callback evaluates; "validate" in `fit`, too."""
+"""Stage in which a callback evaluates; "validate" is also the validation in `fit`."""
 
 SHORT: dict[str, str] = {"validate": "val", "test": "test"}
 _PROG_BAR = ("NDCG@10",)
@@ -33,7 +33,7 @@ _COUNTS = ("num_users", "num_skipped", "num_unreachable", "num_tied")
 
 
 def _callback_classes() -> tuple[type, ...]:
-    """Return `Callback` of the Lightning packages that are imported already, or else of those that are installed."""
+    """Return the `Callback` classes of the imported Lightning packages, or else of the installed packages."""
     names = ("lightning.pytorch", "pytorch_lightning")
     installed = [name for name in names if importlib.util.find_spec(name.partition(".")[0])]
     if not installed:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 else:
 
     class Callback(*_callback_classes()):
-        """A callback of every Lightning there is."""
+        """Subclass of the `Callback` of every Lightning package in use."""
 
 
 class Reporting(Callback):
@@ -113,7 +113,7 @@ class Reporting(Callback):
         self.log_counts = log_counts
         labels = self._metrics.labels.items()
         self._falling = [label for label, metric in labels if metric.higher_is_better is False]
-        self._current: list[str] = []  # keys that the stage now running logs
+        self._current: list[str] = []  # keys that the running stage logs
 
     def _names(self, stage: str) -> list[str]:
         """Return the possible values of {name} in the keys of a stage, if known before it begins."""
@@ -123,12 +123,12 @@ class Reporting(Callback):
         return self.prefix.format(stage=SHORT[stage], name=name)
 
     def _keys(self, stage: str, names: Iterable[str]) -> list[str]:
-        """All keys that a stage logs under these names."""
+        """Return all keys that a stage logs under the given names."""
         keys = [*self._labels, *(_COUNTS if self.log_counts else ())]
         return [self._prefix(stage, name) + key for name in names for key in keys]
 
     def _announce(self, trainer: Any, keys: list[str]) -> None:
-        """Refuse keys that would be logged twice, the last value winning, or that are monitored upside down."""
+        """Set the keys of the running stage; refuse keys logged twice, and keys monitored with the wrong mode."""
         for key in keys:
             if keys.count(key) > 1:
                 raise ValueError(f"{type(self).__name__} would log two values as {key!r}: let prefix= hold {{name}}")
@@ -143,16 +143,16 @@ class Reporting(Callback):
         _check_modes(trainer, keys, self._falling)
 
     def _empty(self, trainer: Any) -> RecMetricCollection:
-        """Make a collection for a run."""
+        """Return an empty collection for a run, whose checks are deferred if there are several processes."""
         collection = deepcopy(self._metrics)
         for metric in collection.members:
             if trainer.world_size > 1 and metric.validate_args is True:
-                # a process that raised alone would leave the others waiting
+                # a process that raises alone would leave the other processes waiting
                 metric.rules = replace(metric.rules, validate_args="deferred")
         return collection
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Refuse monitors and loggers that cannot work with the keys, as far as these are known."""
+        """Refuse monitors and loggers that cannot work with the keys, as far as the keys are known."""
         if sum(callback is self for callback in trainer.callbacks) > 1:
             raise ValueError(f"one {type(self).__name__} is in the Trainer's callbacks twice: leave one of them out")
         self._current = []
@@ -169,12 +169,12 @@ class Reporting(Callback):
                 self._check_monitors(trainer, elsewhere, [asked], known=False)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Refuse learning rate schedulers that cannot work with the keys, as far as these are known."""
+        """Refuse learning rate schedulers that cannot work with the keys, as far as the keys are known."""
         if "validate" in self.stages:
             _check_schedulers(trainer, self._keys("validate", self._names("validate")), self._falling)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Refuse monitors of keys that nothing has logged, at the end of the sanity check already."""
+        """Refuse monitors of keys that nothing has logged, from the end of the sanity check on."""
         if trainer.state.fn == "fit":
             ours = {key for other in _reporting(trainer) for key in other._current}
             self._check_monitors(trainer, {*trainer.callback_metrics, *ours})
@@ -191,9 +191,9 @@ class Reporting(Callback):
     def _check_monitors(
         self, trainer: Any, logged: set[str], stages: Iterable[str] = SHORT, *, known: bool = True
     ) -> None:
-        """Refuse a monitored key that is none of `logged` and looks like one of ours.
+        """Refuse a monitored key that is not in `logged` but looks like a key of this callback.
 
-        If the module's keys are not `known`, a possible key of the module is only warned of.
+        If the module's own keys are not `known`, a key that may be the module's causes a warning only.
         """
         prefixes = {self._prefix(stage, name) for stage in stages for name in self._names(stage)} - {""}
         counts = {prefix + count for prefix in prefixes for count in _COUNTS}
@@ -216,7 +216,7 @@ class Reporting(Callback):
             candidates = {_plain(key): key for key in sorted(logged & {*self._current, *ours})}
             nearest = [candidates[found] for found in difflib.get_close_matches(plain, candidates, n=5, cutoff=0.0)]
             if certain and not known and trainer.num_sanity_val_steps and trainer.enable_validation:
-                continue  # the sanity check will tell for sure
+                continue  # the sanity check will show which keys are logged
             if certain or known:
                 hint = f"Logged are {', '.join(nearest)}, ..."
                 hint = hint if nearest else f"stages={self.stages} log nothing in fit"
@@ -230,7 +230,7 @@ class Reporting(Callback):
             )
 
     def _check_module(self, trainer: Any) -> None:
-        """Refuse keys that the module logs itself: of two values one would win, silently."""
+        """Refuse keys that the module logs itself, since one value would silently replace the other."""
         fitting = [trainer.fit_loop.epoch_loop._results] if trainer.state.fn == "fit" else []
         for results in [trainer._results, *fitting]:
             for logged in (results or {}).values():
@@ -263,7 +263,7 @@ class Reporting(Callback):
 
 
 def _check_stage(stage: object) -> None:
-    """Refuse anything but a stage, and name the stage for its other names."""
+    """Refuse anything but a stage; the error explains other names of a stage."""
     meant = {
         **dict.fromkeys(("val", "valid", "validation"), "that stage is called 'validate' here and in Lightning"),
         **dict.fromkeys(("fit", "train"), "'validate' is that of the Trainer's fit, too"),
@@ -278,41 +278,41 @@ def _reporting(trainer: Any) -> list[Reporting]:
 
 
 class Agreed(Metric):
-    """A value that every process has: Lightning neither reduces a metric again nor asks for `sync_dist`."""
+    """Metric that holds a value equal on all processes: Lightning neither reduces it nor asks for `sync_dist`."""
 
     def __init__(self, value: Tensor) -> None:
         super().__init__()
         self.value = value
 
     def update(self) -> None:
-        """Take nothing: the value is there."""
+        """Do nothing, since the value is set at construction."""
 
     def compute(self) -> Tensor:
         """Return the value."""
         return self.value
 
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        return compute  # without the warning that nothing was updated
+        return compute  # without torchmetrics' warning that `update` was not called
 
 
 def check_function(name: str, function: Any, takes: str, arguments: int) -> None:
-    """Refuse anything but a function of so many arguments."""
+    """Refuse anything but a function that accepts `arguments` positional arguments."""
     try:
         inspect.signature(function).bind(*range(arguments))
     except TypeError as error:
         raise TypeError(f"{name} must be a function of {takes}, got {function!r}") from error
     except ValueError:
-        pass  # some built-in functions do not tell
+        pass  # some built-in functions have no signature
 
 
 def _check_modes(trainer: Any, keys: Iterable[str], falling: Sequence[str]) -> None:
-    """Refuse callbacks that take low values of these keys for good ones, or high ones of those that should fall."""
+    """Refuse callbacks with mode "min" for keys where higher is better, or mode "max" for keys of `falling` metrics."""
     for callback in trainer.callbacks:
         _check_mode(type(callback).__name__, getattr(callback, "monitor", None), callback, keys, falling)
 
 
 def _check_schedulers(trainer: Any, keys: Iterable[str], falling: Sequence[str]) -> None:
-    """Refuse learning rate schedulers that take low values of these keys for good ones."""
+    """Refuse learning rate schedulers with mode "min" for keys where higher is better, or "max" for `falling` ones."""
     for config in trainer.lr_scheduler_configs:
         _check_mode("the learning rate scheduler", config.monitor, config.scheduler, keys, falling)
 
@@ -330,12 +330,12 @@ def _check_mode(name: str, monitor: Any, judge: Any, keys: Iterable[str], fallin
 
 
 def _is_label(text: str) -> bool:
-    """Return True if a key looks like one of this package's, `NDCG-exponential@10`."""
+    """Return True if a key looks like a label of this package, such as `NDCG-exponential@10`."""
     return re.fullmatch(r"[\w-]+@\d+", text) is not None and is_name(re.split("[-@]", text)[0])
 
 
 def _plain(key: str) -> str:
-    """Return a key without easily mistaken parts: case, punctuation, `valid` for `val`."""
+    """Return a key without the parts that are often mistaken: case, punctuation, `valid` for `val`."""
     return re.sub("^valid(ation)?", "val", re.sub(r"[\W_]", "", key.lower()))
 
 
@@ -347,7 +347,7 @@ def _one_edit(first: str, second: str) -> bool:
 
 
 def _check_loggers(loggers: Iterable[Any], keys: Iterable[str]) -> None:
-    """Refuse keys that a logger would refuse only when the first epoch has ended."""
+    """Refuse keys that a logger would refuse, but only at the end of the first epoch."""
     refused = [key for key in keys if not re.fullmatch(r"[\w\-./: ]+", key, re.ASCII)]
     for logger in loggers:
         if refused and any(kind.__name__ == "MLFlowLogger" for kind in type(logger).__mro__):

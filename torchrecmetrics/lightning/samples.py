@@ -1,4 +1,4 @@
-"""Count samples once that a distributed sampler repeats on several processes."""
+"""Tools to count each sample once if a distributed sampler repeats samples on several processes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MAY_REPEAT = ", so some may count twice" + _CURE
 
 @dataclass
 class Share:
-    """The part of a data set that this process loads: its last samples may be there to make shares equal."""
+    """Part of a data set that this process loads; its last samples may be repeats that make all parts equally long."""
 
-    batch_size: int | None  # None: the loader's samples are batches already
+    batch_size: int | None  # None = the loader's samples are batches already
     samples: int
     own: int  # samples before the repeats
 
     def kept(self, batch_idx: int, rows: int) -> int | None:
-        """How many rows of a batch count; None where rows are not samples."""
+        """Return the number of rows of a batch that count; None if rows are not samples."""
         if self.batch_size is None:
             return rows if batch_idx < self.own else 0
         first = batch_idx * self.batch_size
@@ -49,7 +49,7 @@ class Share:
 
 
 def left_out(loader: Any, replicas: int, rank: int) -> str | None:
-    """Return a doubt, where process `rank` of so many does not load a share of all samples."""
+    """Return a warning if process `rank` of `replicas` does not load its share or samples are dropped; else None."""
     if not isinstance(loader, DataLoader):
         return None
     batches, sampler = loader.batch_sampler, _sampler(loader)
@@ -59,7 +59,7 @@ def left_out(loader: Any, replicas: int, rank: int) -> str | None:
             f"{name}(num_replicas={sampler.num_replicas}, rank={sampler.rank}) is not made for process {rank} of "
             f"{replicas}, so samples are left out or count twice: leave num_replicas and rank to it"
         )
-    if rank:  # the first speaks for all
+    if rank:  # the first process warns for all
         return None
     if isinstance(sampler, DistributedSampler) and sampler.drop_last and (missed := _total(sampler) % replicas):
         return f"{name}(drop_last=True) leaves {missed} of {_total(sampler)} samples out: pass drop_last=False"
@@ -75,7 +75,7 @@ def left_out(loader: Any, replicas: int, rank: int) -> str | None:
 
 
 def share_of(loader: Any) -> tuple[Share | None, str | None]:
-    """Return which samples of a loader this process repeats, None for none; and a doubt, where that may be wrong."""
+    """Return the `Share` of a loader, None without repeated samples, and a warning if that may be wrong."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         what = "an iterable data set" if isinstance(loader, DataLoader) else f"a {type(loader).__name__}"
         return None, f"which samples of {what} each process gets is unknown{MAY_REPEAT}"
@@ -97,7 +97,7 @@ def share_of(loader: Any) -> tuple[Share | None, str | None]:
         return None, doubt
     if (batches is not None and type(batches) is not BatchSampler) or not getattr(loader, "in_order", True):
         return None, f"the order in which batches of samples come is unknown{MAY_REPEAT}"
-    # sample j of process r is number j * processes + r of the epoch; numbers from `total` on begin anew
+    # sample j of process r is number j * processes + r of the epoch; numbers from `total` on are repeats
     own = len(range(sampler.rank, total, sampler.num_replicas))
     collate = loader.collate_fn
     several_rows = batches is not None and batches.batch_size > 1
@@ -114,14 +114,14 @@ def _sampler(loader: DataLoader[Any]) -> Any:
 
 
 def _total(sampler: DistributedSampler[Any]) -> int:
-    """Return how many samples all processes share."""
+    """Return the number of samples in the data set."""
     return len(sampler.dataset)  # type: ignore[arg-type]
 
 
 class SampleRows:
-    """Values of every sample for a collection, which stays empty until `settle` fills it.
+    """Buffer of the values of every sample; the collection stays empty until `settle` fills it.
 
-    The collection must not synchronise by itself: `settle` leaves the state of all processes in each of them.
+    The collection must not synchronise by itself: `settle` gives every process the state of all processes.
     """
 
     def __init__(self, collection: RecMetricCollection) -> None:
@@ -150,7 +150,7 @@ class SampleRows:
         clusters: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> None:
-        """Keep a batch: `sample_ids`, integers [B], number the samples of the data set."""
+        """Store the rows of a batch; `sample_ids`, integers [B], are the samples' indices in the data set."""
         ids = check_keys("sample_ids", sample_ids, len(ranking)).to(ranking.ranks.device)
         rows = self._collection.row_values(ranking, weights, groups)
         metrics, dtype = len(rows.values), rows.values.dtype

@@ -32,7 +32,7 @@ _MISSPELT = {"targets": "target", "excluded": "exclude", "excludes": "exclude", 
 
 
 class RecMetricsCallback(Reporting):
-    """Metrics of the output of `validation_step` and `test_step`, logged at the end of their epoch.
+    """Callback that computes metrics of the output of `validation_step` and `test_step`, and logs them after the epoch.
 
     A step returns a mapping with
 
@@ -41,48 +41,48 @@ class RecMetricsCallback(Reporting):
       sessions are `scores` and `target` [E] with `indexes` or `lengths`, and optionally `complete`. Scores of the items
       of this process come with `shard`, an `ItemShard`; the rows are then the same on all processes,
       `Trainer(use_distributed_sampler=False)`;
-    - `user_ids`, where `exclude=` is given here, and where metrics compare lists with the history of a `catalogue` that
-      was made from interactions (whose users are matched by id with those of `exclude`, else of `groups`); or `history`
+    - `user_ids`, if `exclude=` is given here, or if metrics compare lists with the history of a `catalogue` that was
+      made from interactions (whose users are matched by id with the users of `exclude`, else of `groups`); or `history`
       itself. Other entries are ignored.
 
-    Each loader has a collection of its own on the module's device, empty at the start of an epoch. Values are logged as
+    Each loader has its own collection on the module's device, empty at the start of an epoch. Values are logged as
     `val/NDCG@10`, `test/NDCG@10` when the epoch ends, so ModelCheckpoint and EarlyStopping see them. The sanity check
-    computes them too, and throws them away: deferred errors stop the run there. Checkpoints hold no metric state.
-    Prediction is left alone.
+    also computes values, and discards them: deferred errors stop the run there. Checkpoints hold no metric state.
+    Prediction is not affected.
 
-    Over several processes the values are those of one: samples that a `DistributedSampler` repeats are not
-    counted, and one packed synchronisation (two all-reduces) a loader is all that is communicated. Values are then
-    checked as with `validate_args="deferred"`.
+    Several processes give the values of a single process: samples that a `DistributedSampler` repeats are not counted.
+    The only communication is one packed synchronisation (two all-reduces) per loader. Inputs are then checked as with
+    `validate_args="deferred"`.
 
     Args:
-        metrics: as `RecMetricCollection` takes them, or a collection (a clone is used, without prefix and postfix).
-        k: cut-offs, where `metrics` are names.
+        metrics: as for `RecMetricCollection`, or a collection (a clone is used, without prefix and postfix).
+        k: cut-offs, if `metrics` are names.
         stages: "validate" (in `fit` too), "test", or both.
-        prog_bar: keys without prefix that the progress bar shows; None: `NDCG@10` where that is logged.
+        prog_bar: keys without prefix that the progress bar shows; None: `NDCG@10` if it is logged.
         outputs: a function of (output of the step, batch) that returns the mapping.
-        prefix: put in front of every key; {name} stands for the loader's name, or `val` or `test` where it has none,
-            {stage} always for `val` or `test`.
+        prefix: put in front of every key; {name} stands for the loader's name, or `val` or `test` if the loader has
+            none, {stage} always for `val` or `test`.
         key_format: as in `RecMetricCollection`; MLflow refuses `@`: `"{name}_at_{k}"`.
         dataloaders: names of the loaders in their order, such as ["valid", "test"], or a dict with these keys. Not
-            needed where the Trainer is given a dict of loaders. A single loader goes by `val` or `test` without one,
-            several by Lightning's `/dataloader_idx_0`.
-        exclude: `Interactions` whose items leave the candidates of the users in `user_ids` (kept on the host, they cost
-            no wait for the device), or a dict of these by the loader's name or by `val` and `test`.
-        sample_ids: where repeated samples cannot be recognised (own samplers, iterable data sets): name of the step's
-            entry, or a function of (output of the step, batch), that returns each row's index in the data set,
-            integers [B]. An index counts once however often it is met. Not the user: a user may have several rows.
-            Rows are kept until the epoch ends (24 bytes a row and metric) and gathered by every process. Without it,
-            the rows of a batch are taken to be in the order in which the sampler gives the samples.
-        log_counts: log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric, too.
-        keep_rows: keep per-row values, for `collections["val"].rows` after the epoch. Their ids are
-            `sample_ids`, else the step's `user_ids`; with both, the rows of a user are a cluster. Without either, rows
-            are numbered as they come, on one process.
-        groups: groups of users with a value of their own, logged as `val/NDCG@10/cold`: `Groups`, looked up by the
-            step's `user_ids`, which are rows of `exclude` where that is given (ids are matched), else of the groups; or
+            needed if the Trainer is given a dict of loaders. Without names, a single loader is called `val` or `test`,
+            and several loaders get Lightning's `/dataloader_idx_0`.
+        exclude: `Interactions` whose items are removed from the candidates of the users in `user_ids` (ids on the host
+            need no host sync), or a dict of these by the loader's name or by `val` and `test`.
+        sample_ids: for loaders whose repeated samples cannot be recognised (own samplers, iterable data sets): name of
+            the step's entry, or a function of (output of the step, batch), that returns each row's index in the data
+            set, integers [B]. An index counts once, however often it occurs. Not user ids: a user may have several
+            rows. Rows are stored until the epoch ends (24 bytes per row and metric) and gathered by every process.
+            Without `sample_ids`, the rows of a batch must be in the sampler's order.
+        log_counts: also log `num_users`, `num_skipped`, `num_unreachable` and `num_tied` of the first metric.
+        keep_rows: keep per-row values, for `collections["val"].rows` after the epoch. Row ids are `sample_ids`, else
+            the step's `user_ids`; with both, the rows of a user are a cluster. With neither, rows are numbered in
+            order, on a single process only.
+        groups: groups of users whose values are logged as `val/NDCG@10/cold`: `Groups`, looked up by the step's
+            `user_ids`, which are row numbers of `exclude` if it is given (ids are matched), else of the groups; or
             names, whose numbers the step returns as `groups`, integers [B], -1 = none.
         window: values of the last training rows, logged as `train/NDCG@10/window` every `log_every_n_steps` batches;
-            `training_step` then returns the same mapping, with its loss. As in `RecMetricCollection`, as `half_life`.
-        half_life: in place of `window`: values that halve, `train/NDCG@10/decayed`.
+            `training_step` then returns the same mapping, with its loss. As in `RecMetricCollection`, like `half_life`.
+        half_life: in place of `window`: values with decaying row weights, logged as `train/NDCG@10/decayed`.
         options: keyword options of the metrics, as in `RecMetricCollection`.
 
     After an epoch `collections` holds each loader's collection by name, for `standard_error()` and counts.
@@ -93,8 +93,8 @@ class RecMetricsCallback(Reporting):
         >>> # Trainer(callbacks=[callback, ModelCheckpoint(monitor="val/NDCG@10", mode="max")])
 
     Raises:
-        ValueError: at `setup`, for a callback that monitors one of the keys with `mode="min"`, or a key that looks like
-            one and is not logged, and for keys that a logger refuses; in a step, for a mapping that does not fit.
+        ValueError: at `setup`, for a callback that monitors one of the keys with `mode="min"`, or a similar key that is
+            not logged, and for keys that a logger refuses; in a step, for a mapping that does not fit.
     """
 
     _reads = "takes the output of a step"
@@ -143,7 +143,7 @@ class RecMetricsCallback(Reporting):
         self.window = window
         self.half_life = half_life
         if window is not None or half_life is not None:
-            deepcopy(self._metrics).keep_window(window, half_life)  # refuses what it cannot keep, now
+            deepcopy(self._metrics).keep_window(window, half_life)  # raises for wrong arguments now
         self._training: RecMetricCollection | None = None
         self.collections: dict[str, RecMetricCollection] = {}
         self._loaders: list[_Loader] = []
@@ -165,25 +165,25 @@ class RecMetricsCallback(Reporting):
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Add the output of the step."""
+        """Add the output of the step to the loader's collection."""
         self._add("validation_step", pl_module, outputs, batch, batch_idx, dataloader_idx)
 
     def on_test_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Add the output of the step."""
+        """Add the output of the step to the loader's collection."""
         self._add("test_step", pl_module, outputs, batch, batch_idx, dataloader_idx)
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Compute, log and reset."""
+        """Compute and log the metrics, and reset their states."""
         self._end(trainer, pl_module)
 
     def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Compute, log and reset."""
+        """Compute and log the metrics, and reset their states."""
         self._end(trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Make an empty collection of recent rows, where a window is asked for."""
+        """Make an empty collection of recent rows, if `window` or `half_life` is set."""
         if self.window is not None or self.half_life is not None:
             self._training = self._empty(trainer).to(pl_module.device)
             self._training.keep_window(self.window, self.half_life)
@@ -203,7 +203,7 @@ class RecMetricsCallback(Reporting):
             pl_module.log_dict(values, on_step=True, on_epoch=False)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Forget the recent rows."""
+        """Drop the collection of recent rows."""
         self._training = None
 
     # -------------------------------------------------------------------------------------------------------- the work
@@ -217,7 +217,7 @@ class RecMetricsCallback(Reporting):
         for loader, (name, postfix) in zip(loaders, names, strict=True):
             collection = self._empty(trainer).to(pl_module.device)
             for metric in collection.members if self.sample_ids is not None else ():
-                metric.sync_on_compute = False  # SampleRows leaves all rows in every process
+                metric.sync_on_compute = False  # SampleRows gives all rows to every process
             exclude = self.exclude
             if isinstance(exclude, Mapping):
                 key = name if name in exclude else SHORT[stage]
@@ -239,7 +239,7 @@ class RecMetricsCallback(Reporting):
             self.collections[name + postfix] = collection
             prefix = self._prefix(stage, name)
             codes = None
-            if isinstance(self.groups, Groups):  # users are rows of the history, where there is one
+            if isinstance(self.groups, Groups):  # users are row numbers of `exclude`, if it is given
                 codes = self.groups.codes if exclude is None else self.groups.of(exclude)
             self._loaders.append(
                 _Loader(name + postfix, prefix, postfix, collection, exclude, past, codes, samples, share)
@@ -248,11 +248,11 @@ class RecMetricsCallback(Reporting):
         self._announce(trainer, keys)
 
     def _past(self, collection: RecMetricCollection, exclude: Interactions | None) -> Interactions | None:
-        """Return the histories of `user_ids`; None if no metric reads them."""
+        """Return the catalogue's interactions with the row numbers of `user_ids`; None if no metric reads them."""
         catalogue = collection.catalogue
         if catalogue is None:
             return None
-        if exclude is not None and exclude.item_ids is not None:  # both are read by the columns of scores
+        if exclude is not None and exclude.item_ids is not None:  # columns of the scores are items of both
             check_item_ids(catalogue, exclude, "exclude")
         past = catalogue.interactions
         if past is None or not collection.needs.history:
@@ -271,11 +271,11 @@ class RecMetricsCallback(Reporting):
         return past if ids is None or past.user_ids == ids else past.recode(user_ids=ids)
 
     def _name_loaders(self, trainer: Any, stage: str) -> tuple[list[Any], list[tuple[str, str]]]:
-        """Return the stage's loaders, and name and postfix of each."""
+        """Return the stage's loaders, and the name and the postfix of keys for each loader."""
         loop = trainer.test_loop if stage == "test" else trainer.validate_loop
         if trainer.state.fn == "fit":
             loop = trainer.fit_loop.epoch_loop.val_loop
-        combined = loop._combined_loader  # trainer.val_dataloaders may be those of an earlier fit
+        combined = loop._combined_loader  # trainer.val_dataloaders may hold loaders of an earlier fit
         loaders = combined.flattened
         if combined._mode != "sequential":
             return [combined], [(SHORT[stage], "")]
@@ -302,7 +302,7 @@ class RecMetricsCallback(Reporting):
             past = None if "history" in given or "ranks" in given else loader.past
             readers = {"exclude=": loader.exclude, "metrics that read history": past, "groups=": loader.codes}
             reader = next((name for name, needed in readers.items() if needed is not None), None)
-            # brought to the host once, for all of them: on a GPU it waits
+            # moved to the host once for all readers, since the move from a GPU waits for the device
             rows = None if reader is None else _user_ids(outputs, given, source, reader)
             if loader.exclude is not None and rows is not None:
                 given["exclude"] = (given.get("exclude", ()), loader.exclude.select(rows).items)
@@ -334,9 +334,9 @@ class RecMetricsCallback(Reporting):
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             told = kind(f"{type(self).__name__}, loader {loader.name!r}, batch {batch_idx}: {error}")
-            if not self._share_errors or "shard" in given:  # of shards, all processes raise at once
+            if not self._share_errors or "shard" in given:  # with shards, all processes raise together
                 raise told from error
-            # alone, it would leave the other processes waiting: all of them raise when the epoch ends
+            # raised alone, the error would leave the other processes waiting: all raise when the epoch ends
             loader.error = loader.error or told
 
     def _add_flat(
@@ -348,7 +348,7 @@ class RecMetricsCallback(Reporting):
         batch_idx: int,
         reader: str | None,
     ) -> None:
-        """Add flat rows, an entry per (session, candidate), without those that a sampler repeats."""
+        """Add flat rows, an entry per (session, candidate), without the rows that a sampler repeats."""
         if loader.samples is not None:
             reader = "sample_ids="
         if reader is not None:
@@ -367,7 +367,7 @@ class RecMetricsCallback(Reporting):
         loader.collection.update(**columns, complete=outputs.get("complete", False))
 
     def _check_row_ids(self, outputs: Mapping[str, Any], source: str) -> None:
-        """Refuse rows without ids, where several processes keep them."""
+        """Refuse rows without ids if several processes keep rows."""
         if self._share_errors:
             raise ValueError(
                 "keep_rows=True over several processes tells rows apart by ids: pass sample_ids=, the name of the "
@@ -437,7 +437,7 @@ class _Loader:
     error: Exception | None = None
 
     def add_violation(self, kind: str, device: torch.device) -> None:
-        """Add no row, but a violation that all processes will learn of."""
+        """Add a violation without a row, so that all processes raise in `compute`."""
         invalid = torch.tensor([int(other == kind) for other in VIOLATIONS], device=device)
         nobody = Ranking.without_relevant(0, device, self.collection.needs.score_threshold)
         nobody = replace(nobody, violations=Violations(counts=invalid))
@@ -449,7 +449,7 @@ class _Loader:
     def without_repeats(
         self, weights: Tensor | None, batch_idx: int, ranking: Ranking
     ) -> tuple[Tensor | None, str | None]:
-        """Return weights that leave repeated samples out; or a message if repeats cannot be known."""
+        """Return weights that are 0 for repeated samples, and a message if repeats cannot be known."""
         rows = len(ranking)
         kept = rows if self.share is None else self.share.kept(batch_idx, rows)
         if kept is None:
@@ -462,7 +462,7 @@ class _Loader:
 
 
 def _read(outputs: Any, source: str, device: torch.device) -> dict[str, Any]:
-    """Return the arguments of `update` in a step's mapping."""
+    """Return the arguments of `update` that a step's mapping holds."""
     wanted = f"{source} must return a mapping with 'scores' and 'target', or with 'ranks', or with 'ranking'"
     cure = "outputs= takes a function of (output of the step, batch) that returns one"
     if not isinstance(outputs, Mapping):
@@ -489,7 +489,7 @@ def _read(outputs: Any, source: str, device: torch.device) -> dict[str, Any]:
 
 
 def _tensors(value: Any) -> list[Any]:
-    """Return the tensors of one argument, or the value that is not one."""
+    """Return the tensors in one argument, or the argument itself in a list."""
     if type(value) is tuple:
         return [tensor for part in value for tensor in _tensors(part)]
     if isinstance(value, (Jagged, Spans)):
@@ -498,7 +498,7 @@ def _tensors(value: Any) -> list[Any]:
 
 
 def _user_ids(outputs: Mapping[str, Any], given: Mapping[str, Any], source: str, reader: str) -> Tensor:
-    """Return the users of a batch, on the host."""
+    """Return the user ids of a batch, int64 [B] on the host."""
     ids = outputs.get("user_ids")
     if ids is None:
         raise ValueError(f"{source} must return 'user_ids' too, for {reader}, got {_keys_of(outputs)}")
@@ -512,7 +512,7 @@ def _user_ids(outputs: Mapping[str, Any], given: Mapping[str, Any], source: str,
     rows = len(given["scores"]) if "scores" in given else len(ids)
     if ids.shape not in ((rows,), (rows, 1)) or ids.is_floating_point() or ids.dtype == torch.bool:
         raise ValueError(f"{source} must return 'user_ids' as integers [{rows}], got {describe(ids)}")
-    return ids.reshape(rows).long()  # bytes would index as a mask
+    return ids.reshape(rows).long()  # uint8 would index as a mask
 
 
 def _keys_of(outputs: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""PyG in and out: evaluate a LightGCN-style model on its graph, and `LinkPredMetric`'s arguments for our collection."""
+"""Evaluation of PyG models on graphs and knowledge graphs, and a collection with the arguments of `LinkPredMetric`."""
 
 try:
     import torch_geometric  # noqa: F401

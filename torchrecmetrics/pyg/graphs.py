@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Embed: TypeAlias = Callable[[nn.Module], Tensor | tuple[Tensor, Tensor] | dict[str, Tensor]]
-"""A function of the model: users and items, both in one, or embeddings by node type."""
+"""A function of the model that returns (users, items), one tensor of both, or embeddings by node type."""
 EdgeType: TypeAlias = tuple[str, str, str] | tuple[str, str]
-"""(user type, relation, item type), or without the relation."""
+"""Type of edges: (user type, relation, item type), or (user type, item type)."""
 
 _EDGES_AT_ONCE = 2**18
 
@@ -55,8 +55,8 @@ def evaluate(
 ) -> Evaluation:
     """Embed users and items once, on the graph the model was trained on, and rank the whole catalogue for every user.
 
-    With `edge_label_index` and `edge_label` in place of `target`, as RandomLinkSplit makes them, each user's labelled
-    edges alone are ranked: positives among the negatives that were sampled.
+    With `edge_label_index` and `edge_label` in place of `target`, as RandomLinkSplit makes them, only the labelled
+    edges of each user are ranked: positives among the negatives that were sampled.
 
     Args:
         metrics: as in `torchrecmetrics.evaluate`.
@@ -64,16 +64,16 @@ def evaluate(
             `torch_geometric.nn.LightGCN`, or any module with `embed`. Its training mode is restored.
         edge_index: message-passing edges: [2, E] or `EdgeIndex`, a torch.sparse or torch_sparse adjacency (transposed,
             as PyG keeps it), users numbered 0 .. U - 1 and items U .. U + I - 1; or `HeteroData` with `edge_type`, both
-            sides numbered from 0. LightGCN is trained with both directions; one alone is taken as it is. Edges that
-            join two users or two items are refused, unless `embed` makes the embeddings and `exclude` is given.
+            sides numbered from 0. LightGCN is trained with both directions; one alone is used as given. Edges that join
+            two users or two items are refused, unless `embed` makes the embeddings and `exclude` is given.
         target: ground truth [U, I], such as `Interactions.from_edge_index(edges, U, I, item_offset=U)`.
         exclude: items removed from a user's candidates: the "message_passing" edges (default), None = nothing, or as in
             `torchrecmetrics.evaluate`.
         edge_weight: passed on to `get_embedding`.
         embed: a function of the model (alone) that returns (users [U, d], items [I, d]), or both in one [U + I, d], or
             for `HeteroData` {node type: embeddings}.
-        edge_type: (user type, relation, item type) of the edges in `HeteroData`, or (user type, item type) where that
-            says it; not needed if there is one type only.
+        edge_type: (user type, relation, item type) of the edges in `HeteroData`, or (user type, item type) if only one
+            type joins the two; not needed if there is one type only.
         edge_label_index: integers [2, E], labelled edges from users to items, or mirrored, numbered as `edge_index` is.
         edge_label: number or bool [E] beside them: > 0 is a positive, and the value is its gain; 0 a negative.
         num_users: beside `edge_label_index`, how many of the embedded nodes are users; not needed where `embed` returns
@@ -107,10 +107,10 @@ def evaluate(
     users, items = _embed(model, edge_index, shape, edge_weight, embed, edge_type)
     if edges is not None:
         otherwise = "pass the history as exclude= where embed= reads them otherwise" if embed is not None else ""
-        edges.check_sides(otherwise)  # after the sizes, which say more
+        edges.check_sides(otherwise)  # after the check of sizes, whose message says more
     if isinstance(exclude, str):
         assert edges is not None
-        exclude = edges.interactions().with_ids(target.user_ids, target.item_ids)  # rows of target are nodes
+        exclude = edges.interactions().with_ids(target.user_ids, target.item_ids)  # rows of target are node numbers
     return evaluate_embeddings(metrics, users, items, target=target, exclude=exclude, **options)
 
 
@@ -122,7 +122,7 @@ def _embed(
     embed: Embed | None,
     edge_type: EdgeType | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the embeddings of users and items; `shape` says how many of both there are, as far as known."""
+    """Return the embeddings of users [U, d] and of items [I, d]; `shape` is (U, I) as far as known."""
     if edge_weight is not None and embed is not None:
         raise ValueError("edge_weight is for get_embedding; embed= is a function of the model alone")
     _check_embed(embed, model)
@@ -161,12 +161,12 @@ def _embed(
 
 
 class _Labels(NamedTuple):
-    """Labelled edges, as RandomLinkSplit makes them."""
+    """The labelled edges that RandomLinkSplit makes, in place of a target."""
 
     edges: Tensor
-    """Integers [2, E]."""
+    """Integers [2, E]: the user and the item of each edge, in either order."""
     label: Tensor
-    """[E], > 0 = the edge exists."""
+    """[E]: > 0 = a positive, the value is its gain; 0 = a negative."""
 
     @classmethod
     def read(
@@ -176,7 +176,7 @@ class _Labels(NamedTuple):
         edge_label: Tensor | None,
         num_users: int | None,
     ) -> _Labels | None:
-        """Return the labelled edges; None where there is a target instead."""
+        """Return the labelled edges, checked; None if `target` is given instead."""
         if edge_label_index is None:
             if edge_label is not None or num_users is not None:
                 raise ValueError("edge_label and num_users are given beside edge_label_index")
@@ -211,7 +211,7 @@ class _Labels(NamedTuple):
         collection = RecMetricCollection.fresh(metrics, k, cast(MetricOptions, options))
         num_users, num_items = len(users), len(items)
         first, second = self.edges
-        if not from_0:  # users are numbered first
+        if not from_0:  # nodes are numbered users first; an edge may be mirrored
             first, second = torch.minimum(first, second), torch.maximum(first, second) - num_users
         outside = (first < 0) | (first >= num_users) | (second < 0) | (second >= num_items)
         if outside.any():
@@ -240,7 +240,7 @@ class _Labels(NamedTuple):
 def message_passing_interactions(
     edge_index: Any, num_users: int, num_items: int, *, edge_type: EdgeType | None = None
 ) -> Interactions:
-    """Return the user -> item edges of a graph as `Interactions`; their mirror images and self loops are passed over.
+    """Return the user -> item edges of a graph as `Interactions`; mirrored edges and self loops are ignored.
 
     Arguments as in `evaluate`.
 
@@ -254,18 +254,18 @@ def message_passing_interactions(
 
 
 class _Nodes(NamedTuple):
-    """Edges among nodes of two kinds: users first, items after, or both from 0."""
+    """The edges of a bipartite graph, whose nodes are numbered users first, then items, or both kinds from 0."""
 
     edges: Tensor
-    """Int64 [2, E], sources above targets."""
+    """Int64 [2, E]: sources in row 0, targets in row 1."""
     num_users: int
     num_items: int
     from_0: bool
-    """Return True if items are numbered from 0 too, in row 1 below users."""
+    """True if items, in row 1, are numbered from 0 as the users in row 0 are (`HeteroData`)."""
 
     @classmethod
     def read(cls, edge_index: Any, num_users: int, num_items: int, edge_type: EdgeType | None) -> _Nodes:
-        """Read any adjacency; its nodes are there."""
+        """Return the edges of any adjacency that PyG takes; refuse nodes out of range, and an `edge_type` to users."""
         if isinstance(edge_index, HeteroData):
             chosen = _only_type(edge_index, edge_type)
             edges = edge_index[chosen].edge_index
@@ -289,7 +289,7 @@ class _Nodes(NamedTuple):
         return cls(edges, num_users, num_items, False)
 
     def check_sides(self, otherwise: str = "") -> None:
-        """Refuse edges that join two users or two items: then the numbering is another, and so is every number."""
+        """Refuse edges that join two users or two items, which show that nodes are numbered in another way."""
         if self.from_0:
             return
         within = self._within(self.num_users)
@@ -304,13 +304,13 @@ class _Nodes(NamedTuple):
         raise ValueError(f"{int(within.sum())} edges join two users or two items, such as {example}: {cure}{more}")
 
     def _within(self, num_users: int) -> Tensor:
-        """Which edges stay on one side, if so many nodes are users, bool [E]; self loops do not count."""
+        """Return which edges join nodes of one kind if the first `num_users` are users, bool [E]; no self loops."""
         from_user, to_user = self.edges < num_users
         within: Tensor = (from_user == to_user) & (self.edges[0] != self.edges[1])
         return within
 
     def interactions(self) -> Interactions:
-        """Return the edges from users to items."""
+        """Return the edges from users to items as `Interactions`."""
         if self.from_0:
             return Interactions.from_edge_index(self.edges, self.num_users, self.num_items)
         chosen = self.edges[:, (self.edges[0] < self.num_users) & (self.edges[1] >= self.num_users)]
@@ -320,7 +320,7 @@ class _Nodes(NamedTuple):
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Refuse options that `torchrecmetrics.evaluate` does not take."""
+    """Refuse options that `evaluate` does not take, and name the nearest one."""
     known = ["edge_weight", "embed", "edge_type", "target", "exclude", "edge_label_index", "edge_label", "num_users"]
     known += EvaluateOptions.__annotations__
     for name in options:
@@ -332,13 +332,13 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _check_embed(embed: Any, model: nn.Module) -> None:
-    """Refuse anything but a function of the model."""
+    """Raise unless `embed` is None or can be called with the model alone."""
     what = "embed must be a function of the model alone; a graph stands within, lambda model: model(data)"
     if embed is not None and not callable(embed):
         raise TypeError(f"{what}, got {describe(embed)}")
     try:
         signature = None if embed is None else inspect.signature(embed)
-    except ValueError:  # written in C
+    except ValueError:  # functions written in C may have no signature
         return
     try:
         if signature is not None:
@@ -348,7 +348,7 @@ def _check_embed(embed: Any, model: nn.Module) -> None:
 
 
 def _only_type(data: HeteroData, edge_type: EdgeType | None) -> tuple[str, str, str]:
-    """Return the type of the edges that is meant."""
+    """Return the only edge type of `data` that fits `edge_type`."""
     types: list[tuple[str, str, str]] = data.edge_types
     fitting = [known for known in types if edge_type in (None, known, (known[0], known[2]))]
     if len(fitting) != 1:
@@ -362,7 +362,7 @@ def _only_type(data: HeteroData, edge_type: EdgeType | None) -> tuple[str, str, 
 
 
 def _edges(edge_index: Any) -> Tensor:
-    """Return sources above targets, int64 [2, E], of any adjacency that PyG takes."""
+    """Return the edges of any adjacency that PyG takes, int64 [2, E]: sources in row 0, targets in row 1."""
     if isinstance(edge_index, Tensor):
         if edge_index.layout == torch.strided:
             edges = edge_index.as_subclass(Tensor)
@@ -370,7 +370,7 @@ def _edges(edge_index: Any) -> Tensor:
                 raise ValueError(f"edge_index must be integers [2, E], got {edges.dtype} {list(edges.shape)}")
             return edges.long()
         coo: Tensor = edge_index.to_sparse_coo()  # type: ignore[no-untyped-call]
-        return coo.coalesce().indices().flip(0)  # rows are the targets
+        return coo.coalesce().indices().flip(0)  # a sparse adjacency of PyG is transposed: its rows are targets
     if hasattr(edge_index, "coo") and hasattr(edge_index, "sparse_sizes"):  # torch_sparse.SparseTensor
         row, column, _ = edge_index.coo()
         return torch.stack([column, row])

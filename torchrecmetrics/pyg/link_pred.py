@@ -48,8 +48,8 @@ _WITHOUT = {
 class LinkPredCollection(RecMetricCollection):
     """`RecMetricCollection` with the arguments of PyG's `LinkPredMetric.update`.
 
-    Takes the arguments of `RecMetricCollection`, so a `LinkPredMetricCollection` is exchanged by changing its
-    constructor. Lists are all that is recommended, as in PyG: beyond their end every label is a miss. Differences:
+    Takes the arguments of `RecMetricCollection`, so a `LinkPredMetricCollection` is replaced by changing its
+    constructor. As in PyG, lists are all that is recommended: a label that is not in the list is a miss. Differences:
 
     - keys are `Precision@10`, `Recall-weighted@10`; PyG's `LinkPredPrecision@10`, `WeightedLinkPredRecall@10`;
     - MAP divides by R (`MAP(k, normalize="min")` is PyG's);
@@ -59,13 +59,13 @@ class LinkPredCollection(RecMetricCollection):
       in R), a row beyond the batch and a label < 0;
     - -1 in a list means that there are no more items (PyG takes it for another row's item);
     - without any label `compute()` is nan with a warning (PyG's is 0);
-    - metrics without a cut-off are refused, but for RPrecision.
+    - metrics without a cut-off are refused, except RPrecision.
 
     Args:
         metrics: as in `RecMetricCollection`, with `k` and other options; `max_relevant` is the most labels of a row.
-        duplicates: an item listed twice is an "error", or only its "first" rank counts and those behind
-            move up; "keep_place": a repeat keeps its rank, as a miss.
-        duplicate_labels: a label given twice is an "error", or the "first" counts, with its weight.
+        duplicates: an item listed twice is an "error"; or only its "first" rank counts, and later items move up; or a
+            repeat keeps its rank, as a miss ("keep_place").
+        duplicate_labels: a label given twice is an "error", or the "first" of the two counts, with its weight.
 
     Examples:
         >>> import torch
@@ -104,12 +104,12 @@ class LinkPredCollection(RecMetricCollection):
 
     @property
     def max_k(self) -> int | None:
-        """The largest cut-off: how wide `pred_index_mat` should be."""
+        """The largest cut-off, the width that `pred_index_mat` should have; None if no metric has a cut-off."""
         return max((member.k for member in self.members if member.k is not None), default=None)
 
     @property
     def weighted(self) -> bool:
-        """Return True if a member needs `edge_label_weight`."""
+        """True if a member needs `edge_label_weight`."""
         return any(member.options.get("weighted") for member in self.members)
 
     def update(  # type: ignore[override]
@@ -123,8 +123,8 @@ class LinkPredCollection(RecMetricCollection):
         """Add a batch; costs one host sync unless `max_relevant` says how many labels a row has at most.
 
         Args:
-            pred_index_mat: integer [B, K], each row's items, best first, -1 = no more; numbered as the labels are, so
-                less `num_users` where `LightGCN.recommend` made node numbers of them.
+            pred_index_mat: integer [B, K], the items of each row, best first, -1 = no more items; numbered as the
+                labels are: subtract `num_users` from the node numbers that `LightGCN.recommend` returns.
             edge_label_index: integer [2, E] or a pair of [E]: row in the batch, relevant item.
             edge_label_weight: number [E], the gains of the labels, which NDCG and `Recall(weighted=True)` read.
             history: items that each row's user had before, as in `RankingMetric.update`.
@@ -171,7 +171,7 @@ class LinkPredCollection(RecMetricCollection):
 
 
 def _label_edges(labels: Any, lists: Tensor) -> Tensor:
-    """Return rows of the batch above items, int64 [2, E]."""
+    """Return the labels as int64 [2, E]: row of the batch, and item id."""
     if (cure := _edges_cure(labels, len(lists))) is not None:
         sparse = isinstance(labels, Tensor) and not labels.is_nested
         given = f"a sparse tensor ({labels.layout})" if sparse else describe(labels)
@@ -192,7 +192,7 @@ def _label_edges(labels: Any, lists: Tensor) -> Tensor:
 
 
 def _edges_cure(labels: Any, rows: int) -> str | None:
-    """Say how to convert labels to edges; None if they are edges, or if there is no way."""
+    """Return code, for a message, that converts labels to edges; None if they are edges or cannot be converted."""
     name = "edge_label_index"
     if isinstance(labels, Tensor) and not labels.is_nested:
         if labels.layout == torch.strided:
@@ -212,7 +212,7 @@ def _edges_cure(labels: Any, rows: int) -> str | None:
 
 
 def _check_label_weights(weights: Any, edges: Tensor) -> None:
-    """Refuse anything but one number for each label."""
+    """Raise unless `weights` is None or a tensor of one number per label."""
     if weights is None:
         return
     if not isinstance(weights, Tensor) or weights.dtype == torch.bool or weights.is_complex():
@@ -225,12 +225,12 @@ def _check_label_weights(weights: Any, edges: Tensor) -> None:
 def _padded(
     edges: Tensor, weights: Tensor | None, width: int | None, duplicates: str, rows: int, checks: Checks
 ) -> tuple[Tensor, Tensor | None]:
-    """Bring labels to padded ids [B, T] and gains beside them; rows whose labels are wrong are rejected and emptied."""
+    """Return labels as padded ids [B, T] with their gains [B, T] or None; reject and empty rows with wrong labels."""
     row, item = edges
     inside = (row >= 0) & (row < rows)
 
     def reject(kind: str, wrong: Tensor, detail: Callable[[int], str]) -> None:
-        """Reject rows with a wrong label; all of them for one that belongs to none."""
+        """Reject the rows that have a wrong label; all rows if a wrong label belongs to no row of the batch."""
         found = torch.zeros(rows + 1, dtype=torch.bool, device=row.device)
         found[row.where(wrong & inside, rows)] = True
         everywhere = (wrong & ~inside).any()
@@ -248,7 +248,7 @@ def _padded(
         if weights is not None:
             reject("gains", ~weights.isfinite(), lambda at: f"edge_label_weight[{at}] is {weights[at]}")
 
-    # by row, then item; entries without a row come last
+    # sort by row, then by item; labels without a row come last
     place = row.where(inside & (item >= 0), rows)
     order = item.sort(stable=True).indices
     order = order[place[order].sort(stable=True).indices]

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 Side: TypeAlias = Literal["head", "tail"]
 """The entity of a triple that is ranked."""
 ScoreEntities: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""A function of (head, relation), or of (relation, tail), all [b], that scores all entities: [b, entities]."""
+"""A function of (head, relation) or of (relation, tail), each [b], that scores all entities: [b, entities]."""
 
 _MAX_PAIRS_CPU, _MAX_PAIRS = 2**14, 2**17
-"""Triples that a model scores at once, on the CPU (whose cache they should fit) and elsewhere."""
+"""Most triples that a model scores at once: on the CPU, where they should fit the cache, and on other devices."""
 _CHANNEL_BYTES = 48
-"""Bytes per scored triple and hidden channel: embeddings and intermediate results of RotatE, the largest."""
+"""Bytes per scored triple and hidden channel: embeddings and intermediate results of RotatE, which needs the most."""
 _MAX_RELATIONS = 2**20
-"""Most groups of relations; ids that leave gaps would make a group for each number."""
+"""Most groups of relations; ids with gaps would make a group of every number in between."""
 
 
 @torch.no_grad()
@@ -75,8 +75,8 @@ def evaluate_triples(
         sides: "tail", "head" or both.
         groups: values of each "side" (keys like `MRR/tail`), of each "relation" (`MRR/relation 3`), or None.
         relation_names: with groups="relation", names of all relations in the order of their ids.
-        num_entities: needed for modules without `num_nodes`; of functions, the width of their scores, which else the
-            first triple tells, scored alone.
+        num_entities: number of entities, needed for modules without `num_nodes`. For functions it is the width of their
+            scores; without it, the first triple is scored alone to find the width.
         k: cut-off or cut-offs for names of metrics.
         batch_size: most rows that are scored together; default: as `memory_budget` allows.
         memory_budget: bytes for scores and the model's working memory; default as in `torchrecmetrics.evaluate`.
@@ -146,7 +146,7 @@ def _read_sides(sides: Any) -> tuple[Side, ...]:
 def _read_groups(
     groups: Any, sides: Sequence[Side], relation_names: Any, model: Any, parts: Sequence[_Triples]
 ) -> tuple[Sequence[str] | None, int]:
-    """Return the names of the groups, if there are any, and the number of relations."""
+    """Return the names of the groups (None = no groups) and the number of relations."""
     check_choice("groups", groups, ("side", "relation", None))
     num_relations = getattr(model, "num_relations", None)
     if relation_names is not None:
@@ -175,7 +175,7 @@ class _Triples(NamedTuple):
 
     @classmethod
     def read(cls, name: str, parts: Any) -> _Triples:
-        """Return triples, checked."""
+        """Return the triples as three columns int64 [n], checked."""
         accepted = f"{name} triples must be (head, relation, tail), integers of one length [n], or a tensor [3, n]"
         if not isinstance(parts, (Tensor, tuple, list)):
             raise TypeError(f"{accepted}, got {describe(parts)}")
@@ -194,7 +194,7 @@ class _Triples(NamedTuple):
         return cls(*(part.long() for part in parts))
 
     def check_range(self, name: str, num_entities: int | None, num_relations: int, has_codes: bool) -> None:
-        """Refuse ids that the model does not have, and those whose codes would exceed int64."""
+        """Refuse ids that the model does not have; with `has_codes` also ids whose codes would exceed int64."""
         entity, relation = int(torch.maximum(self.head, self.tail).max()), int(self.relation.max())
         for kind, highest, number in (("entity", entity, num_entities), ("relation", relation, num_relations)):
             if number is not None and highest >= number:
@@ -206,7 +206,7 @@ class _Triples(NamedTuple):
             )
 
     def side(self, side: Side) -> Tensor:
-        """Return heads or tails."""
+        """Return the heads or the tails, int64 [n]."""
         return self.head if side == "head" else self.tail
 
     def to(self, device: torch.device) -> _Triples:
@@ -214,7 +214,7 @@ class _Triples(NamedTuple):
 
 
 class _Others:
-    """The known triples, sorted by the two parts that are given where one side is ranked."""
+    """Index of the known triples by (entity that is given, relation), for look-ups of the entities to be ranked."""
 
     def __init__(self, facts: _Triples, side: Side, num_relations: int) -> None:
         self._given: Side = "tail" if side == "head" else "head"
@@ -226,14 +226,14 @@ class _Others:
         return triples.side(self._given) * self._num_relations + triples.relation
 
     def spans(self, triples: _Triples) -> Spans:
-        """Return the entities that make a known triple, a row per triple."""
+        """Return, for each triple, the entities that make a known triple on the ranked side, as `Spans` of n rows."""
         codes = self._code(triples)
         start, stop = torch.searchsorted(self._codes, codes), torch.searchsorted(self._codes, codes, right=True)
         return Spans(self._entities, start, stop, int((stop - start).max()), torch.zeros_like(codes, dtype=torch.bool))
 
 
 class _Scorer:
-    """Scores of all entities for a batch of triples."""
+    """Scorer of all entities for a batch of triples, with a module or with functions."""
 
     def __init__(
         self, model: Any, sides: Sequence[Side], num_entities: int | None, budget: Budget, device: torch.device
@@ -242,7 +242,7 @@ class _Scorer:
         own = getattr(model, "num_nodes", None)
         self._model, self._budget = model, budget
         self.num_entities: int | None = own if isinstance(own, int) else given
-        """None = not known before functions have scored a triple."""
+        """Number of entities; None until functions have scored the first triple."""
         self.device: torch.device = device
         if isinstance(model, Mapping):
             if missing := [side for side in sides if not callable(model.get(side))]:
@@ -261,7 +261,7 @@ class _Scorer:
         self.device = next((parameter.device for parameter in model.parameters()), device)
 
     def batches(self, num_triples: int) -> Iterator[Tensor]:
-        """Yield numbers of triples that are scored together, as many as the memory allows."""
+        """Yield the row numbers of triples that are scored together, int64 [b], as many as the memory budget allows."""
         rows, most = torch.arange(num_triples, device=self.device), self._budget.batch_size
         most = num_triples if most is None else check_k(most, "batch_size")
         while len(rows):
@@ -272,7 +272,7 @@ class _Scorer:
             rows = rows[min(fitting, most) :]
 
     def score(self, triples: _Triples, side: Side) -> Tensor:
-        """Return the scores of all entities, [b, entities]."""
+        """Return the scores of all entities on one side of the triples, [b, entities]."""
         if not isinstance(self._model, Mapping):
             return self._score_pairs(triples, side)
         given = (triples.head, triples.relation) if side == "tail" else (triples.relation, triples.tail)
@@ -285,7 +285,7 @@ class _Scorer:
         return scores
 
     def _score_pairs(self, triples: _Triples, side: Side) -> Tensor:
-        """Call the model on pairs of a triple and an entity, some at a time."""
+        """Return scores [b, entities] of a model that scores triples, as many triples at once as the memory allows."""
         assert self.num_entities is not None
         total = len(triples.head) * self.num_entities
         pair_bytes = _CHANNEL_BYTES * getattr(self._model, "hidden_channels", 256)

@@ -1,4 +1,4 @@
-"""`Ranking`, the ranks of each user's relevant items, and the ways to one: the only modules that see scores.
+"""`Ranking`, the ranks of each row's relevant items, and the modules that make it, which alone see scores.
 
 Every metric reads a `Ranking`. `get_topk_ranks` returns ranks of the same kernel as a plain integer tensor.
 """
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Ranking(FromScores, FromTopk, FromRanks, FromFlat, FromNegatives):
-    """Where the relevant items of a batch stand: all that a metric needs to know. A row is one ranking.
+    """The ranks of the relevant items of a batch, with all else that metrics read of it; each row is one ranking.
 
     Make one with `from_scores`, `from_topk`, `from_ranks`, `from_flat` or `from_negatives`; the fields are for reading.
 

@@ -1,4 +1,4 @@
-"""Scores whose columns are candidates: item ids become columns, and lists of columns items again."""
+"""Rank scores whose columns are candidates: map item ids to columns, and the columns in lists back to item ids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchrecmetrics.ranking.rules import Needs, Rules
 from torchrecmetrics.ranking.targets import Targets, selected
 
 MissingTarget: TypeAlias = Literal["unreachable", "error"]
-"""A relevant item that is no candidate is counted as one that cannot be found, or is an error."""
+"""A relevant item that is no candidate counts as an item that cannot be found, or is an error."""
 
 
 def rank_candidates(
@@ -31,8 +31,8 @@ def rank_candidates(
 ) -> Ranking:
     """Rank scores [B, C] of the items `candidates`, [C] for all rows or [B, C]; target and exclude are item ids.
 
-    A negative candidate is padding; of one that a row lists twice the first counts, and `num_repeated` says how many
-    did not.
+    A negative candidate is padding. If a row lists an item twice, the first column counts, and `num_repeated` is the
+    number of further columns.
     """
     check_choice("missing_target", missing_target, ("unreachable", "error"))
     check_scores(scores, dims=2)
@@ -51,7 +51,7 @@ def rank_candidates(
     absent = (ids >= 0) & (found < 0)
     if missing_target == "error" and checks.enabled:
         checks.reject("missing", absent, lambda row: f"row {row} has {shown(ids[row][absent[row]])}")
-    # a column without a score for each of them: nothing is known of where they would be
+    # each absent item has a column of its own, without a score: its rank is unknown
     found = torch.where(absent, width + torch.arange(ids.shape[1], device=ids.device), found)
     scores = torch.cat([columns.sorted(scores), scores.new_full((rows, ids.shape[1]), -torch.inf)], 1)
     left_out: Tensor = torch.nn.functional.pad(columns.repeated | (columns.ids < 0), (0, ids.shape[1]))
@@ -77,18 +77,18 @@ def _parts(exclude: Any) -> Sequence[Any]:
 
 
 class _Columns(NamedTuple):
-    """Candidates in ascending order, in which lists name items of equal scores, [C] or [B, C]."""
+    """Candidates in ascending order of item ids, [C] or [B, C]; lists name items of equal scores in this order."""
 
     ids: Tensor
-    """-1 = padding."""
+    """Item ids, int64, ascending; -1 = padding."""
     order: Tensor
-    """The column of each among the scores."""
+    """Int64: the column of the scores that belongs to each candidate."""
     repeated: Tensor
-    """Bool: an earlier column has the same item."""
+    """Bool: the candidate repeats the item of an earlier column."""
 
     @classmethod
     def of(cls, candidates: Tensor, padding_idx: int | None) -> _Columns:
-        """Sort candidates."""
+        """Return the candidates in ascending order of item ids."""
         padding = candidates < 0
         if padding_idx is not None:
             padding = padding | (candidates == padding_idx)
@@ -97,7 +97,7 @@ class _Columns(NamedTuple):
         return cls(ids, order, again)
 
     def of_items(self, items: Tensor) -> Tensor:
-        """Return the place of each item, [B, n]; -1 for padding and items that are no candidates."""
+        """Return the index of each item among the candidates, [B, n]; -1 for padding and items that are not there."""
         if self.ids.dim() == 1:
             at = torch.searchsorted(self.ids, items.contiguous()).clamp(max=len(self.ids) - 1)
             known = self.ids[at] == items
@@ -107,7 +107,7 @@ class _Columns(NamedTuple):
         return at.where(known & (items >= 0), -1)
 
     def sorted(self, scores: Tensor) -> Tensor:
-        """Return scores [B, C] in this order."""
+        """Return the columns of scores [B, C] in the order of the candidates."""
         return scores[:, self.order] if self.order.dim() == 1 else scores.gather(1, self.order)
 
 
@@ -123,7 +123,7 @@ def _check_candidates(candidates: Any, scores: Tensor) -> None:
 
 
 def _with_violations(ranking: Ranking, checks: Checks) -> Ranking:
-    """Add the rows that were rejected before the ranking was made."""
+    """Return the ranking with the violations that were found before it was made."""
     ours, theirs = checks.violations, ranking.violations
     if ours.rows is None or ours.counts is None or theirs.rows is None or theirs.counts is None:
         return ranking

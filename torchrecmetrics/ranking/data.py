@@ -26,85 +26,85 @@ DEPTH_UNKNOWN = "depth unknown: pass update(ranks, depth=...), or scores, or a R
 
 
 class RankedItems(NamedTuple):
-    """Items of one kind at their places."""
+    """Ranks and gains of the relevant (or the unwanted) items of each row."""
 
     ranks: Tensor
     """Float [B, T], ascending, 1 = best; `inf` = not ranked, beyond the depth, or padding."""
     gains: Tensor | None = None
-    """Float [B, T] beside them (0 = padding), or None where each gains 1."""
+    """Float [B, T]: gains of the items in `ranks` (0 = padding); None = every item gains 1."""
     group: Tensor | None = None
-    """Int64 [B, T], the slot at which each entry's tie group begins, where its gains are to be averaged."""
+    """Int64 [B, T]: first slot of each entry's tie group, over which gains are averaged; None = no average."""
 
     def placed(self, transform: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return transformed gains at the ranks, [B, T]; equal scores share their mean."""
+        """Return the transformed gains in the order of the ranks, [B, T]; items of a tie group share the mean gain."""
         gains = transform(self.ranks.isfinite().to(self.ranks.dtype) if self.gains is None else self.gains)
         return gains if self.group is None else group_mean(gains, self.group)
 
 
 class Depth(NamedTuple):
-    """How far down ranks are known."""
+    """The depth to which ranks are known."""
 
     depth: int | None = None
-    """This many places; None = all of them."""
+    """Number of ranks that are known; None = the whole ranking."""
     known: bool = True
-    """False for bare ranks handed over without a depth: only metrics with a cut-off may read them."""
+    """False for plain ranks that were given without a depth, which only metrics with a cut-off may read."""
     rows: Tensor | None = None
-    """Int64 [B]: places of each row, where that can be less."""
+    """Int64 [B]: number of known ranks of each row, where it can be less than `depth`; None = `depth` in all rows."""
 
 
 class Lists(NamedTuple):
-    """The items in the first ranks, with history and relevant items."""
+    """The ids of the top-ranked items of each row, with the row's relevant items and history."""
 
     ids: Tensor
-    """Int64 [B, K], best first; negative = none."""
+    """Int64 [B, K]: item ids, best first; negative = no item."""
     relevant: Tensor
-    """Int64 [B, T], ids of the row's relevant items in any order, -1 = padding."""
+    """Int64 [B, T]: ids of the row's relevant items in any order, -1 = padding."""
     stays: Tensor | None = None
-    """Bool [B, K]: which of `ids` take a place, one after the other; None = all before the first negative one."""
+    """Bool [B, K]: which of `ids` have a rank, in this order; None = all before the first negative id."""
     repeated: Tensor | None = None
-    """Bool [B, K]: which of `ids` stand in front of it already; None = none."""
+    """Bool [B, K]: which of `ids` repeat an earlier id of the row; None = no id does."""
     num_items: int | None = None
-    """All ids are below; None = that is not known."""
+    """All ids are below this number; None = unknown."""
     history: Tensor | None = None
     """Int64 [B, H], items that the row's user had before, in any order, negative = padding; None = not given."""
     asked: Tensor | None = None
-    """Bool [B]: which rows were to be given a list; None = all."""
+    """Bool [B]: which rows were to be given a list; None = all rows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RankingData:
-    """Where the relevant items of a batch stand: the fields of `Ranking`."""
+    """The fields of `Ranking`: ranks of the relevant items of a batch, with all else that metrics read of the batch."""
 
     found: RankedItems
-    """The relevant items."""
+    """Ranks and gains of the relevant items."""
     num_relevant: Tensor
-    """Int64 [B]: relevant items of the row, ranked or not."""
+    """Int64 [B]: number of relevant items of the row, ranked or not."""
     tied: Tensor
-    """Bool [B]: a relevant item shares its score with another candidate, within the places that are read of its row."""
+    """Bool [B]: a relevant item shares its score with another candidate, within the ranks that metrics read."""
     unreachable: Tensor
     """Bool [B]: a relevant item is not a candidate (excluded, `-inf` or NaN)."""
     penalties: RankedItems | None = None
-    """The items with a negative gain; only NDCG reads them."""
+    """Ranks and gains of the items with a negative gain, which only NDCG reads."""
     num_ranked: Tensor | None = None
-    """Int64 [B]: how many items were candidates, where known."""
+    """Int64 [B]: number of candidates; None = unknown."""
     num_recommended: Tensor | None = None
-    """Int64 [B]: length of the list handed in, or candidates with score >= `score_threshold`."""
+    """Int64 [B]: length of the given list, or number of candidates with score >= `score_threshold`."""
     num_repeated: Tensor | None = None
-    """Int64 [B]: entries of the list handed in that repeated an earlier one, where they leave it; else None."""
+    """Int64 [B]: number of entries of the given list that repeat an earlier entry; None = not counted."""
     num_invalid: Tensor | None = None
-    """Int64 [B]: generated codes of no item (`SemanticIds`); else None."""
+    """Int64 [B]: number of generated codes that no item has (`SemanticIds`); else None."""
     score_threshold: float | None = None
-    """Threshold of `num_recommended`."""
+    """The threshold of `num_recommended`."""
     reach: Depth = field(default_factory=Depth)
-    """How far down this is known."""
+    """The depth to which ranks are known."""
     violations: Violations = field(default_factory=Violations)
-    """Rows left out because of bad values that could not raise at once."""
+    """Rows that are left out because of bad values which did not raise at once."""
     made_with: Mapping[str, object] = field(default_factory=dict)
-    """The options (ties, padding_idx, overlap) that shaped the ranks, as far as known."""
+    """The options (ties, padding_idx, overlap) that the ranks were made with, as far as known."""
     kernels: Kernels | None = None
-    """Which kernels counted the candidates; None = nothing was counted."""
+    """The kernels that counted the candidates; None = nothing was counted."""
     lists: Lists | None = None
-    """The items in the first places, where somebody asked for them."""
+    """The items of the top ranks; None = not asked for."""
 
     _derived: dict[Any, Any] = field(default_factory=dict, init=False)
 
@@ -112,7 +112,7 @@ class RankingData:
     def without_relevant(
         cls, rows: int, device: torch.device, score_threshold: float | None, graded: bool = False
     ) -> Self:
-        """Return rows that need no scores: nothing of theirs can be found; whatever a formula asks for is known."""
+        """Return rows without a relevant item, made without scores; every field that a formula may read is set."""
         none = torch.zeros(rows, dtype=torch.int64, device=device)
         nothing = none.new_full((rows, 1), -1)
         nowhere = torch.full((rows, 1), torch.inf, dtype=float_dtype(device), device=device)
@@ -140,34 +140,34 @@ class RankingData:
 
     @property
     def ranks(self) -> Tensor:
-        """Float [B, T], ascending, 1 = best; `inf` = not ranked, beyond `depth`, or padding."""
+        """Ranks of relevant items, float [B, T], ascending; 1 = best, `inf` = not ranked, beyond `depth` or padding."""
         return self.found.ranks
 
     @property
     def gains(self) -> Tensor | None:
-        """Float [B, T] beside `ranks` (0 = padding), or None where every relevant item gains 1."""
+        """Gains of the items in `ranks`, float [B, T] (0 = padding); None = every relevant item gains 1."""
         return self.found.gains
 
     @property
     def depth(self) -> int | None:
-        """Ranks are known down to this place; None = all of them."""
+        """Number of ranks that are known; None = the whole ranking."""
         return self.reach.depth
 
     @property
     def invalid(self) -> Tensor | None:
-        """Int64 [len(VIOLATIONS)]: rows left out by kind, where they did not raise at once."""
+        """Number of rows left out per kind of violation, int64 [len(VIOLATIONS)]; None = bad values raise at once."""
         return self.violations.counts
 
     @property
     def near(self) -> Tensor:
-        """`ranks` without the columns that no item within `depth` can reach, where all gain 1: [B, min(T, depth)]."""
+        """`ranks` [B, min(T, depth)] without columns beyond `depth`, where all are `inf`; with gains, all columns."""
         return self.ranks if self.depth is None or self.gains is not None else self.ranks[:, : self.depth]
 
     def hits(self, k: int | Tensor | None) -> Tensor:
-        """Which relevant items stand in the first `k` places (None: anywhere; [B]: a row's own k <= T), bool [B, T].
+        """Return which relevant items are in the top `k` (None = ranked at all; [B] = a `k` <= T per row), bool [B, T].
 
         Raises:
-            ValueError: if the ranking is not known so far down.
+            ValueError: if ranks are not known down to `k`.
         """
         k = self._reached(k)
         if k is None:
@@ -175,23 +175,23 @@ class RankingData:
         return self.ranks <= (k[:, None] if isinstance(k, Tensor) else k)
 
     def num_hits(self, k: int | Sequence[int] | Tensor | None) -> Tensor:
-        """How many relevant items stand in the first `k` places, int64 [B], or [K, B] for several cut-offs.
+        """Return the number of relevant items in the top `k`, int64 [B], or [K, B] for several cut-offs.
 
-        `k` and errors otherwise as in `hits`.
+        `k` is otherwise as in `hits`, and so are the errors.
         """
         if isinstance(k, Tensor):
             return self.num_within(self._reached(k))
         return _num_hits(self, None if k is None else check_cutoffs(k))
 
     def any_hit(self, k: int | Sequence[int] | None) -> Tensor:
-        """Return which rows have a relevant item in the first `k` ranks, bool [B], or [K, B] for several cut-offs.
+        """Return which rows have a relevant item in the top `k`, bool [B], or [K, B] for several cut-offs.
 
-        `k` and errors otherwise as in `hits`.
+        `k` is otherwise as in `hits`, and so are the errors.
         """
         return _any_hit(self, None if k is None else check_cutoffs(k))
 
     def num_within(self, rank: int | Tensor | None) -> Tensor:
-        """Count hits like `num_hits`, down to a rank (a number, [B], or [K, 1]) that may lie beyond `depth`."""
+        """Return the number of relevant items down to a rank (a number, [B], or [K, 1]) that may lie beyond `depth`."""
         if rank is None:
             return self.ranks.isfinite().sum(-1)
         last = rank if isinstance(rank, Tensor) else self.num_relevant.new_full((len(self),), rank)
@@ -200,55 +200,55 @@ class RankingData:
         return found.T if last.dim() == 2 else found[:, 0]
 
     def cutoffs(self, k: int | Sequence[int]) -> int | Tensor:
-        """Return one cut-off as it is, several as a column that broadcasts against rows, int64 [K, 1]."""
+        """Return one cut-off as an int, several as a column that broadcasts against rows, int64 [K, 1]."""
         k = check_cutoffs(k)
         return k if isinstance(k, int) else _column(self, k)
 
     @property
     def hit_number(self) -> Tensor:
-        """1, 2, 3, ... along a row, [T]: the i of "the i-th best relevant item"."""
+        """The numbers 1, 2, ..., T of a row's relevant items, best first: float [T]."""
         return torch.arange(1, self.ranks.shape[1] + 1, dtype=self.ranks.dtype, device=self.ranks.device)
 
     @property
     def ideal_gains(self) -> Tensor:
-        """Gains of all relevant items, ranked or not, best first, 0 behind the last: [B, T]."""
+        """Gains of all relevant items, ranked or not, in descending order, then 0: float [B, T]."""
         if self.gains is None:
             return (self.hit_number <= self.num_relevant[:, None]).to(self.ranks.dtype)
         return _ideal_gains(self)
 
     @property
     def items(self) -> Tensor:
-        """Which items stand in the first places, int64 [B, depth], best first; -1 = none.
+        """Ids of the top-ranked items, int64 [B, depth], best first; -1 = no item.
 
-        Equal scores stand in the order of their ids here, whatever `ties` says: a list has one order.
+        Items of equal scores are in the order of their ids here, whatever `ties` says: a list has one order.
 
         Raises:
-            ValueError: if the ranking was made without them, or of ranks.
+            ValueError: if the ranking was made from ranks, or without lists.
         """
         return _items(self)
 
     @property
     def relevant_items(self) -> Tensor:
-        """Which items are relevant, int64 [B, T] in any order, -1 = padding; errors as in `items`."""
+        """Ids of the relevant items, int64 [B, T] in any order, -1 = padding; errors as in `items`."""
         return self.listed().relevant
 
     @property
     def entries(self) -> Tensor:
-        """Which entries of the list, as it was handed in, hold an item, bool [B, K]; errors as in `items`."""
+        """Mask of the entries of the given list that hold an item, bool [B, K]; errors as in `items`."""
         return self.listed().ids >= 0
 
     @property
     def repeated(self) -> Tensor:
-        """Which of `entries` hold an item that stands in front of them already, bool [B, K]; errors as in `items`."""
+        """Mask of the `entries` that repeat the item of an earlier entry, bool [B, K]; errors as in `items`."""
         ids, _, _, repeated, *_ = self.listed()
         return torch.zeros_like(ids, dtype=torch.bool) if repeated is None else repeated
 
     @property
     def history(self) -> Tensor:
-        """Which items the row's user had before, int64 [B, H] in any order, negative = padding.
+        """Ids of the items that the row's user had before, int64 [B, H] in any order, negative = padding.
 
         Raises:
-            ValueError: if it was not given.
+            ValueError: if the history was not given.
         """
         history = self.listed().history
         if history is None:
@@ -259,7 +259,7 @@ class RankingData:
         return history
 
     def listed(self) -> Lists:
-        """Return the items in the first ranks; errors as in `items`."""
+        """Return the items of the top ranks as `Lists`; errors as in `items`."""
         if self.lists is None:
             raise ValueError(
                 "which items stand first is not known: pass update(scores, ...), lists (Ranking.from_topk) or "
@@ -268,18 +268,18 @@ class RankingData:
         return self.lists
 
     def with_lists(self, lists: Lists) -> Self:
-        """Return the same ranks with other lists."""
+        """Return the ranking with other `lists`."""
         if lists is self.lists:
             return self
         return replace(self, lists=lists)
 
     def within(self, depth: int | None) -> Self:
-        """Return a copy that knows only the first ranks (None: all).
+        """Return a copy that knows only the first `depth` ranks (None = all).
 
-        Relevant items behind them count as not found.
+        Relevant items beyond `depth` count as not found.
 
         Raises:
-            ValueError: if the ranking is not known so far down.
+            ValueError: if the ranking is not known down to `depth`.
         """
         if depth is not None:
             self._reached(depth)
@@ -296,13 +296,13 @@ class RankingData:
         return replace(self, found=near(self.found), penalties=penalties, reach=reach, lists=lists)
 
     def save(self, path: str | Path) -> None:
-        """Write a file that `load` reads, and `torch.load` with its default `weights_only=True`; from the CPU."""
+        """Write a file for `load`, and for `torch.load` with its default `weights_only=True`; tensors go to the CPU."""
         fields = {field_.name: getattr(self, field_.name) for field_ in dataclass_fields(self) if field_.init}
         write(path, "Ranking", {name: _plain(value) for name, value in fields.items()})
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Load a file of `save`, to the CPU.
+        """Return the ranking of a file that `save` wrote, on the CPU.
 
         Raises:
             ValueError: for any other file.
@@ -316,14 +316,14 @@ class RankingData:
         return cls(**given)
 
     def __getstate__(self) -> dict[str, Any]:
-        # derived values are computed again; their keys are functions
+        # cached values are left out: their keys hold functions that cannot be pickled
         return {**vars(self), "_derived": {}}
 
     def cut_short(self, k: int | Tensor) -> Tensor | None:
-        """Rows whose place `k` (a number, [B] or [K, B]) is unknown, bool in that shape; None where there are none.
+        """Return which rows are not known down to `k` (a number, [B] or [K, B]), bool in that shape; None = no row.
 
         Raises:
-            ValueError: if there are any, and values were checked at once.
+            ValueError: if there is such a row, and values are checked at once.
         """
         rows = self.reach.rows
         if rows is None:
@@ -333,14 +333,14 @@ class RankingData:
             return short
         checks = Checks(True, rows.device, len(self))
         short_rows = short.any(0) if short.dim() == 2 else short
-        twice = "" if self.reach.known else ", since rank {} stands twice in it"  # of ranks, no other row is cut short
+        twice = "" if self.reach.known else ", since rank {} stands twice in it"  # the only cause with plain ranks
         checks.reject(
             "list_short", short_rows, lambda row: f"row {row} to {int(rows[row])}{twice.format(int(rows[row]) + 1)}"
         )
         return None
 
     def _reached(self, k: int | Tensor | None) -> int | Tensor | None:
-        """Return `k` if the ranking is known so far down, else raise."""
+        """Return `k`, a number as an int, if the ranking is known down to `k`; else raise."""
         furthest = self.ranks.shape[1] if isinstance(k, Tensor) else k
         if k is not None and not isinstance(k, Tensor):
             furthest = k = check_k(k)
@@ -358,7 +358,7 @@ class RankingData:
 
 
 def _plain(value: Any) -> Any:
-    """Return a field as tensors on the CPU, numbers, text, and lists and dicts of these."""
+    """Return a field made of tensors on the CPU, numbers, text, lists and dicts, which `torch.load` accepts."""
     if isinstance(value, Tensor):
         return value.detach().cpu()
     if isinstance(value, tuple):
@@ -371,7 +371,7 @@ Made = TypeVar("Made")
 
 
 def derived(make: Callable[[P, Unpack[More]], Made]) -> Callable[[P, Unpack[More]], Made]:
-    """Cache a function of a ranking for the next formula (torch.compile shares by itself)."""
+    """Cache the result of a function of a ranking in the ranking; torch.compile shares results without a cache."""
 
     @wraps(make)
     def kept(ranking: P, *arguments: Unpack[More]) -> Made:
@@ -406,14 +406,14 @@ def _items(ranking: RankingData) -> Tensor:
     ids, _, stays, *_ = ranking.listed()
     if stays is None:
         return ids
-    rows, last = ids.shape  # excluded items go behind the last rank
+    rows, last = ids.shape  # entries without a rank go to one more column, which is cut off
     places = (stays.cumsum(1) - 1).where(stays, last)
     return ids.new_full((rows, last + 1), -1).scatter(1, places, ids)[:, :last]
 
 
 @derived
 def _column(ranking: RankingData, k: tuple[int, ...]) -> Tensor:
-    """Return cut-offs as int64 [K, 1]; without a copy from the host, which could wait."""
+    """Return cut-offs as int64 [K, 1], made on the device: a copy from the host could wait for the device."""
     return torch.cat([torch.full((1, 1), cutoff, device=ranking.ranks.device) for cutoff in k])
 
 

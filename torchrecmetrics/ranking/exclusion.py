@@ -1,4 +1,4 @@
-"""`Exclusion`: the items excluded from each row (history, padding, masks), looked up and overwritten."""
+"""`Exclusion`: the items excluded from each row (history, padding, masks), to look up and to overwrite."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _parts(exclude: Any, checks: Checks) -> list[Any]:
 
 
 def _is_pair(parts: tuple[Any, ...], rows: int) -> bool:
-    """Return whether two columns are values and offsets; two columns of ids would have one entry per row each."""
+    """Return True if `parts` are values and offsets, of which there are rows + 1; a column of ids has one per row."""
     if len(parts) != 2 or not all(isinstance(part, Tensor) and not part.is_nested for part in parts):
         return False
     offsets = parts[1]
@@ -44,19 +44,19 @@ def _is_pair(parts: tuple[Any, ...], rows: int) -> bool:
 
 
 PADDED_IDS_CPU, PADDED_IDS = 2**18, 2**22
-"""Excluded ids that are padded at once, on the CPU and elsewhere, where rows are spans of one array."""
+"""Most excluded ids that are padded at once, where rows are spans of one array: on the CPU, on other devices."""
 
 
 class Exclusion:
-    """The items that leave each row's candidates."""
+    """The items that are excluded from each row's candidates."""
 
     def __init__(self, exclude: Exclude | None, shape: tuple[int, int | None], rules: Rules, checks: Checks) -> None:
         self._shape, self._device, self._padding_idx = shape, checks.device, rules.padding_idx
         self.masks: list[Tensor] = []
-        self._ids: Tensor | None = None  # ascending, -1 = padding
-        self._spans: list[Spans] = []  # beside them, where they are too many to be padded at once
+        self._ids: Tensor | None = None  # [B, H], ascending, -1 = padding
+        self._spans: list[Spans] = []  # further ids, if they are too many to be padded at once
         self.rows_at_once: int = max(1, shape[0])
-        """Rows whose excluded items are padded together."""
+        """Number of rows whose excluded items are padded together."""
         columns, spans = [], []
         for part in _parts(exclude, checks):
             if isinstance(part, Tensor) and part.dtype == torch.bool:
@@ -87,7 +87,7 @@ class Exclusion:
         return mask
 
     def _check_ids(self, part: Tensor, checks: Checks) -> Tensor:
-        """Return ids [B, H], as they are."""
+        """Return ids [B] or [B, H] as int64 [B, H], checked."""
         rows, items = self._shape
         check_ids("exclude", part)
         ids = part[:, None] if part.dim() == 1 else part
@@ -96,14 +96,14 @@ class Exclusion:
             raise ValueError(f"exclude ids must be [{rows}] or [{rows}, H], got {list(part.shape)}{offsets}")
         looks_binary = items is not None and 10 <= items == ids.shape[1] and self._padding_idx not in (0, 1)
         if looks_binary and checks.enabled:
-            # no history lists the items 0 and 1 alone, as many times as there are items
+            # no history has the items 0 and 1 alone, and as many entries as there are items
             binary = ((ids == 0) | (ids == 1)).all(1)
             checks.reject("exclude_matrix", binary & binary.all(), lambda row: f"row {row} holds 0 and 1 alone")
         check_device("exclude", part, self._device)
         return ids.long()
 
     def _in_catalogue(self, ids: Tensor, checks: Checks) -> Tensor:
-        """Return sorted ids, -1 for padding and ids beyond the last item."""
+        """Return ids [B, H] in ascending order, with -1 for padding and for ids beyond the last item."""
         items = self._shape[1]
         ids = ids.clamp(min=-1)
         if self._padding_idx is not None:
@@ -119,7 +119,7 @@ class Exclusion:
         return sort_rows(ids)
 
     def _inside(self, span: Spans, checks: Checks) -> Spans:
-        """Check rows that are spans of an array; ids that are padding or beyond the last item become -1."""
+        """Check rows that are spans of an array; return them with -1 for padding and for ids beyond the last item."""
         rows, items = self._shape
         check_ids("exclude", span.values)
         if len(span) != rows:
@@ -141,7 +141,7 @@ class Exclusion:
         return bool(self.masks) or bool(self._spans) or (self._ids is not None and self._ids.shape[1] > 0)
 
     def contains(self, ids: Tensor, listed: Tensor) -> Tensor:
-        """Return which of `ids` [B, N] are excluded in their row; False where not `listed`."""
+        """Return which of `ids` [B, N] are excluded in their row, bool [B, N]; False where not `listed`."""
         found = torch.zeros_like(listed)
         for first in range(0, len(ids), self.rows_at_once):
             rows = slice(first, first + self.rows_at_once)
@@ -158,9 +158,9 @@ class Exclusion:
         return not self and self._padding_idx is None
 
     def scores_of(self, look_up: Callable[[Tensor], Tensor], rows: slice) -> Tensor | None:
-        """Return the scores of the excluded ids of some rows beyond the masks, ascending, -inf for padding.
+        """Return the scores of the excluded ids in `rows` that no mask holds, [n, H], ascending, -inf for padding.
 
-        `look_up` returns the scores of ids in these rows.
+        `look_up` returns the scores of ids [n, H] in these rows.
         """
         ids = self.ids(rows)
         if ids is None or not ids.shape[1]:
@@ -173,7 +173,7 @@ class Exclusion:
         return sort_rows(values.where(counted & (values > -torch.inf), -torch.inf))
 
     def overwrite(self, scores: Tensor, rows: slice, masks: Sequence[Tensor]) -> Tensor | None:
-        """Write -inf over the excluded ids of some rows, and over `masks`; return the highest score of them, [n]."""
+        """Write -inf over excluded ids of `rows` and over `masks`; return their highest score, or the row's, [n]."""
         dtype, highest = torch.promote_types(scores.dtype, torch.float32), None
         if masks:
             highest = scores.amax(1).to(dtype)
@@ -181,7 +181,7 @@ class Exclusion:
         ids = self.ids(rows)
         if ids is None or not ids.shape[1]:
             return highest
-        # padding repeats the row's last id; a row without one rewrites a score with itself
+        # padding becomes the row's last id; a row without ids writes back the score it has read
         last = ids[:, -1:]
         ids = ids.where(ids >= 0, last.clamp(min=0))
         values = scores.gather(1, ids)
@@ -189,7 +189,7 @@ class Exclusion:
         return values.amax(1).to(dtype) if highest is None else highest
 
     def _held(self, rows: slice) -> Tensor | None:
-        """Return the excluded ids of some rows, ascending, -1 = padding."""
+        """Return the excluded ids of `rows` without `padding_idx`, [n, H], ascending, -1 = padding; None = no ids."""
         ids = None if self._ids is None else self._ids[rows]
         if not self._spans:
             return ids
@@ -197,7 +197,7 @@ class Exclusion:
         return sort_rows(torch.cat(columns if ids is None else [ids, *columns], 1))
 
     def ids(self, rows: slice) -> Tensor | None:
-        """Return the excluded ids of some rows, `padding_idx` too: [n, H], negative = padding."""
+        """Return the excluded ids of `rows` with `padding_idx`, [n, H], negative = padding; None = no ids."""
         ids = self._held(rows)
         if self._padding_idx is None:
             return ids

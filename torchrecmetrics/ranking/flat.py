@@ -1,4 +1,4 @@
-"""`Ranking.from_flat`: from torchmetrics' flat scores, targets and indexes."""
+"""`Ranking.from_flat`: rankings from torchmetrics' flat scores, targets and indexes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FromFlat(FromCounts):
-    """The way from flat triples to a ranking."""
+    """Base of `Ranking` with its constructors from flat scores, targets and indexes."""
 
     @classmethod
     @torch.no_grad()
@@ -40,15 +40,15 @@ class FromFlat(FromCounts):
         ties: Ties = "realistic",
         validate_args: Validation = True,
     ) -> Self:
-        """Read torchmetrics' flat retrieval triple: one entry per (query, candidate) pair.
+        """Return the ranking of torchmetrics' flat retrieval triple: one entry per (query, candidate) pair.
 
-        Rows come out in ascending order of query id; all entries of a query must be in the same call. Where they are
-        not, `update(scores, target, indexes=indexes)` of metrics and collections puts them together. Costs host syncs:
-        how many queries there are is data.
+        Rows are in ascending order of query id; all entries of a query must be in the same call. If they are in several
+        calls, `update(scores, target, indexes=indexes)` of metrics and collections joins them. Costs host syncs, since
+        the number of queries is data.
 
         Args:
             scores: float [E].
-            target: [E]; bool or number, > 0 relevant, the value is the gain.
+            target: bool or number [E]; > 0 = relevant, the value is the gain.
             indexes: integer [E], the query each entry belongs to.
             ties: as in `from_scores`.
             validate_args: as in `from_scores`.
@@ -77,12 +77,12 @@ class FromFlat(FromCounts):
         name: Callable[[int], str],
         width: int | None = None,
     ) -> Self:
-        """Rank entries within their sessions, numbers from 0 to `checks.num_rows` - 1 in any order.
+        """Rank the entries of each session; `session` holds numbers from 0 to `checks.num_rows` - 1 in any order.
 
-        `width` is that of the result, at least the largest number of entries of a session whose gain is not 0.
+        `width` is T of the result: at least the most entries of a session whose gain is not 0; None = just that number.
         """
         rows = checks.num_rows
-        # entries by session, best first; where a run of equal scores begins and how long it is
+        # sort entries by session, best first; find where runs of equal scores begin, and their lengths
         order = scores.where(~scores.isnan(), -torch.inf).argsort(descending=True, stable=True)
         order = order[session[order].argsort(stable=True)]
         session, scores, target = session[order], scores[order], target[order]
@@ -124,7 +124,7 @@ class FromFlat(FromCounts):
 
 
 def check_triple(scores: Tensor, target: Tensor, indexes: Tensor) -> None:
-    """Refuse flat scores, targets and session ids of other kinds, shapes or devices."""
+    """Raise unless flat scores, targets and session ids have accepted dtypes, one shape and one device."""
     check_scores(scores, dims=1)
     check_ids("indexes", indexes)
     check_tensor("target", target)

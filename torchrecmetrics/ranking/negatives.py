@@ -1,4 +1,4 @@
-"""`Ranking.from_negatives`: from the score of one positive per row and the scores of its negatives."""
+"""`Ranking.from_negatives`: rankings from the score of one positive per row and the scores of its negatives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class FromNegatives(FromCounts):
-    """The way from a positive and its negatives to a ranking."""
+    """Base of `Ranking` with its constructor from a positive and its negatives per row."""
 
     @classmethod
     @torch.no_grad()
@@ -51,13 +51,13 @@ class FromNegatives(FromCounts):
             positive: float [B] or [B, 1], the score of the one relevant item of each row; `-inf` = not a candidate.
             negative: the scores of the other candidates in the same dtype: [B, N], `-inf` = none; or [N], one pool for
                 all positives, which is sorted once (memory for B + N numbers).
-            lengths: integer [B], how many of a row's N negatives count, the first ones; beside [B, N] only.
+            lengths: integer [B], how many of a row's N negatives count, from the first on; only for negatives [B, N].
             ties: as in `from_scores`; `ties="pessimistic"` places the positive behind its equals.
             validate_args: as in `from_scores`.
             kernels: as in `from_scores`; a pool is searched by PyTorch.
 
         Raises:
-            TypeError: for a dtype that is not accepted, or two of them.
+            TypeError: for a dtype that is not accepted, or if the two dtypes differ.
             ValueError: for shapes or devices that do not fit, no negatives and, on the CPU, for bad values.
 
         Examples:
@@ -100,7 +100,7 @@ class _Counted(NamedTuple):
     better: Tensor  # int64 [B, 1], negatives that score higher
     equal: Tensor  # int64 [B, 1], negatives of the same score
     num_negatives: Tensor  # int64 [B]
-    highest: Tensor  # [B], the highest negative; NaN if there is one
+    highest: Tensor  # [B], the highest negative; NaN if a negative is NaN
 
 
 def _count_rows(positive: Tensor, negative: Tensor, rules: Rules) -> _Counted:
@@ -123,7 +123,7 @@ def _count_pool(positive: Tensor, pool: Tensor, lengths: Tensor | None) -> _Coun
 
 
 def _shortened(negative: Tensor, lengths: Tensor | None, checks: Checks) -> Tensor:
-    """Return a copy with `-inf` behind the first `lengths` of each row."""
+    """Return the negatives with `-inf` after the first `lengths` of each row; without `lengths` as they are."""
     if lengths is None:
         return negative
     rows, width = negative.shape
@@ -139,7 +139,7 @@ def _shortened(negative: Tensor, lengths: Tensor | None, checks: Checks) -> Tens
 
 
 def _check_scores(positive: Tensor, negative: Tensor) -> Tensor:
-    """Return the positives as [B, 1]; refuse scores of other shapes, dtypes and devices."""
+    """Return the positives as [B, 1]; raise unless both have accepted dtypes, and fit in shape, dtype and device."""
     for name, scores in (("positive", positive), ("negative", negative)):
         check_tensor(name, scores)
         check_strided(name, scores, "-torch.inf")

@@ -1,4 +1,4 @@
-"""`Ranking.from_ranks`: from integer or float ranks that were computed elsewhere."""
+"""`Ranking.from_ranks` and `from_hits`: rankings from ranks, or flags of hits, that were computed elsewhere."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 LONGEST_LIST = 2**61
-"""Ranks beyond are misses: int64's largest number, say."""
+"""Highest rank that counts; higher ranks, such as int64's largest number, are misses."""
 
 
 class FromRanks(RankingData):
-    """The way from ranks to a ranking."""
+    """Base of `Ranking` with its constructors from ranks and from flags of hits."""
 
     @classmethod
     @torch.no_grad()
@@ -50,19 +50,19 @@ class FromRanks(RankingData):
         miss: int | None = None,
         validate_args: Validation = True,
     ) -> Self:
-        """Take ranks made elsewhere, of the whole list unless a depth is known.
+        """Return the ranking of ranks made elsewhere, taken as ranks of the whole list unless a depth is known.
 
         Args:
             ranks: integers or floats [B], [B, 1] or [B, T], 1 = best; `<= 0` is padding, but see `padding`; `inf`, or a
                 rank beyond `depth`, is a relevant item that was missed.
-            depth: number of known ranks; None = that of the tensor (`get_topk_ranks`), or the whole list.
-            num_ranked: candidates a row, a number or integer [B]; AUROC needs it.
+            depth: number of known ranks; None = the tensor's own (`get_topk_ranks`), or the whole list.
+            num_ranked: number of candidates per row, a number or integer [B]; AUROC needs it.
             depth_known: False if the ranks may have been cut at an unknown depth: metrics without a cut-off refuse
                 them.
             padding: 0 says that a 0 in [B] or [B, 1] is a row without a relevant item. None (default) refuses it, since
                 it may be the best of ranks that start at 0; the tensor that `get_topk_ranks` returned may hold it.
             zero_based: True: ranks start at 0; a negative one is padding.
-            miss: this rank means "not found", such as -1 or 999; it then is no padding.
+            miss: this rank means "not found", such as -1 or 999, and is then no padding.
             validate_args: as in `from_scores`.
 
         Examples:
@@ -96,13 +96,13 @@ class FromRanks(RankingData):
         complete: bool = False,
         validate_args: Validation = True,
     ) -> Self:
-        """Read flags of hits in the order of a list; a row without one is a miss, not a row without a relevant item.
+        """Return the ranking of flags of hits in lists; a row without a hit is a miss, and still has relevant items.
 
         Args:
             hits: bool or integer [B, K], best first: True where the list holds a relevant item.
-            num_relevant: relevant items of each row, found or not: a number for all, or integer [B] (it waits for the
-                device); 0 = a row without.
-            complete: the list is all that is recommended: what it lacks is a miss at every k.
+            num_relevant: number of relevant items of each row, found or not: one number for all, or integer [B] (waits
+                for the device); 0 = a row without a relevant item.
+            complete: the list is all that is recommended: an item that is not in it is a miss at every k.
             validate_args: as in `from_scores`; more hits than relevant items are an error.
 
         Examples:
@@ -162,9 +162,9 @@ class FromRanks(RankingData):
         columns: int | None = None,
         padding: int | None = None,
     ) -> Self:
-        """Take ranks; `columns`: look no further than so many places."""
+        """Check ranks and return their ranking; `columns`: keep so many columns, and take higher ranks as misses."""
         reach = _reach(ranks, reach)
-        one_each = ranks.shape[1:] in ((), (1,))  # without an entry beside it that could be padded
+        one_each = ranks.shape[1:] in ((), (1,))  # one entry per row, with no other entry that it could pad
         zero_is_rank = one_each and padding is None and not hasattr(ranks, "depth")
         if ranks.dim() == 1:
             ranks = ranks[:, None]
@@ -175,14 +175,14 @@ class FromRanks(RankingData):
         num_ranked = _num_ranked(num_ranked, len(ranks), ranks.device)
         checks = Checks(rules.validate_args, ranks.device, len(ranks))
         if not ranks.is_floating_point():
-            ranks = ranks.long()  # thresholds may not fit a smaller type
+            ranks = ranks.long()  # a smaller type may not hold the limits
         relevant = ranks > 0
         in_order = sort_rows(torch.where(relevant, ranks.to(float_dtype(ranks.device)), torch.inf))
-        last = min(LONGEST_LIST if limit is None else limit for limit in (columns, reach.depth))  # beyond are misses
+        last = min(LONGEST_LIST if limit is None else limit for limit in (columns, reach.depth))  # higher: misses
         if checks.enabled:
             reach = _check_values(ranks, in_order, last, num_ranked, reach, checks, zero_is_rank)
         if columns is not None:
-            in_order = in_order[:, :columns]  # no more items stand in the first so many places
+            in_order = in_order[:, :columns]  # at most `columns` items are in the top `columns`
         relevant = checks.without_rejected(relevant)
         if (rejected := checks.rejected) is not None:
             in_order = in_order.masked_fill(rejected[:, None], torch.inf)
@@ -201,7 +201,7 @@ class FromRanks(RankingData):
 
 
 def _reach(ranks: Tensor, reach: Depth) -> Depth:
-    """Return how far down ranks are known, which they may say themselves."""
+    """Return the depth to which ranks are known, as given or as the tensor's own `.depth`."""
     if isinstance(ranks, Tensor):
         check_strided("ranks", ranks)
     if not isinstance(ranks, Tensor) or ranks.dtype not in (*ID_DTYPES, *SCORE_DTYPES):
@@ -218,7 +218,7 @@ def _reach(ranks: Tensor, reach: Depth) -> Depth:
 def _num_ranked(
     num_ranked: int | Tensor | None, rows: int, device: torch.device, name: str = "num_ranked"
 ) -> int | Tensor | None:
-    """Return how many candidates, or relevant items, there were, checked."""
+    """Return the number of candidates, or of relevant items, checked: a number, or integer [B]."""
     if isinstance(num_ranked, Tensor):
         check_ids(name, num_ranked)
         if num_ranked.shape != (rows,) or num_ranked.device != device:
@@ -237,8 +237,8 @@ def _check_values(
     checks: Checks,
     zero_is_rank: bool,
 ) -> Depth:
-    """Reject rows whose entries, ascending in `in_order`, cannot be ranks; return how deep the others are known."""
-    if ranks.is_floating_point():  # ranks among equal scores may be averages; i of them add up to at least 1 + ... + i
+    """Reject rows whose entries, ascending in `in_order`, cannot be ranks; return the depth known of other rows."""
+    if ranks.is_floating_point():  # tied ranks may be averages; the first i add up to at least 1 + ... + i
         number = torch.arange(1, ranks.shape[1] + 1, dtype=in_order.dtype, device=ranks.device)
         wrong = ranks.isnan() | ((ranks > 0) & (ranks < 1))
         wrong = wrong | (running_sums(in_order) < number * (number + 1) / 2 * (1 - 1e-9))
@@ -249,7 +249,7 @@ def _check_values(
         if reach.known:
             wrong[:, 1:] |= again
         elif checks.device.type != "cpu" or again.any():
-            # a rank that occurs twice is the k + 1 of somebody's "not in the top k"
+            # a repeated rank is taken for the k + 1 that other libraries write for "not in the top k"
             unknown = torch.iinfo(torch.int64).max // 2
             repeated = torch.where(again, later, unknown).long()
             reach = reach._replace(rows=torch.nn.functional.pad(repeated, (0, 1), value=unknown).amin(1) - 1)
@@ -263,7 +263,7 @@ def _check_values(
 
 
 def _detail(row: int, ranks: Tensor) -> str:
-    """Describe the ranks of a row for a message, with the cure for a single 0."""
+    """Return a description of a row's ranks for a message, with the cure for a single 0."""
     cure = ""
     if ranks[row].tolist() == [0]:
         cure = (

@@ -13,14 +13,14 @@ from torchrecmetrics.checks import Validation, check_choice, check_k, check_padd
 from torchrecmetrics.kernels import KernelChoice
 
 Ties: TypeAlias = Literal["optimistic", "realistic", "pessimistic"]
-"""Where an item among equal scores stands: first, at its expected place, or last."""
+"""Rank of an item among items of equal scores: the first, the expected or the last of their ranks."""
 Overlap: TypeAlias = Literal["error", "keep", "miss"]
-"""A relevant item that is also excluded: an error, a candidate all the same, or a miss."""
+"""A relevant item that is also excluded: an error, still a candidate, or a miss."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How a user wants rankings to be made; None = not said.
+    """The user's options for making rankings; None = not given.
 
     Raises:
         TypeError: for a `padding_idx` or `max_relevant` that is no whole number.
@@ -46,26 +46,26 @@ class Rules:
 
     @property
     def place_ties(self) -> Ties:
-        """Where an item among equal scores stands."""
+        """Rank of an item among equal scores: `ties`, or the default, realistic."""
         return "realistic" if self.ties is None else self.ties
 
     @property
     def take_overlap(self) -> Overlap:
-        """Meaning of a relevant item that is also excluded."""
+        """Meaning of a relevant item that is also excluded: `overlap`, or the default, an error."""
         return "error" if self.overlap is None else self.overlap
 
     def check_items(self, num_items: int) -> None:
-        """Refuse a padding_idx beyond the items."""
+        """Raise if `padding_idx` is beyond the last item."""
         if self.padding_idx is not None and self.padding_idx >= num_items:
             raise ValueError(f"padding_idx must be an item id in 0..{num_items - 1}, got {self.padding_idx}")
 
     def shaping(self, *names: str) -> dict[str, object]:
-        """Return those of the rules that decide about places, by name: all of them, or some."""
+        """Return the rules that decide on ranks (ties, padding_idx, overlap), by name: all, or those in `names`."""
         options = {"ties": self.place_ties, "padding_idx": self.padding_idx, "overlap": self.take_overlap}
         return {name: options[name] for name in names or options}
 
     def contradiction(self, made_with: Mapping[str, object]) -> str | None:
-        """Say which rule that was given a ranking was not made with; None if there is none."""
+        """Return which given rule differs from the options of a ranking, for a message; None if all agree."""
         for name, made in made_with.items():
             asked = getattr(self, name)
             if asked is not None and asked != made:
@@ -80,29 +80,29 @@ class Needs(NamedTuple):
     """The data of a batch that one or several metrics read."""
 
     depth: int | None = None
-    """Places; None = the whole list."""
+    """Number of top ranks that are read; None = the whole list."""
     depth_is_num_relevant: bool = False
-    """True: also as many places as the row has relevant items."""
+    """True: as many ranks of a row as it has relevant items are read, too."""
     num_ranked: bool = False
-    """How many items were candidates: a read of the scores of its own, unless the whole list is ranked."""
+    """True: the number of candidates is read, which costs a pass over the scores unless the whole list is ranked."""
     score_threshold: float | None = None
-    """How many of them reach this score."""
+    """Minimum score: the number of candidates that reach it is read; None = not read."""
     target: bool = True
-    """Which items are relevant."""
+    """True: the relevant items are read."""
     list_depth: int = 0
-    """Places whose item ids are read."""
+    """Number of top ranks whose item ids are read."""
     history: bool = False
-    """The history of each row's user."""
+    """True: the history of each row's user is read."""
     num_items: int | None = None
     """Number of items of the catalogue, if one is read."""
 
     @classmethod
     def union(cls, all_needs: Iterable[Needs]) -> Needs:
-        """Return the needs of all of them.
+        """Return the union of `all_needs`: the data that any of them reads.
 
         Raises:
-            ValueError: for different score thresholds: a batch can be counted against one only; for catalogues of
-                different sizes.
+            ValueError: for different score thresholds, of which a batch can be counted against one only, and for
+                catalogues of different sizes.
         """
         needs = list(all_needs)
         depths = [need.depth for need in needs]
@@ -124,7 +124,7 @@ class Needs(NamedTuple):
         )
 
     def within(self, target: Any, rules: Rules) -> Needs:
-        """Say `depth_is_num_relevant` as a depth: that of the widest row which this target can hold."""
+        """Return needs whose depth covers the most relevant items that a row of `target` can have, if they are read."""
         if not self.depth_is_num_relevant or self.depth is None or not isinstance(target, Tensor):
             return self
         if target.dtype == torch.bool or target.is_floating_point():
@@ -134,7 +134,7 @@ class Needs(NamedTuple):
         return self._replace(depth=None if widest is None else max(self.depth, widest))
 
     def last_rank(self, num_relevant: Tensor) -> int | Tensor | None:
-        """Return the last rank that is read of each row, a number or [B, 1]; None = all."""
+        """Return the last rank of each row that is read, a number or int64 [B, 1]; None = all ranks."""
         if not self.depth_is_num_relevant or self.depth is None:
             return self.depth
         return num_relevant[:, None].clamp(min=self.depth)

@@ -30,24 +30,24 @@ from torchrecmetrics.ranking.ties import FromCounts, TargetCounts, sort_ranks
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-#: `get_topk_ranks` writes this where a row is invalid and its device cannot raise without waiting.
+#: Rank that `get_topk_ranks` writes in an invalid row, on devices that cannot raise without a host sync.
 INVALID_RANK = torch.iinfo(torch.int64).min
 
 COPIED_SCORES = 2**20
-"""Scores copied at once on the CPU, where excluded items are overwritten: they stay in its cache."""
+"""Number of scores that are copied at once on the CPU to overwrite excluded items; such a copy fits the cache."""
 
 
 class ScoreRows(NamedTuple):
-    """Scores [B, I] made for some rows at a time, in memory that the kernel may overwrite: the cheapest exclusion."""
+    """Scores [B, I] made a few rows at a time, in memory that may be overwritten, which is the cheapest exclusion."""
 
     shape: tuple[int, int]
     dtype: torch.dtype
     device: torch.device
-    parts: Callable[[], Iterable[Tensor]]  # consecutive rows; each part is valid until the next
+    parts: Callable[[], Iterable[Tensor]]  # yields consecutive rows; each part is valid until the next
 
 
 class FromScores(FromCounts):
-    """The way from scores to a ranking."""
+    """Base of `Ranking` with its constructor from scores."""
 
     @classmethod
     @torch.no_grad()
@@ -68,7 +68,7 @@ class FromScores(FromCounts):
         validate_args: Validation = True,
         kernels: KernelChoice = "auto",
     ) -> Self:
-        """Rank every item by its score and look up the relevant ones.
+        """Rank every item by its score and return the ranks of the relevant items.
 
         Args:
             scores: float64, float32, float16 or bfloat16 [B, I], higher is better. `-inf` = not a candidate; NaN and
@@ -81,10 +81,10 @@ class FromScores(FromCounts):
             exclude: items that leave the candidates (history): ids [B] or [B, H], also jagged, a result of
                 `prefix_history`, bool [B, I], bool [I] for every row, or a tuple of these. Repeated ids count
                 once. Of a tuple of two columns of integers, a second one of B + 1 entries is the offsets of the first.
-            depth: places that will be asked for; relevant items behind them get rank `inf`. None = the whole list.
-            items: name the items in the first `depth` places, too, as `Ranking.items`.
-            ties: where an item among equal scores stands: "realistic" (its expected place), "optimistic" or
-                "pessimistic".
+            depth: number of ranks that will be read; relevant items beyond get rank `inf`. None = the whole list.
+            items: also keep the ids of the top `depth` items, as `Ranking.items`.
+            ties: rank of an item among equal scores: "realistic" (the expected rank), "optimistic" (the first) or
+                "pessimistic" (the last).
             padding_idx: this id is padding in target and exclude, and its column is never a candidate.
             overlap: a relevant item that is also excluded is an "error", stays a candidate ("keep"), or is a "miss".
             score_threshold: count the candidates with score >= this in `num_recommended`.
@@ -92,8 +92,8 @@ class FromScores(FromCounts):
                 (other than 0) is an error.
             validate_args: True = check values at once on the CPU and count violations elsewhere; "deferred" = count
                 everywhere; False = no value checks.
-            kernels: "eager" (PyTorch, any device), "triton" (CUDA) or "auto" (Triton's on GPUs where a
-                run is on record, else eager). `Ranking.kernels` says which it was.
+            kernels: "eager" (PyTorch, any device), "triton" (CUDA) or "auto" (Triton's on GPUs where a run is on
+                record, else eager). `Ranking.kernels` names the kernels that ran.
 
         Raises:
             TypeError: for a dtype that is not accepted.
@@ -119,7 +119,7 @@ class FromScores(FromCounts):
         needs: Needs,
         rules: Rules,
     ) -> Self:
-        """Rank as deep as `needs` says; within the package scores may come in parts, or be products."""
+        """Rank every item as deep as `needs` says; within the package scores may also be `ScoreRows` or `Products`."""
         shape, device = check_shape(scores, rules)
         if needs.num_items not in (None, shape[1]):
             raise ValueError(f"the catalogue has {needs.num_items} items, the scores have {shape[1]}")
@@ -144,14 +144,14 @@ def get_topk_ranks(
     validate_args: Validation = True,
     kernels: KernelChoice = "auto",
 ) -> Tensor:
-    """Rank of each target in its row's ranking, as far as the first `k` places.
+    """Return the rank of each target in its row's ranking, down to rank `k`.
 
     Args:
         scores: float [B, I], higher is better (see `Ranking.from_scores`).
         target: integer ids [B] or [B, T], negative = padding; or jagged, as in `Ranking.from_scores`.
-        k: places looked at, >= 1.
+        k: number of top ranks, >= 1.
         exclude: as in `Ranking.from_scores`.
-        ties: as in `Ranking.from_scores`; realistic places are rounded up, which changes no hit at any cut-off.
+        ties: as in `Ranking.from_scores`; realistic ranks are rounded up, which changes no hit at any cut-off.
         padding_idx: as in `Ranking.from_scores`.
         overlap: as in `Ranking.from_scores`.
         validate_args: as in `Ranking.from_scores`.
@@ -196,7 +196,7 @@ def get_topk_ranks(
 
 
 def check_shape(scores: Tensor | ScoreRows | Products, rules: Rules) -> tuple[tuple[int, int], torch.device]:
-    """Return rows and items, and the device; refuse scores that are none, and a padding_idx beyond them."""
+    """Return (rows, items) and the device; refuse anything but scores, and a padding_idx beyond the last item."""
     if not isinstance(scores, (ScoreRows, Products)):
         check_scores(scores, dims=2)
     rows, items = scores.shape
@@ -207,13 +207,13 @@ def check_shape(scores: Tensor | ScoreRows | Products, rules: Rules) -> tuple[tu
 def count_targets(
     scores: Tensor | ScoreRows | Products, targets: Targets, needs: Needs, rules: Rules, checks: Checks
 ) -> TargetCounts:
-    """Count, for every target, the candidates that score higher and those that score the same."""
+    """Return the numbers of candidates that score higher than, and the same as, each target."""
     chosen = kernels.choose(rules.kernels, checks.device)
     may_rank = targets.listed if targets.outside is None else targets.listed & ~targets.outside
-    kept = targets.overlapping if rules.take_overlap == "keep" else None  # excluded, and candidates all the same
+    kept = targets.overlapping if rules.take_overlap == "keep" else None  # excluded items that are still candidates
     if kept is not None:
         may_rank = may_rank | kept
-    counts_ranked = needs.num_ranked or needs.depth is None  # free where the whole list is counted
+    counts_ranked = needs.num_ranked or needs.depth is None  # costs nothing where the whole list is ranked
     min_scores = [] if needs.score_threshold is None else [round_up(needs.score_threshold, scores.dtype)]
     if counts_ranked:
         min_scores.append(torch.finfo(scores.dtype).min)
@@ -223,7 +223,7 @@ def count_targets(
         and scores.device.type == "cpu"
         and not targets.excluded.is_empty
     ):
-        # no excluded item is read again in a copy that fits the cache
+        # copies that fit the cache: no excluded item is read again to be taken off the counts
         shape = scores.shape[0], scores.shape[1]
         scores = ScoreRows(
             shape, working_dtype(scores), scores.device, partial(_copies, scores, targets.excluded.rows_at_once)
@@ -240,7 +240,7 @@ def count_targets(
         checks.reject("scores", ~(highest < torch.inf), lambda row: f"the highest of row {row} is {highest[row]}")
     own, better, equal = counted.own, counted.better, counted.equal
     at_least = [] if counted.at_least is None else list(counted.at_least.unbind(1))
-    if kept is not None:  # they were not counted: add them
+    if kept is not None:  # `kept` items were not counted: add them
         theirs = sort_rows(torch.where(kept, own, -torch.inf))
         above = count_above(theirs, own)
         better, equal = better + above, equal + count_at_least(theirs, own) - above
@@ -264,7 +264,7 @@ def count_targets(
 
 
 class _Asked(NamedTuple):
-    """Settings that are the same for every part of the rows."""
+    """Settings of a count that are the same for every part of the rows."""
 
     needs: Needs
     min_scores: list[float]
@@ -274,7 +274,7 @@ class _Asked(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """The counts of some rows."""
+    """The counts of one part of the rows."""
 
     own: Tensor  # [n, T], the targets' scores
     candidate: Tensor  # bool [n, T]
@@ -288,7 +288,7 @@ class _Counted(NamedTuple):
 def _count_part(
     part: Tensor | Products, rows: slice, targets: Targets, may_rank: Tensor, kept: Tensor | None, asked: _Asked
 ) -> _Counted:
-    """Count over the scores of some rows."""
+    """Return the counts of one part of the rows, over its scores."""
     excluded, ids, needs = targets.excluded, targets.ids[rows], asked.needs
     own = kernels.look_up(part, ids)
     candidate = may_rank[rows] & (own > -torch.inf)
@@ -306,7 +306,7 @@ def _count_part(
     highest = counts.highest if overwritten is None else torch.maximum(counts.highest, overwritten)
     first = None
     if needs.list_depth:
-        assert isinstance(part, Tensor)  # products are never asked for lists
+        assert isinstance(part, Tensor)  # lists are never read of products
         leaving = excluded.ids(rows) if overwritten is None else None
         first = kernels.topk_ids(part, needs.list_depth, masks, leaving)
         if kept is not None:
@@ -319,7 +319,7 @@ def _cat(parts: tuple[Tensor | None, ...]) -> Tensor | None:
 
 
 def _with_kept(first: Tensor, scores: Tensor, ids: Tensor, own: Tensor) -> Tensor:
-    """Return the k best of `first` [B, k] and of excluded items that still compete, best first."""
+    """Return the ids of the k best of `first` [B, k] and of excluded items that are still candidates, best first."""
     values = torch.where(first >= 0, scores.gather(1, first.clamp(min=0)), -torch.inf)
     ids, by_id = torch.cat([first, torch.where(own > -torch.inf, ids, -1)], 1).sort(dim=1, stable=True)
     best = torch.cat([values, own], 1).gather(1, by_id).sort(dim=1, descending=True, stable=True).indices
@@ -327,7 +327,7 @@ def _with_kept(first: Tensor, scores: Tensor, ids: Tensor, own: Tensor) -> Tenso
 
 
 def _parts(scores: Tensor | ScoreRows | Products, rows_at_once: int) -> Iterable[Tensor | Products]:
-    """Return scores as they are handed over, or as many rows of them at once as their excluded items allow."""
+    """Return the parts of scores: those of `ScoreRows`, or `rows_at_once` rows of a tensor or `Products`."""
     if isinstance(scores, ScoreRows):
         return scores.parts()
     if isinstance(scores, Products):
@@ -336,13 +336,13 @@ def _parts(scores: Tensor | ScoreRows | Products, rows_at_once: int) -> Iterable
 
 
 def _copies(scores: Tensor, rows_at_once: int) -> Iterator[Tensor]:
-    """Yield copies of some rows at a time, which may be overwritten."""
+    """Yield copies of at most `rows_at_once` rows, which may be overwritten."""
     for part in torch.split(scores, min(rows_at_once, max(1, COPIED_SCORES // scores.shape[1]))):
         yield torch.empty(part.shape, dtype=working_dtype(scores), device=scores.device).copy_(part)
 
 
 def round_up(threshold: float, dtype: torch.dtype) -> float:
-    """Return the smallest number of `dtype` >= `threshold`: comparing with it is comparing with `threshold`."""
+    """Return the smallest number of `dtype` >= `threshold`: scores of `dtype` reach both, or neither."""
     near = torch.tensor(threshold, dtype=dtype, device="cpu")
     if float(near) < threshold:
         near = torch.nextafter(near, torch.tensor(torch.inf, dtype=dtype, device="cpu"))

@@ -18,21 +18,21 @@ from torchrecmetrics.ranking.targets import Targets
 from torchrecmetrics.ranking.ties import TargetCounts
 
 Shared: TypeAlias = Literal["tie", "first", "code"]
-"""Items with one code: tied; only the first of them is listed; or the code is one item."""
+"""Items that share a code: all are tied, or only the first is listed, or the code counts as one item."""
 RepeatedBeams: TypeAlias = Literal["first", "keep_place"]
-"""A code that a beam repeats takes no place, or keeps it and is never a hit."""
+"""A beam that repeats a code is dropped, or keeps its rank and is never a hit."""
 Invalid: TypeAlias = Literal["keep", "drop"]
-"""A code of no item keeps its place, or leaves the list."""
+"""A beam whose code no item has keeps its rank, or is dropped."""
 
 _NOWHERE = 2**40
-"""Better items of a target that is not listed."""
+"""Number of better items that is written for a target that is not listed."""
 _MAX_SEEDS = 8
 
 
 class SemanticIds:
-    """The codes of all items, and which items share one.
+    """The codes of all items, with an index of the items of each code.
 
-    Codes are looked up by a hash of the tuple, which is verified: 16 bytes per item beside the codes, on their device.
+    Codes are looked up by a hash, which is verified; it takes 16 bytes per item beside the codes, on their device.
 
     Args:
         codes: integers [I, L] >= 0: L levels per item.
@@ -69,28 +69,28 @@ class SemanticIds:
             same = self._keys[1:] == self._keys[:-1]
             at = same.nonzero()[:, 0]
             if bool((codes[self._order[at]] == codes[self._order[at + 1]]).all()):
-                break  # equal hashes are equal codes
+                break  # without collisions, equal hashes are equal codes
         starts = torch.nn.functional.pad(~same, (1, 0), value=True).nonzero()[:, 0]
         lengths = torch.diff(starts, append=starts.new_tensor([len(codes)])).int()
         self._sizes = torch.zeros_like(self._order, dtype=torch.int32).index_put_((starts,), lengths)
         self._order = self._order.int()
         shares = torch.nn.functional.pad(same, (1, 0)) | torch.nn.functional.pad(same, (0, 1))
         self.num_codes: int = len(codes) - int(same.sum())
-        """Distinct codes."""
+        """Number of distinct codes."""
         self.num_shared: int = int(shares.sum())
-        """Items whose code another item has, too."""
+        """Number of items that share their code with another item."""
 
     def __len__(self) -> int:
         return len(self.codes)
 
     @property
     def num_levels(self) -> int:
-        """L."""
+        """Number of levels of a code, L."""
         return self.codes.shape[1]
 
     @property
     def collision_rate(self) -> float:
-        """Share of the items whose code another item has, too."""
+        """Share of the items that share their code with another item."""
         return self.num_shared / len(self)
 
     def __repr__(self) -> str:
@@ -102,13 +102,13 @@ class SemanticIds:
         return SemanticIds(self.codes.to(device), self.item_ids)
 
     def prefix(self, levels: int) -> SemanticIds:
-        """Return the first levels of all codes."""
+        """Return the codes cut to their first `levels` levels."""
         if not 1 <= check_k(levels, "prefix") <= self.num_levels:
             raise ValueError(f"prefix must be 1 to {self.num_levels} levels, got {levels}")
         return self if levels == self.num_levels else SemanticIds(self.codes[:, :levels], self.item_ids)
 
     def items_of(self, code: Tensor) -> list[object]:
-        """Return the items of one code, [L]: their ids, or row numbers; empty if there is none."""
+        """Return the items of one code [L], as ids or else row numbers; empty if no item has the code."""
         found = self._look_up(code[None])
         start, size = int(found.start[0]), int(found.size[0])
         rows = (
@@ -142,17 +142,17 @@ class SemanticIds:
             target_codes: in place of `target`, the code of one relevant item per row, [B, L]; a code of no item is a
                 relevant item that cannot be found.
             gains: as in `Ranking.from_scores`.
-            exclude: item ids as in `Ranking.from_scores`, which leave the list: of a shared code only those.
-            shared: a code of m items is a "tie" of m (default); lists its "first" item alone, as repositories do that
-                map codes back to items; or is one item, "code", as those do that compare codes.
-            duplicates: a repeated code takes no place ("first"), or keeps it without being a hit ("keep_place": lists
+            exclude: item ids as in `Ranking.from_scores`, which leave the list; other items of the same code stay.
+            shared: a code of m items is a "tie" of m items (default); or lists its "first" item alone, as in
+                repositories that map codes to items; or is one item, "code", as in repositories that compare codes.
+            duplicates: a repeated code is dropped ("first"), or keeps its rank without being a hit ("keep_place": lists
                 of beams are compared as they are).
-            invalid: a code of no item keeps its place ("keep"), or is dropped; `num_invalid` counts them.
+            invalid: a code that no item has keeps its rank ("keep"), or is dropped ("drop"); `num_invalid` counts them.
             prefix: evaluate the first levels alone, which are then compared as codes.
             complete: the beams are all that is recommended; an item that is not listed is a miss at every k.
             ties: as in `Ranking.from_scores`.
-            overlap: as there.
-            validate_args: as there.
+            overlap: as in `Ranking.from_scores`.
+            validate_args: as in `Ranking.from_scores`.
 
         Returns:
             A `Ranking` of depth K, with `num_repeated` and `num_invalid`.
@@ -245,13 +245,13 @@ class SemanticIds:
         return replace(ranking, reach=reach, num_repeated=repeated.sum(1), num_invalid=bad.sum(1))
 
     def _listed_items(self, found: _Found, targets: Targets, shared: Shared, rules: Rules) -> Tensor:
-        """Return how many items each beam lists, int64 [B, K], without excluded ones."""
+        """Return the number of items that each beam lists, int64 [B, K], without excluded items."""
         size = found.size
         excluded = targets.excluded.ids(slice(None))
         if excluded is None or not excluded.shape[1]:
             return size if shared == "tie" else size.clamp(max=1)
         leaves = excluded >= 0
-        leaves[:, 1:] &= excluded[:, 1:] != excluded[:, :-1]  # ascending
+        leaves[:, 1:] &= excluded[:, 1:] != excluded[:, :-1]  # ids are ascending: count a repeated id once
         if targets.overlapping is not None and rules.take_overlap == "keep":
             kept = sort_rows(targets.ids.where(targets.overlapping, -1))
             leaves = leaves & (count_at_least(kept, excluded) == count_above(kept, excluded))
@@ -266,11 +266,11 @@ class SemanticIds:
         return size - gone if shared == "tie" else (size - gone).clamp(max=1)
 
     def _first(self, found: _Found) -> Tensor:
-        """Return the first item of each code."""
+        """Return the first item of each code, int64; any item for a code that no item has."""
         return self._order[found.start.clamp(min=0)].long()
 
     def _target(self, target: Tensor | None, codes: Tensor | None, rows: int) -> tuple[Tensor, _Found | None]:
-        """Return item ids, and the codes of those whose codes were given."""
+        """Return the item ids of the targets and, if `codes` were given, where these are in the index (else None)."""
         if (target is None) == (codes is None):
             raise ValueError("give target, item row numbers, or target_codes, one of the two")
         if codes is None:
@@ -290,7 +290,7 @@ class SemanticIds:
             raise ValueError(f"{name} must be {wanted} with {self.num_levels} levels, got {list(codes.shape)}")
 
     def _look_up(self, codes: Tensor) -> _Found:
-        """Find codes [..., L] among those of the items."""
+        """Look up codes [..., L] in the index of the items' codes."""
         keys = _hash(codes, self._seed).contiguous()
         start = torch.searchsorted(self._keys, keys).clamp_(max=len(self) - 1)
         held = self.codes.index_select(0, self._order[start].flatten()).view_as(codes)
@@ -299,19 +299,19 @@ class SemanticIds:
 
 
 class _Found(NamedTuple):
-    start: Tensor  # int64: the place of the code's first item in the order of hashes; -1 = no item has it
-    size: Tensor  # int64: how many items have it
+    start: Tensor  # int64: index of the code's first item in the order of hashes; -1 = no item has the code
+    size: Tensor  # int64: how many items have the code
 
 
 def _repeated(start: Tensor) -> Tensor:
-    """Return which codes stand in front of them already, bool [B, K]; those of no item never do."""
+    """Return which codes [B, K] repeat an earlier code of their row, bool [B, K]; codes of no item never do."""
     by_code, slot = start.sort(dim=1, stable=True)
     again = torch.nn.functional.pad((by_code[:, 1:] == by_code[:, :-1]) & (by_code[:, 1:] >= 0), (1, 0))
     return torch.zeros_like(again).scatter(1, slot, again)
 
 
 def _hash(codes: Tensor, seed: int) -> Tensor:
-    """Mix the levels of codes [..., L] into int64 [...]."""
+    """Return a hash of the levels of each code [..., L], int64 [...]."""
     mixed = torch.full(codes.shape[:-1], seed, dtype=torch.int64, device=codes.device)
     for level in codes.unbind(-1):
         mixed = (mixed ^ level.long()) * -7046029254386353131  # 0x9E3779B97F4A7C15

@@ -29,17 +29,17 @@ class ItemShard:
     """The items of this process: columns `offset` to `offset + I_local - 1` of a catalogue that processes share.
 
     `update(local_scores, target, shard=)` then takes scores [B, I_local] of the same B rows on every process. Counts
-    add up, so nothing but the targets' own scores and integers travels: at most 20 bytes per row, target and process.
-    Metrics that read which items are listed add 12 bytes per row and place. The state is the same on every process,
-    and `compute` does not sum it.
+    add up, so processes exchange only the targets' own scores and integers: at most 20 bytes per row, target and
+    process. Metrics that read which items are listed add 12 bytes per row and listed item. The state is the same on
+    every process, and `compute` does not sum it.
 
-    On the CPU the processes compare their arguments at each batch, elsewhere at the first one alone, since that waits
-    for the device.
+    On the CPU the processes compare their arguments at each batch, elsewhere at the first batch alone, since the
+    comparison waits for the device.
 
     Args:
-        offset: the first item of this process.
-        num_items: items of the whole catalogue.
-        process_group: the processes that share it; None = all.
+        offset: id of the first item of this process.
+        num_items: number of items of the whole catalogue.
+        process_group: the processes that share the catalogue; None = all.
 
     Raises:
         ValueError: for invalid numbers; at `update`, on all processes, if shards overlap or leave items out, or if
@@ -62,7 +62,7 @@ class ItemShard:
 
     @contextmanager
     def agreement(self, device: torch.device, facts: dict[str, Any]) -> Iterator[None]:
-        """Raise on all processes where one raises inside, or where their `facts`, written inside, differ."""
+        """Raise on all processes if one raises inside the block, or if the `facts` that the block fills in differ."""
         if not torch.distributed.is_available() or not torch.distributed.is_initialized():
             raise ValueError("shard= is for several processes: initialise torch.distributed first")
         if self._trusted:
@@ -78,7 +78,7 @@ class ItemShard:
 
     @contextmanager
     def update_together(self, weights: Any, groups: Any) -> Iterator[None]:
-        """Raise on all processes where an update raises inside, or where weights or groups differ."""
+        """Raise on all processes if an update raises inside the block, or if weights or groups differ."""
         if self._trusted or not torch.distributed.is_available() or not torch.distributed.is_initialized():
             yield
             return
@@ -89,7 +89,7 @@ class ItemShard:
 
 
 def together(shard: Any, weights: Any, groups: Any) -> AbstractContextManager[None]:
-    """Raise on all processes where an update of their shards raises inside, or where weights or groups differ."""
+    """Return `shard.update_together(weights, groups)`, or a context that does nothing if there is no shard."""
     if shard is None:
         return nullcontext()
     if not isinstance(shard, ItemShard):
@@ -98,7 +98,7 @@ def together(shard: Any, weights: Any, groups: Any) -> AbstractContextManager[No
 
 
 class PiecewiseRows:
-    """Rows whose scores come in pieces of columns: own scores of targets, then counts, which add up.
+    """Ranker of rows whose scores come in pieces of columns: first the scores of targets, then counts, which add up.
 
     A piece is scores [n, C] of the items `first` to `first + C - 1`, for the rows `rows`.
 
@@ -142,22 +142,22 @@ class PiecewiseRows:
 
     @property
     def num_counts(self) -> int:
-        """Columns of counts."""
+        """Number of columns of the counts."""
         return 2 * self.targets.ids.shape[1] + len(self.min_scores) + 1
 
     def own_scores(self, scores: Tensor, first: int, rows: slice = ALL_ROWS) -> Tensor:
-        """Return the scores of the targets that this piece holds, [n, T]; -inf for the others."""
+        """Return the scores of the targets in this piece, [n, T]; -inf for targets of other pieces."""
         return working(_look_up(scores, first, self.targets.ids[rows]))
 
     def candidate(self, own: Tensor) -> Tensor:
-        """Return which targets compete, bool [B, T], by their scores."""
+        """Return which targets are candidates, bool [B, T]; `own` are their scores over all pieces."""
         targets = self.targets
         may_rank = targets.listed if targets.outside is None else targets.listed & ~targets.outside
         return (may_rank if self._kept is None else may_rank | self._kept) & (own > -torch.inf)
 
     @property
     def _kept(self) -> Tensor | None:
-        """Excluded targets that compete all the same, bool [B, T]; no piece counts them."""
+        """Excluded targets that are still candidates, bool [B, T], counted in no piece; None where there are none."""
         return self.targets.overlapping if self.rules.take_overlap == "keep" else None
 
     def count(self, scores: Tensor, first: int, own: Tensor, rows: slice = ALL_ROWS) -> Tensor:
@@ -181,7 +181,7 @@ class PiecewiseRows:
         return torch.cat([counts.better, counts.equal, counts.at_least, bad[:, None].long()], 1).int()
 
     def best(self, scores: Tensor, first: int, rows: slice = ALL_ROWS) -> tuple[Tensor, Tensor]:
-        """Return scores and ids of a piece's best candidates, [n, list_depth]; -inf and -1 where it has no more."""
+        """Return scores and ids of a piece's best candidates, [n, list_depth]; -inf and -1 if it has fewer."""
         k = self.needs.list_depth
         top = torch.full((len(scores), k), -torch.inf, dtype=scores.dtype, device=scores.device)
         ids = torch.full((len(scores), k), -1, device=scores.device)
@@ -196,7 +196,7 @@ class PiecewiseRows:
         return top, ids
 
     def ranking(self, own: Tensor, counted: Tensor, best: tuple[Tensor, Tensor]) -> Ranking:
-        """Return the ranking over all pieces, from the sums of their counts and the best items of all."""
+        """Return the ranking over all pieces from the scores of targets, the sum of all counts and the best items."""
         targets, kept, checks = self.targets, self._kept, self.checks
         slots, candidate = own.shape[1], self.candidate(own)
         better, equal, at_least, bad = torch.split(counted.long(), [slots, slots, len(self.min_scores), 1], 1)
@@ -231,7 +231,7 @@ class PiecewiseRows:
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return what must be the same on all processes; waits for the device."""
+        """Return the values, by name, that must be the same on all processes; waits for the device."""
         excluded = self.targets.excluded.ids(ALL_ROWS)
         return {
             "num_items": self.shape[1],
@@ -269,13 +269,13 @@ def rank_shard(
 
 
 def over_processes(numbers: Tensor, operation: Any, group: Any) -> Tensor:
-    """Return the sum or maximum over processes."""
+    """Return the sum or maximum of `numbers` over processes, which overwrites `numbers`."""
     torch.distributed.all_reduce(numbers, op=operation, group=group)
     return numbers
 
 
 def best_of_processes(best: tuple[Tensor, Tensor], group: Any) -> tuple[Tensor, Tensor]:
-    """Return scores and ids of the best items of all processes, from those of each: [B, k]."""
+    """Return scores and ids of the best items over all processes, [B, k]; `best` is that of this process."""
     parts = []
     for column in best:
         told = [torch.empty_like(column) for _ in range(torch.distributed.get_world_size(group))]
@@ -285,7 +285,7 @@ def best_of_processes(best: tuple[Tensor, Tensor], group: Any) -> tuple[Tensor, 
 
 
 def merged(parts: list[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
-    """Return the `k` best of some lists of scores and ids, equal scores by lower id."""
+    """Return scores and ids of the `k` best items of several lists, items of equal scores by ascending id."""
     scores, ids = (torch.cat(columns, 1) for columns in zip(*parts, strict=True))
     ids, by_id = ids.sort(dim=1, stable=True)
     scores, order = scores.gather(1, by_id).sort(dim=1, descending=True, stable=True)
@@ -293,7 +293,7 @@ def merged(parts: list[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
 
 
 def _look_up(scores: Tensor, first: int, items: Tensor) -> Tensor:
-    """Return the scores of items, [n, m], from those that begin with item `first`; -inf for items of other pieces."""
+    """Return the scores of `items`, [n, m], in the piece that begins with item `first`; -inf for other pieces."""
     if not scores.shape[1]:
         return torch.full(items.shape, -torch.inf, dtype=scores.dtype, device=scores.device)
     column = items - first

@@ -27,17 +27,17 @@ from torchrecmetrics.ranking.rules import Rules
 Target: TypeAlias = Tensor | Batch | Jagged | Pair
 """Types of `target=`: ids, a result of `Interactions.select`, jagged ids, or a dense tensor."""
 Gains: TypeAlias = Tensor | Jagged | Pair
-"""Types of `gains=` beside ids: numbers in their shape, jagged if ids are."""
+"""Types of `gains=` beside ids: numbers in the shape of the ids, jagged if the ids are."""
 
 
 class Targets(NamedTuple):
-    """Relevant, unwanted and excluded items; tensors [B, T] stand side by side."""
+    """The target items of each row, [B, T], with their gains and flags, and the excluded items."""
 
     ids: Tensor  # int64, clamped into the catalogue
-    listed: Tensor  # bool, not padding
+    listed: Tensor  # bool: an item of the catalogue, not padding
     gains: Tensor | None  # float, None = 1 for all
     relevant: Tensor  # bool
-    outside: Tensor | None  # bool, excluded; None where nothing can be
+    outside: Tensor | None  # bool: excluded; None = no item is excluded
     excluded: Exclusion
 
     @classmethod
@@ -50,7 +50,7 @@ class Targets(NamedTuple):
         rules: Rules,
         checks: Checks,
     ) -> Targets:
-        """Check target, gains and exclude for scores of this shape, or for lists (items None)."""
+        """Return target, gains and exclude, checked, for scores [rows, items], or for lists (items None)."""
         ids, gain = _ids_and_gains(target, gains, shape, rules, checks)
         items = shape[1]
         inside = ids if items is None else ids.clamp(0, items - 1)
@@ -70,19 +70,19 @@ class Targets(NamedTuple):
 
     @property
     def overlapping(self) -> Tensor | None:
-        """Relevant items that are excluded, bool [B, T]; None where there can be none."""
+        """Mask of relevant items that are excluded, bool [B, T]; None = no item is excluded."""
         return None if self.outside is None else self.relevant & self.outside
 
     @property
     def unwanted(self) -> Tensor | None:
-        """Items with a negative gain, bool [B, T]; None where there can be none."""
+        """Mask of items with a negative gain, bool [B, T]; None = there are no gains."""
         return None if self.gains is None else self.listed & (self.gains < 0)
 
 
 def selected(
     target: Target, gains: Gains | None, checks: Checks, max_relevant: int | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Return ids and gains of a target, which `Interactions.select` gives as one; padded where they are jagged."""
+    """Return ids and gains of a target: the parts of a result of `Interactions.select`, jagged ones padded."""
     if isinstance(target, Batch):
         if target.values is not None and gains is not None:
             raise ValueError("gains were given beside a target that holds values: pass target.items")
@@ -99,7 +99,7 @@ def selected(
 def _side_by_side(
     ids: Jagged, gains: Gains | None, worth: Jagged | None, checks: Checks, max_relevant: int | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Bring jagged ids and the gains beside them to padded ones."""
+    """Return jagged ids and gains as padded ids [B, T] and gains [B, T]."""
     check_ids("target", ids.values)
     spans = as_spans("target", ids, checks, max_relevant)
     start, stop, width = spans.start, spans.stop, spans.longest
@@ -129,7 +129,7 @@ def _side_by_side(
 def _ids_and_gains(
     target: Tensor, gains: Tensor | None, shape: tuple[int, int | None], rules: Rules, checks: Checks
 ) -> tuple[Tensor, Tensor | None]:
-    """Bring any form of target to ids int64 [B, T] and gains float [B, T]."""
+    """Return any form of target as ids int64 [B, T] and gains float [B, T] (None = every item gains 1)."""
     rows, items = shape
     if not isinstance(target, Tensor):
         check_ids("target", target)
@@ -178,7 +178,7 @@ def _dense_ids_and_gains(
 def _check_values(
     ids: Tensor, gain: Tensor | None, listed: Tensor, target: Tensor, items: int | None, rules: Rules, checks: Checks
 ) -> None:
-    """Reject rows with a repeated item, an id beyond the last item, or a gain that is no number."""
+    """Reject rows with a repeated item, an id beyond the last item, or a gain that is NaN or infinite."""
     asked = ids if rules.padding_idx is None else torch.where(ids != rules.padding_idx, ids, -1)
     if ids.shape[1] > 1 and not _is_dense(target):
         in_order = sort_rows(asked)
@@ -198,7 +198,7 @@ def _is_dense(target: Tensor) -> bool:
 
 
 def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
-    """Column numbers of each row's non-zero entries, padded with -1: int64 [B, T]."""
+    """Return the column numbers of each row's non-zero entries, int64 [B, T], padded with -1."""
     if max_relevant is not None and not can_sync(dense):
         return _columns_unseen(dense, max_relevant, checks)
     rows = len(dense)
@@ -221,10 +221,10 @@ def _columns(dense: Tensor, max_relevant: int | None, checks: Checks) -> Tensor:
 
 
 def _columns_unseen(dense: Tensor, width: int, checks: Checks) -> Tensor:
-    """Column numbers as above, at most so many, without a look at how many there are."""
+    """Return the same as `_columns`, at most `width` per row, without the host sync of counting the entries."""
     rows = len(dense)
     size = torch.zeros((rows, 1), dtype=torch.int64, device=dense.device)
-    # one more slot for zeros and for items that do not fit
+    # one more slot takes zeros and items that do not fit
     ids = torch.full((rows, width + 1), -1, dtype=torch.int64, device=dense.device)
     for (row, columns), tile in tiles(dense, 4):
         nonzero = tile != 0
@@ -253,7 +253,7 @@ def _repeat_detail(row: int, ids: Tensor, target: Tensor, items: int | None) -> 
 
 
 def _overlap_detail(row: int, ids: Tensor, both: Tensor) -> str:
-    """Say how many relevant items are excluded, and name the cures."""
+    """Return a message that says how many relevant items are excluded, and names the cures."""
     return (
         f"{int(both.sum())} pairs, in row {row} item {int(ids[row][both[row]][0])}. Unless ids are shifted, or the "
         "history holds the targets themselves: take them out of the target, or pass overlap='keep' "

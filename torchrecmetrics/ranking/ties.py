@@ -17,7 +17,7 @@ from torchrecmetrics.ranking.rules import Needs, Ties
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# a policy that is kind to relevant items puts unwanted ones at the back
+# a policy that favours relevant items puts unwanted items last
 _MIRRORED: dict[Ties, Ties] = {
     "optimistic": "pessimistic",
     "realistic": "realistic",
@@ -25,11 +25,11 @@ _MIRRORED: dict[Ties, Ties] = {
 }
 
 _UNRANKED = 2**40
-"""Number of better items of those that take no part."""
+"""Number of better items that is written for items that take no part in the ranking."""
 
 
 class TargetCounts(NamedTuple):
-    """The counts for the targets of a batch; every tensor [B, T] stands beside their ids."""
+    """The counts for the targets of a batch; tensors [B, T] are in the order of the targets' ids."""
 
     relevant: Tensor  # bool
     unwanted: Tensor | None  # bool, with a negative gain; None where every relevant item gains 1
@@ -46,24 +46,24 @@ class TargetCounts(NamedTuple):
 class SortedRanks(NamedTuple):
     """The relevant (or the unwanted) items of each row, best first."""
 
-    order: Tensor  # int64 [B, T], the slot each came from
-    ranks: Tensor  # float [B, T], ascending; inf for others and beyond the depth
+    order: Tensor  # int64 [B, T], the slot that each item came from
+    ranks: Tensor  # float [B, T], ascending; inf for other items and beyond the depth
     group: Tensor  # int64 [B, T], the sorted slot at which the tie group begins
-    tied: Tensor  # bool [B, T], shares its score with another candidate
+    tied: Tensor  # bool [B, T]: the item shares its score with another candidate
 
 
 def sort_ranks(
     counts: TargetCounts, member: Tensor, ties: Ties, secondary: Tensor | None, depth: int | None
 ) -> SortedRanks:
-    """Sort the members by score, best first, and give each its rank if it is at most `depth`.
+    """Sort the items of `member` by score, best first, and give each a rank; ranks beyond `depth` become `inf`.
 
-    `secondary` orders the members of a tie group. Counts beyond `depth` may be off.
+    `secondary` orders the items of a tie group, ascending. Counts beyond `depth` may be inexact.
     """
     member, dtype = member & counts.candidate, float_dtype(member.device)
     better, size = torch.where(member, counts.better, _UNRANKED), counts.group_size
     order = group = torch.zeros_like(better)
-    number: Tensor | int = 1  # 1, 2, 3, ... within the group
-    members: Tensor | int = 1  # of the group
+    number: Tensor | int = 1  # 1, 2, 3, ... within the tie group
+    members: Tensor | int = 1  # number of members of the tie group
     if better.shape[1] > 1:
         first = None if secondary is None else secondary.argsort(dim=1, stable=True)
         better, order = (better if first is None else better.gather(1, first)).sort(dim=1, stable=True)
@@ -83,7 +83,7 @@ def sort_ranks(
 
 
 class FromCounts(RankingData):
-    """The way from counts to a ranking."""
+    """Base of `Ranking` with its constructor from counts."""
 
     @classmethod
     def from_counts(
@@ -95,7 +95,7 @@ class FromCounts(RankingData):
         depth: int | None = None,
         violations: Violations = Violations(),  # noqa: B008  # immutable
     ) -> Self:
-        """Assign ranks down to `depth`; `needs` says which ranks are read, and whose ties are noted."""
+        """Return the ranking down to `depth`; `needs` says which ranks are read, and for which ranks ties are noted."""
         gains = counts.gains
         secondary = gains if gains is None or ties == "pessimistic" else -gains
 

@@ -1,4 +1,4 @@
-"""`Ranking.from_topk`: from lists of recommended item ids, best first."""
+"""`Ranking.from_topk`: rankings from lists of recommended item ids, best first."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Duplicates: TypeAlias = Literal["error", "first", "keep_place"]
-"""An item that a list holds twice is an error; only its first rank counts; or a repeat keeps its place, as a miss."""
+"""An item listed twice is an error; or only its first rank counts; or the repeat keeps its rank, as a miss."""
 
 
 class FromTopk(RankingData):
-    """The way from lists to a ranking."""
+    """Base of `Ranking` with its constructor from lists of item ids."""
 
     @classmethod
     @torch.no_grad()
@@ -40,22 +40,22 @@ class FromTopk(RankingData):
         overlap: Overlap = "error",
         validate_args: Validation = True,
     ) -> Self:
-        """Read a recommender's lists: `LightGCN.recommend`, FAISS, a two-stage retriever.
+        """Return the ranking of a recommender's lists: `LightGCN.recommend`, FAISS, a two-stage retriever.
 
         Args:
-            item_ids: integer [B, K], best first. A negative id = the recommender had no more items; it takes no
-                place. An item that the catalogue does not know takes one: give it an id beyond the catalogue, not the
-                -1 of `Vocabulary.rows(..., unknown="mark")`. Lists of uneven length may be jagged, as targets are.
+            item_ids: integer [B, K], best first. A negative id = the recommender had no more items; it has no rank. An
+                item that the catalogue does not know has a rank: give it an id beyond the catalogue, not the -1 of
+                `Vocabulary.rows(..., unknown="mark")`. Lists of uneven length may be jagged, as targets are.
             target: integer ids [B] or [B, T], negative = padding, or jagged, as in `from_scores`; None = none, for
                 metrics that read the lists alone.
             gains: as in `from_scores`.
-            exclude: as in `from_scores`: these items leave the list and those behind move up.
-                A row left with fewer places than a metric's k is an error unless its recommender had no more items
-                (a negative id): fetch k + history.
+            exclude: as in `from_scores`: these items leave the list and later items move up. A row left with fewer
+                items than a metric's k is an error unless its recommender had no more items (a negative id): fetch k +
+                history.
             complete: the lists are all that is recommended; an item that is not listed is a miss at every k.
-            duplicates: an item listed twice is an "error", or only its "first" place stands (beam search): the others
-                leave the list as excluded items do, so fetch more than k, and `num_repeated` counts them. With
-                "keep_place" they keep their places and are no hits.
+            duplicates: an item listed twice is an "error"; or only its "first" rank counts (beam search): repeats leave
+                the list as excluded items do, so fetch more than k, and `num_repeated` counts them; or repeats keep
+                their ranks and are no hits ("keep_place").
             padding_idx: this id is padding in target and exclude, and leaves the list like an excluded item.
             overlap: as in `from_scores`.
             validate_args: as in `from_scores`.
@@ -110,13 +110,13 @@ class _Entries(NamedTuple):
 
     ids: Tensor  # int64
     given: Tensor  # bool: holds an item
-    stays: Tensor  # bool: takes a place; entries behind one that does not move up
+    stays: Tensor  # bool: has a rank; entries behind one that has none move up
     repeated: Tensor | None  # bool: repeats an earlier entry; None = was not asked for
-    ranks: Tensor  # int64, the place of an entry that stays
+    ranks: Tensor  # int64, the rank of an entry that stays
 
     @classmethod
     def read(cls, ids: Tensor, targets: Targets, duplicates: Duplicates, rules: Rules, checks: Checks) -> _Entries:
-        """Find out which entries take a place; reject repeated items unless their first place stands."""
+        """Return the entries, and which of them have a rank; reject repeated items if `duplicates` is "error"."""
         given = ids >= 0
         stays, repeated = given, None
         if duplicates != "error":
@@ -136,7 +136,7 @@ class _Entries(NamedTuple):
         return cls(ids, given, stays, repeated, stays.cumsum(1))
 
     def hits(self, targets: Targets, relevant: Tensor) -> RankedItems:
-        """Return the ranks of the relevant items, in ascending order."""
+        """Return the ranks of the relevant items in ascending order, [B, T]."""
         width = targets.ids.shape[1]
         first = self.stays if self.repeated is None else self.stays & ~self.repeated
         hit = first & rowwise_isin(self.ids, sort_rows(torch.where(relevant, targets.ids, -1)))
@@ -147,7 +147,7 @@ class _Entries(NamedTuple):
         return RankedItems(torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf))
 
     def graded_hits(self, targets: Targets, gains: Tensor, relevant: Tensor) -> tuple[RankedItems, RankedItems | None]:
-        """Return the relevant items with their gains, and the unwanted ones."""
+        """Return ranks and gains of the relevant items, and those of the unwanted items."""
         by_id, slot = torch.where(self.given, self.ids, -1).sort(dim=1, stable=True)
         nearest = search(by_id, targets.ids).clamp(max=by_id.shape[1] - 1)  # the first of repeated items
         place = slot.gather(1, nearest)
@@ -162,7 +162,7 @@ class _Entries(NamedTuple):
 
 
 def _again(by_id: Tensor, padding_idx: int | None) -> Tensor:
-    """Which entries of ascending lists hold the item before them once more, bool [B, K - 1]."""
+    """Return which entries of ascending lists repeat the item before them, bool [B, K - 1]."""
     again = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
     return again if padding_idx is None else again & (by_id[:, 1:] != padding_idx)
 
@@ -172,7 +172,7 @@ def _repeat_detail(row: int, item_ids: Tensor) -> str:
 
 
 def _lists(item_ids: Tensor | Jagged | Pair, validate_args: Validation) -> tuple[Tensor, Checks]:
-    """Return lists padded with -1, and an object that collects their violations."""
+    """Return lists padded with -1, int64 [B, K], and the `Checks` of their rows."""
     jagged = as_jagged("item_ids", item_ids)
     if jagged is not None:
         checks = Checks(validate_args, jagged.values.device, len(jagged.offsets) - 1)

@@ -19,7 +19,7 @@ from torchrecmetrics.ranking.rules import Needs, Rules
 from torchrecmetrics.ranking.shards import ItemShard, rank_shard
 
 _FLAT = "flat rows, an entry per (session, candidate), are update(scores, target, indexes=session_ids)"
-#: Names of the arguments of `update` in torchmetrics and other libraries.
+#: Names that other libraries, and torchmetrics, give to the arguments of `update`.
 _OTHER_NAMES = {
     **dict.fromkeys(("preds", "pred", "y_pred", "y_score", "input", "logits", "predictions"), "scores"),
     **dict.fromkeys(("y_true", "targets", "labels", "ground_truth"), "target"),
@@ -46,15 +46,15 @@ class UpdateArgs(NamedTuple):
 
     @property
     def is_flat(self) -> bool:
-        """True for flat rows, an entry per (session, candidate)."""
+        """True for flat rows, one entry per (session, candidate)."""
         return self.indexes is not None or self.lengths is not None
 
 
 def _warn_of_lists(ranks: Tensor, k: int) -> None:
-    """Warn of ranks that look like lists of item ids: k or more in every row, no padding, and large; on the CPU."""
+    """Warn if ranks on the CPU look like lists of item ids: large, k or more in each row, and without padding."""
     if ranks.device.type != "cpu" or ranks.dim() != 2 or not len(ranks) or ranks.shape[1] < max(k, 5):
         return
-    # a row lists item 0 once, while rows of ranks are padded with many
+    # a list has item 0 at most once, while padded ranks have many zeros
     if int(ranks.max()) > 10 * ranks.shape[1] and not hasattr(ranks, "depth") and int((ranks <= 0).sum(1).max()) < 2:
         warnings.warn(
             f"integers without a target are ranks, and these, up to {int(ranks.max())}, look like item ids: lists of "
@@ -80,7 +80,7 @@ def too_many_arguments(value: object) -> TypeError:
 
 
 def to_ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
-    """Return the ranking of these arguments, as deep as `needs` says."""
+    """Return the ranking of the arguments of `update`, as deep as `needs` says."""
     found = _ranking(args, needs, rules)
     if args.history is None or found.lists is None:
         return found
@@ -154,7 +154,7 @@ def _ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
     if not isinstance(ranks, Tensor) or ranks.is_floating_point():
         cure = "for float ranks use Ranking.from_ranks" if isinstance(ranks, Tensor) else "torch.as_tensor(ranks)"
         raise TypeError(f"ranks must be an integer tensor, got {describe(ranks)}; {cure}")
-    # no more than k items stand in the first k places
+    # at most k items are in the top k
     columns = None if needs.depth_is_num_relevant or not needs.depth else needs.depth
     made = Ranking._from_ranks(ranks, Depth(depth, known=False), None, rules, columns)
     if columns is not None and depth is None and rules.validate_args is True:
