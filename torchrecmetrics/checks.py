@@ -121,7 +121,8 @@ def check_k(k: Any, name: str = "k", least: int = 1) -> int:
     try:
         value = operator.index(k)
     except TypeError:
-        raise TypeError(f"{name} must be an integer >= {least}, got {k!r} ({type(k).__name__})") from None
+        cure = '; several cut-offs go to RecMetricCollection(["HR"], k=[5, 10])' if isinstance(k, (list, tuple)) else ""
+        raise TypeError(f"{name} must be an integer >= {least}, got {k!r} ({type(k).__name__}){cure}") from None
     if not least <= value < 2**53:
         wanted = f"at least {least}" if value < least else "below 2^53, where float64 begins to skip whole numbers"
         raise ValueError(f"{name} must be {wanted}, got {value}")
@@ -186,7 +187,8 @@ def check_scores(scores: Tensor, dims: int) -> None:
     if scores.dim() != dims or (dims == 2 and scores.shape[1] == 0):
         wanted = "[rows, items] with at least one item" if dims == 2 else "[entries]"
         hints = {
-            1: "; one row: scores[None]; flat rows of sessions: update(scores, labels, indexes=session_ids)",
+            1: "; one row: scores[None]; flat rows of sessions: update(scores, labels, indexes=session_ids); "
+            "positives and their negatives: update(Ranking.from_negatives(positive, negative))",
             3: "; one position of each: scores[:, -1]",
         }
         hint = hints.get(scores.dim(), "") if dims == 2 else ""
@@ -216,6 +218,12 @@ def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
     if not isinstance(value, Tensor):
         array = f"{name}.to_numpy()" if hasattr(value, "to_numpy") else name  # a frame of pandas or polars
         raise TypeError(f"{name} must be a tensor, got {describe(value)}: torch.as_tensor({array}){otherwise}")
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """Return the tensor behind a subclass such as PyG's `EdgeIndex` and `Index`, whose in-place operations differ."""
+    unwrap: Callable[[], Tensor] | None = getattr(tensor, "as_tensor", None)
+    return tensor.as_subclass(Tensor) if unwrap is None else unwrap()
 
 
 def as_interactions(name: str, value: Any) -> str | None:
@@ -287,6 +295,11 @@ def in_words(rows: int, of: int | None = None) -> str:
     """Return a number of rows in words for a message: "3 rows", or with `of` "3 of 5 rows"."""
     last = rows if of is None else of
     return f"{rows}{'' if of is None else f' of {of}'} {'row' if last == 1 else 'rows'}"
+
+
+def extra(name: str) -> str:
+    """Return the command that installs an extra of this package, for a message."""
+    return f"pip install 'torchrecmetrics[{name}]', or in a copy of the repository pip install -e '.[{name}]'"
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

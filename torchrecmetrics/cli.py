@@ -18,6 +18,7 @@ import torch
 from torchrecmetrics.analysis.comparison import compare
 from torchrecmetrics.analysis.rows import Rows
 from torchrecmetrics.base.metric import RankingMetric
+from torchrecmetrics.checks import extra
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.audit import audit
 from torchrecmetrics.data.catalogue import Catalogue
@@ -528,7 +529,7 @@ def metrics_of(path: str | Path, common: Mapping[str, Any] | None = None) -> lis
     try:
         import yaml
     except ImportError as error:
-        raise ImportError(f"reading {path} needs PyYAML: pip install 'torchrecmetrics[cli]'") from error
+        raise ImportError(f"reading {path} needs PyYAML: {extra('cli')}") from error
     try:
         read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -68,6 +68,8 @@ def ours(key: object, metric: object) -> RankingMetric:
             )
         what = f"the class {metric.__name__}" if isinstance(metric, type) else type(metric).__name__
         cure = _instead_of_pyg(metric) or "put others beside it in a torchmetrics.MetricCollection"
+        if metric is None or isinstance(metric, (int, list, tuple)):
+            cure = "cut-offs go into names, ['HR@5', 'HR@10', 'MRR'], or k=[5, 10]"
         raise TypeError(
             f"{key}: a RecMetricCollection holds instances of torchrecmetrics' metrics (names in its constructor "
             f"only), got {what}; {cure}"

@@ -331,7 +331,28 @@ def synced(rank, world_size):
     return True
 
 
-@pytest.mark.parametrize("call", [unlike, synced])
+def without_a_click(rank, world_size):
+    """Give each process whole sessions; only those of process 1 hold one without a relevant row."""
+    metric = trm.MRR(empty_target_action="error")
+    labels = torch.tensor([1, 0, 1, 0]) * (torch.tensor([1, 1, 1, 1 - rank]) > 0)
+    ids = torch.tensor([0, 0, 1, 1]) + 2 * rank
+    metric.update(torch.arange(4.0), labels * (ids != 2), indexes=ids)
+    with pytest.raises(ValueError, match=r": 1 row without a relevant item"):
+        metric.compute()
+    return True
+
+
+def test_sessions_without_a_relevant_item_are_counted_over_all():
+    """With `empty_target_action="error"` the error counts these sessions over all buckets."""
+    metric = trm.MRR(empty_target_action="error")
+    for session in range(100):
+        clicked = session % 8 != 3
+        metric.update(torch.rand(3), torch.tensor([clicked, False, False]), indexes=torch.full((3,), session))
+    with pytest.raises(ValueError, match=r": 13 rows without a relevant item"):
+        metric.compute()
+
+
+@pytest.mark.parametrize("call", [unlike, synced, without_a_click])
 def test_all_processes_raise(processes, call):
     """Every process raises the error, so that no process waits for another."""
     assert processes.run(call, 2) == [True, True]

@@ -88,6 +88,15 @@ def test_bad_input(changed, error, message):
 def test_an_edge_that_is_labelled_twice():
     """An edge that is labelled twice is refused, because its item would be two candidates."""
     model, edges, labelled, _ = graph()
-    twice = {"edge_label_index": torch.cat([labelled, labelled[:, :1].flip(0)], 1), "edge_label": torch.ones(73)}
-    with pytest.raises(ValueError, match="an edge is labelled twice, or in both directions"):
-        pyg.evaluate("MRR", model, edges, num_users=USERS, **twice)
+    twice = torch.cat([labelled, labelled[:, :1].flip(0)], 1)
+    user, item = labelled[0, 0], labelled[1, 0] - USERS
+    with pytest.raises(ValueError, match=f"1 edges are labelled twice.* such as user {user}, item {item}: "):
+        pyg.evaluate("MRR", model, edges, num_users=USERS, edge_label_index=twice, edge_label=torch.arange(73) % 2)
+
+
+def test_labels_without_a_negative():
+    """Positives alone are refused, because each would be a hit among candidates that are all relevant."""
+    model, edges, labelled, labels = graph()
+    positive = {"edge_label_index": labelled[:, labels > 0], "edge_label": labels[labels > 0]}
+    with pytest.raises(ValueError, match=r"edge_label holds no 0: .* target=Interactions\.from_edge_index"):
+        pyg.evaluate("MRR", model, edges, num_users=USERS, **positive)

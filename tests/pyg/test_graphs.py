@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import warnings
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torchrecmetrics import Interactions
 
 pytest.importorskip("torch_geometric")
 from torch_geometric import EdgeIndex
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.metrics import (
     LinkPredCoverage,
     LinkPredDiversity,
@@ -28,6 +29,8 @@ from torch_geometric.nn import LightGCN
 
 from torchrecmetrics import pyg
 
+# PyG's own tests recommend fewer items than the cut-off
+pytestmark = pytest.mark.filterwarnings("ignore:pred_index_mat holds")
 USERS, ITEMS = 12, 20
 
 
@@ -80,6 +83,31 @@ def test_message_passing_edges(form, undirected, graph):
     edges = train.to_edge_index(USERS, undirected=undirected)
     found = pyg.message_passing_interactions(FORMS[form](edges), USERS, ITEMS)
     assert torch.equal(found.to_edge_index(), train.to_edge_index())
+    assert torch.equal(found.keys, train.keys)
+
+
+@pytest.mark.parametrize("sizes", [{}, {"sparse_size": (USERS + ITEMS,) * 2}])
+def test_edge_index_of_pyg(graph, sizes):
+    """PyG's `EdgeIndex` gives the values of the plain tensor, as graph, as ground truth and as history."""
+    train, test, model = graph
+    edges, shape = train.to_edge_index(USERS, undirected=True), (USERS, ITEMS)
+    expected = pyg.evaluate("NDCG", model, edges, target=test, k=5)
+    target = trm.Interactions.from_edge_index(EdgeIndex(test.to_edge_index()), *shape)
+    assert dict(pyg.evaluate("NDCG", model, EdgeIndex(edges, **sizes), target=target, k=5)) == dict(expected)
+    with torch.no_grad():
+        users, items = model.get_embedding(edges).split([USERS, ITEMS])
+    both = {"target": EdgeIndex(test.to_edge_index()), "exclude": EdgeIndex(train.to_edge_index())}
+    assert dict(trm.evaluate("NDCG", users, items, k=5, **both)) == near(expected)
+
+
+def test_data_in_place_of_edges(graph):
+    """`Data` raises an error that says which part of it to pass, before the model is called."""
+    train, test, model = graph
+    data = Data(edge_index=train.to_edge_index(USERS, undirected=True), num_nodes=USERS + ITEMS)
+    labelled = {"edge_label_index": data.edge_index, "edge_label": torch.arange(data.num_edges) % 2}
+    for given in ({"target": test}, {**labelled, "num_users": USERS}):
+        with pytest.raises(TypeError, match=r"got Data: pass data\.edge_index"):
+            pyg.evaluate("MRR", model, data, **given)
 
 
 def test_lightgcn(graph):
@@ -403,6 +431,18 @@ def test_wrong_values_raise_on_all_processes(processes):
     first, second = processes.run(_raised, 2)
     assert first == second
     assert not [name for name, said in first.items() if WRONG_VALUES[name][2] not in said]
+
+
+def test_lists_that_are_shorter_than_the_cutoff():
+    """A list narrower than the largest cut-off is a warning; -1 at its end says that there are no more items."""
+    labels = torch.tensor([[0, 0], [3, 15]])
+    collection = pyg.LinkPredCollection(["Recall@20"])
+    with pytest.warns(UserWarning, match=r"holds 10 items per row, the largest cut-off is 20.* fill up with -1"):
+        collection.update(torch.arange(10)[None], labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        collection.update(torch.nn.functional.pad(torch.arange(10)[None], (0, 10), value=-1), labels)
+    assert collection.compute() == {"Recall@20": 0.5}
 
 
 def test_repeats_count_once_if_asked():

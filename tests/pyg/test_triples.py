@@ -265,7 +265,8 @@ BAD = [
     ({"model": NAN, "groups": "relation", "relation": torch.full((9,), 2**40)}, ValueError, "a group of each id up to"),
     ({"model": WIDENING}, ValueError, r"must return scores \[8, 13\], got .* \[8, 14\]"),
     ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
-    ({"tie": "optimistic"}, ValueError, "MRR has no option 'tie'; did you mean 'ties'"),
+    ({"tie": "optimistic"}, TypeError, "evaluate_triples has no argument 'tie'; did you mean 'ties'"),
+    ({"filter": True}, TypeError, "has no argument 'filter'.* There are .*, known, sides, groups,"),
 ]
 
 

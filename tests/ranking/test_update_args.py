@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from torchmetrics import MetricCollection
 
 import torchrecmetrics as trm
 
@@ -279,6 +280,15 @@ TRIPLE = (torch.tensor([0.1, 0.9, 0.5]), torch.tensor([0, 1, 0]), torch.tensor([
         ((SCORES,), {"y_true": TARGET}, "^y_true= is called target here"),
         ((SCORES, TARGET), {"sample_weight": TARGET}, "^sample_weight= is called weights here"),
         ((SCORES, TARGET), {"excluded": TARGET}, "^update has no argument 'excluded'; did you mean 'exclude'"),
+        ((*TRIPLE[:2],), {"query_ids": TRIPLE[2]}, "^query_ids= is called indexes here"),
+        (
+            (SCORES, TARGET),
+            {"overlap": "keep"},
+            r"options are given where the metric is made.* HR\(10, overlap=",
+        ),
+        ((), {"edge_label_index": TARGET}, r"graphs are evaluated by pyg\.evaluate\("),
+        ((), {"y_pred_pos": SCORES}, r"update\(Ranking\.from_negatives\(positive, negative\)\)"),
+        ((), {"embeddings": SCORES}, r"embeddings are evaluated by trm\.evaluate\("),
         (
             TRIPLE,
             {},
@@ -303,6 +313,25 @@ def test_arguments_of_update_that_others_have(update, positional, named, message
     """Names and forms of torchmetrics and others raise an error that says the name or form of this package."""
     with pytest.raises(TypeError, match=message):
         update()(*positional, **named)
+
+
+def test_values_in_forms_that_others_have():
+    """Positives beside negatives, edges, and no argument at all raise an error that names the call that takes them."""
+    with pytest.raises(ValueError, match=r"update\(Ranking\.from_negatives\(positive, negative\)\)"):
+        trm.MRR().update(SCORES[:, 0], SCORES)
+    with pytest.raises(ValueError, match=r"edges are target=Interactions\.from_edge_index\("):
+        trm.MRR().update(torch.rand(3, 4), torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]]))
+    with pytest.raises(ValueError, match="MetricCollection passes on these names alone, not preds="):
+        MetricCollection({"mrr": trm.MRR()}).update(preds=SCORES, target=TARGET)
+
+
+@pytest.mark.parametrize("make", [lambda: trm.HR(2), lambda: trm.RecMetricCollection(["HR", "MRR"], k=2)])
+def test_a_history_that_no_metric_reads(make):
+    """A history without a metric that reads it, and without `exclude`, is a warning that names `exclude`."""
+    metric = make()
+    with pytest.warns(UserWarning, match=r"no metric here reads history=.* exclude= takes"):
+        metric.update(SCORES, TARGET, history=TARGET)
+    metric.update(SCORES, TARGET, history=TARGET - 1, exclude=TARGET - 1)  # both were meant
 
 
 def test_cures_for_arguments_of_update_that_others_have():

@@ -1,9 +1,11 @@
 """Tallies for data engines: partial sums of metrics over a chunk of rows, as an Arrow table."""
 
+from torchrecmetrics.checks import extra
+
 try:
     import pyarrow  # noqa: F401
 except ImportError as _error:
-    raise ImportError("torchrecmetrics.arrow needs pyarrow: pip install 'torchrecmetrics[arrow]'") from _error
+    raise ImportError(f"torchrecmetrics.arrow needs pyarrow: {extra('arrow')}") from _error
 
 from torchrecmetrics.arrow.states import SCHEMA, SCHEMA_DDL
 from torchrecmetrics.arrow.tallies import merge, tally

@@ -130,8 +130,16 @@ class RowEvaluator:
         self._reads_lists = bool(self.needs.list_depth) or bool(of_lists)
         self._weighing = any(metric.weighs_rows() for metric in self.metrics)
 
-    def row_values(self, ranking: Ranking, weights: Tensor | None = None, groups: RowGroups | None = None) -> RowValues:
+    def row_values(
+        self,
+        ranking: Ranking,
+        weights: Tensor | None = None,
+        groups: RowGroups | None = None,
+        deferred: bool = False,
+    ) -> RowValues:
         """Return the values of every row, without changing the metrics' states.
+
+        `deferred`: bad values are counted for an error in `compute`, although they could raise here.
 
         Raises:
             ValueError: if a metric cannot use the ranking, and for bad values that are checked at once.
@@ -140,7 +148,7 @@ class RowEvaluator:
         first, device, num_rows = self.members[0], ranking.ranks.device, len(ranking)
         # empty_target_action="error" is checked even where other values are not
         validate_args = first.rules.validate_args or first.empty_target_action == "error"
-        checks = Checks(validate_args, device, num_rows)
+        checks = Checks("deferred" if deferred and validate_args else validate_args, device, num_rows)
         asked = None
         if self._reads_lists:
             lists = _inside_catalogue(ranking.listed(), self.needs, checks)

@@ -280,7 +280,7 @@ class Sessions:
             codes = _bucket(ids).long() * number
             if ranked.groups is not None:
                 codes = codes + 1 + ranked.groups.clamp(-1, number - 2)
-            values = evaluator.row_values(ranked.ranking, ranked.weights, RowGroups(codes, BUCKETS * number))
+            values = evaluator.row_values(ranked.ranking, ranked.weights, RowGroups(codes, BUCKETS * number), True)
             added = evaluator.batch_sums(values)
             if metrics:
                 found = values.sums()

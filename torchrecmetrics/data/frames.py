@@ -11,9 +11,9 @@ from pathlib import Path
 from types import EllipsisType
 from typing import Any, NamedTuple
 
-from torchrecmetrics.checks import check_choice, describe, nearest
+from torchrecmetrics.checks import check_choice, describe, extra, nearest
 
-_EXTRA = "pip install 'torchrecmetrics[frames]'"
+_EXTRA = extra("frames")
 
 
 _USUAL_NAMES = {

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, overload
 import torch
 from torch import Tensor
 
-from torchrecmetrics.checks import Checks, check_choice, describe, shown
+from torchrecmetrics.checks import Checks, check_choice, describe, plain, shown
 from torchrecmetrics.data.columns import (
     SIGNED,
     check_container,
@@ -144,13 +144,14 @@ class Interactions:
         item_offset = check_size("item_offset", item_offset)
         check_container("values", values)
         if values is not None and not isinstance(values, Tensor):
-            raise TypeError(f"values must be a tensor, got {type(values).__name__}")
+            hint = ": pass item_offset= by name" if isinstance(values, int) else ""
+            raise TypeError(f"values must be a tensor, got {type(values).__name__}{hint}")
         if num_users * num_items >= 2**63:
             raise ValueError(
                 f"{num_users} users x {num_items} items are more cells than int64 can number; hashed ids need a "
                 "vocabulary: from_columns(..., user_ids=, item_ids=)"
             )
-        users, items = edge_index.as_subclass(Tensor).long()
+        users, items = plain(edge_index).long()
         check_range("users (edge_index[0])", users, 0, num_users, "")
         hint = ""
         if len(items) and item_offset and int(items.max()) < num_items:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from torchrecmetrics.base.metric import RankingMetric
+from torchrecmetrics.checks import extra
 
 Progress: TypeAlias = Callable[[int, int], None]
 """A function of (users done, users in all)."""
@@ -27,7 +28,7 @@ class ProgressBar:
             try:
                 from tqdm.auto import tqdm
             except ImportError as error:
-                raise ImportError("progress=True needs tqdm: pip install 'torchrecmetrics[progress]'") from error
+                raise ImportError(f"progress=True needs tqdm: {extra('progress')}") from error
             self._bar = tqdm(total=total, unit=unit)
 
     def __enter__(self) -> ProgressBar:

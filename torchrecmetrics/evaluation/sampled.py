@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchrecmetrics.base.metric import RankingMetric
 from torchrecmetrics.base.row_values import RowEvaluator
-from torchrecmetrics.checks import check_ids, check_k, describe
+from torchrecmetrics.checks import check_ids, check_k, describe, extra
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.ranking import Ranking
 
@@ -73,7 +73,7 @@ def bound_sampled(
     try:
         from scipy.optimize import linprog
     except ImportError as error:
-        raise ImportError("bound_sampled needs scipy: pip install 'torchrecmetrics[sampled]'") from error
+        raise ImportError(f"bound_sampled needs scipy: {extra('sampled')}") from error
     num_items, num_negatives = check_k(num_items, "num_items"), check_k(num_negatives, "num_negatives")
     if num_negatives >= num_items:
         raise ValueError(f"num_negatives must be below num_items, got {num_negatives} of {num_items}")

@@ -19,7 +19,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from torchrecmetrics.base.options import OPTIONS, MetricOptions
-from torchrecmetrics.checks import check_choice
+from torchrecmetrics.checks import check_choice, extra
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import Groups, check_names
 from torchrecmetrics.registry import KeyFormat, Metrics, check_options, is_name
@@ -37,7 +37,7 @@ def _callback_classes() -> tuple[type, ...]:
     names = ("lightning.pytorch", "pytorch_lightning")
     installed = [name for name in names if importlib.util.find_spec(name.partition(".")[0])]
     if not installed:
-        raise ImportError("torchrecmetrics.lightning needs Lightning: pip install 'torchrecmetrics[lightning]'")
+        raise ImportError(f"torchrecmetrics.lightning needs Lightning: {extra('lightning')}")
     loaded = [name for name in names if sys.modules.get(name)]
     return tuple(importlib.import_module(name).Callback for name in loaded or installed)
 

@@ -1,9 +1,11 @@
 """Evaluation of PyG models on graphs and knowledge graphs, and a collection with the arguments of `LinkPredMetric`."""
 
+from torchrecmetrics.checks import extra
+
 try:
     import torch_geometric  # noqa: F401
 except ImportError as _error:
-    raise ImportError("torchrecmetrics.pyg needs PyG: pip install 'torchrecmetrics[pyg]'") from _error
+    raise ImportError(f"torchrecmetrics.pyg needs PyG: {extra('pyg')}") from _error
 
 from torchrecmetrics.pyg.graphs import evaluate, message_passing_interactions
 from torchrecmetrics.pyg.link_pred import LinkPredCollection

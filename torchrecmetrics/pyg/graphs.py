@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 
 from torchrecmetrics.base.options import MetricOptions
-from torchrecmetrics.checks import describe, nearest
+from torchrecmetrics.checks import describe, nearest, plain
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.interactions import Interactions
 from torchrecmetrics.evaluation.models import EvaluateOptions, check_target
@@ -126,6 +126,8 @@ def _embed(
     if edge_weight is not None and embed is not None:
         raise ValueError("edge_weight is for get_embedding; embed= is a function of the model alone")
     _check_embed(embed, model)
+    if embed is None:
+        _check_data(edge_index)
     with evaluating(model):
         if embed is not None:
             embedded = embed(model)
@@ -194,6 +196,11 @@ class _Labels(NamedTuple):
             raise ValueError(
                 f"edge_label must be a tensor [{edges.shape[1]}], one per edge, got {describe(edge_label)}"
             )
+        if len(edge_label) and not (edge_label <= 0).any():
+            raise ValueError(
+                "edge_label holds no 0: positives without negatives are always hits. To rank positives among all "
+                "items, target=Interactions.from_edge_index(edges, num_users, num_items, item_offset=num_users)"
+            )
         return cls(edges, edge_label)
 
     def evaluate(
@@ -219,8 +226,14 @@ class _Labels(NamedTuple):
                 f"{int(outside.sum())} labelled edges do not lead from one of {num_users} users to one of {num_items} "
                 f"items, such as {self.edges[:, outside][:, 0].tolist()}: sample negatives between the two (HeteroData)"
             )
-        if len(torch.unique(first * num_items + second)) < len(first):
-            raise ValueError("an edge is labelled twice, or in both directions: its item would be two candidates")
+        pairs, number = torch.unique(first * num_items + second, return_counts=True)
+        if len(pairs) < len(first):
+            twice = int(pairs[number > 1][0])
+            raise ValueError(
+                f"{int((number > 1).sum())} edges are labelled twice, or in both directions, such as user "
+                f"{twice // num_items}, item {twice % num_items}: an item would be two candidates of its user. Keep "
+                "one label of each"
+            )
         scores = torch.cat(
             [
                 (users[u] * items[i]).sum(1)
@@ -331,6 +344,12 @@ def _check_options(options: Mapping[str, Any]) -> None:
             )
 
 
+def _check_data(edge_index: Any) -> None:
+    """Refuse PyG's `Data`, which holds more than edges."""
+    if isinstance(edge_index, Data):
+        raise TypeError(f"edge_index must be edges, got {type(edge_index).__name__}: pass data.edge_index")
+
+
 def _check_embed(embed: Any, model: nn.Module) -> None:
     """Raise unless `embed` is None or can be called with the model alone."""
     what = "embed must be a function of the model alone; a graph stands within, lambda model: model(data)"
@@ -363,9 +382,10 @@ def _only_type(data: HeteroData, edge_type: EdgeType | None) -> tuple[str, str, 
 
 def _edges(edge_index: Any) -> Tensor:
     """Return the edges of any adjacency that PyG takes, int64 [2, E]: sources in row 0, targets in row 1."""
+    _check_data(edge_index)
     if isinstance(edge_index, Tensor):
         if edge_index.layout == torch.strided:
-            edges = edge_index.as_subclass(Tensor)
+            edges = plain(edge_index)
             if edges.dim() != 2 or len(edges) != 2 or edges.is_floating_point():
                 raise ValueError(f"edge_index must be integers [2, E], got {edges.dtype} {list(edges.shape)}")
             return edges.long()

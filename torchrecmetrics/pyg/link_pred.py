@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -21,6 +22,7 @@ from torchrecmetrics.checks import (
     check_ids,
     describe,
     in_words,
+    plain,
 )
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.interactions import Batch, Interactions
@@ -149,6 +151,13 @@ class LinkPredCollection(RecMetricCollection):
         check_ids("pred_index_mat", lists)
         if lists.dim() != 2:
             raise ValueError(f"pred_index_mat must be [B, K], the best items of each row, got {list(lists.shape)}")
+        if self.max_k is not None and 0 < lists.shape[1] < self.max_k:
+            warnings.warn(
+                f"pred_index_mat holds {lists.shape[1]} items per row, the largest cut-off is {self.max_k}, and items "
+                "beyond its end count as misses, as in PyG: recommend as many, or fill up with -1 if there are no more",
+                UserWarning,
+                stacklevel=5,
+            )
         if not lists.shape[1]:  # nothing was recommended
             lists = lists.new_full((len(lists), 1), -1)
         edges = _label_edges(labels, lists)
@@ -185,7 +194,7 @@ def _label_edges(labels: Any, lists: Tensor) -> Tensor:
     if len(shapes) != 2 or (shapes[0] != shapes[1] or len(shapes[0]) != 1 if pair else shapes[0] != 2):
         hint = "; pass edge_label_index.T" if not pair and shapes[1:] == [2] else ""
         raise ValueError(f"edge_label_index must be [2, E] or a pair of [E], batch rows and items, got {shapes}{hint}")
-    edges = torch.stack([part.long() for part in labels]) if pair else labels.as_subclass(Tensor).long()
+    edges = torch.stack([plain(part).long() for part in labels]) if pair else plain(labels).long()
     if edges.shape[1] and not len(lists):
         raise ValueError(f"edge_label_index holds {edges.shape[1]} labels, pred_index_mat no row")
     return edges

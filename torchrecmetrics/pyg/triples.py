@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 import torch
 from torch import Tensor, nn
 
-from torchrecmetrics.base.options import MetricOptions
-from torchrecmetrics.checks import check_choice, check_ids, check_k, describe
+from torchrecmetrics.base.options import OPTIONS, MetricOptions, check_spelling
+from torchrecmetrics.checks import check_choice, check_ids, check_k, describe, nearest
 from torchrecmetrics.collection import RecMetricCollection
 from torchrecmetrics.data.groups import check_names
 from torchrecmetrics.data.jagged import Spans
@@ -99,6 +100,7 @@ def evaluate_triples(
         >>> {key: value.item() for key, value in found.items()}  # entity 1 is a known tail
         {'MRR': 0.75, 'MRR/head': 0.5, 'MRR/tail': 1.0}
     """
+    _check_options(options)
     triples = _Triples.read("test", (head, relation, tail))
     facts = None if known is None else _Triples.read("known", known)
     sides, num_triples = _read_sides(sides), len(triples.head)
@@ -132,6 +134,15 @@ def evaluate_triples(
                 )
                 bar.advance(batch, collection.members[0])
     return Evaluation(collection, "eager")
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse keywords that are no options of metrics."""
+    check_spelling(options)
+    known = [name for name in inspect.signature(evaluate_triples).parameters if name != "options"]
+    for name in options:
+        if name not in OPTIONS:
+            raise TypeError(f"evaluate_triples has no argument {name!r}{nearest(name, [*known, *OPTIONS])}")
 
 
 def _read_sides(sides: Any) -> tuple[Side, ...]:

@@ -24,6 +24,23 @@ _OTHER_NAMES = {
     **dict.fromkeys(("preds", "pred", "y_pred", "y_score", "input", "logits", "predictions"), "scores"),
     **dict.fromkeys(("y_true", "targets", "labels", "ground_truth"), "target"),
     **dict.fromkeys(("weight", "sample_weight"), "weights"),
+    **dict.fromkeys(("query_ids", "query_id", "qid", "session_ids", "group_ids", "group_id"), "indexes"),
+}
+#: Arguments that `update` does not take, and where they go.
+_OTHER_CALLS = {
+    **dict.fromkeys(
+        ("edge_index", "edge_label_index"), "graphs are evaluated by pyg.evaluate(metrics, model, edge_index, ...)"
+    ),
+    **dict.fromkeys(
+        ("embeddings", "users", "items"), "embeddings are evaluated by trm.evaluate(metrics, users, items, target=...)"
+    ),
+    **dict.fromkeys(
+        ("positive", "negative", "negatives", "y_pred_pos", "y_pred_neg"),
+        "positives and their negatives are update(Ranking.from_negatives(positive, negative))",
+    ),
+    **dict.fromkeys(
+        Rules.__dataclass_fields__, "options are given where the metric is made, such as HR(10, overlap='keep')"
+    ),
 }
 
 
@@ -68,6 +85,8 @@ def unknown_argument(name: str, known: Sequence[str]) -> TypeError:
     """Return the error for a keyword that `update` and `forward` do not have."""
     if name in _OTHER_NAMES:
         return TypeError(f"{name}= is called {_OTHER_NAMES[name]} here: update(scores, target), or by these names")
+    if name in _OTHER_CALLS:
+        return TypeError(f"update has no argument {name!r}; {_OTHER_CALLS[name]}")
     return TypeError(f"update has no argument {name!r}{nearest(name, known)}")
 
 
@@ -81,6 +100,13 @@ def too_many_arguments(value: object) -> TypeError:
 
 def to_ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
     """Return the ranking of the arguments of `update`, as deep as `needs` says."""
+    if args.history is not None and args.scores is not None and args.exclude is None and not needs.history:
+        warnings.warn(
+            "no metric here reads history=, which removes no item; exclude= takes a user's earlier items out of the "
+            "candidates",
+            UserWarning,
+            stacklevel=6,  # the caller of a collection's update
+        )
     found = _ranking(args, needs, rules)
     if args.history is None or found.lists is None:
         return found
@@ -114,6 +140,7 @@ def _ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
     if len(given) != 1:
         raise ValueError(
             f"update takes scores with target, or ranks, or a ranking; got {' and '.join(given) or 'none'}"
+            + ("" if given else " (a torchmetrics.MetricCollection passes on these names alone, not preds=)")
         )
     if scores is not None and target is None and not needs.target and isinstance(scores, Tensor):
         target = torch.full((len(scores), 1), -1, dtype=torch.int64, device=scores.device)
