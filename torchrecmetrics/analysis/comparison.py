@@ -52,7 +52,10 @@ class PairResult(NamedTuple):
     high: float
     p: float
     adjusted_low: float
-    """Lower end of the corrected interval, which excludes 0 exactly where `adjusted_p` <= 1 - level."""
+    """Lower end of the corrected interval: all corrected intervals together cover the true differences at `level`.
+
+    If it excludes 0, `adjusted_p` <= 1 - level; the reverse need not hold, since p is corrected step by step.
+    """
     adjusted_high: float
     adjusted_p: float
     """p corrected for all labels, pairs and groups that were compared."""
@@ -231,8 +234,8 @@ class Comparison(Table):
                 "holm": "Holm's method",
             }[self.correction]
             said.append(
-                f"Corrected for {self._tested} comparisons ({by}); an interval excludes 0 where its adjusted p <= "
-                f"{alpha}."
+                f"Corrected for {self._tested} comparisons ({by}); the intervals hold together, so "
+                f"one with 0 may have an adjusted p <= {alpha}."
             )
         if self.groups:
             none = f"; {self.num_in_none} rows are in none" if self.num_in_none else ""
@@ -285,7 +288,7 @@ def compare(
         test: "randomization" or "t".
         correction: for all labels and pairs that are compared: "max-t", step-down (for randomization; its default),
             exact for one comparison and asymptotic for all together; "holm" (the t test's default); or "none".
-            A corrected interval has the critical value of the step at which its comparison was decided.
+            Corrected intervals have the critical value of the first step, so that they hold for all together.
         resamples: number of sign flips.
         level: confidence level of the intervals, between 0 and 1.
         alternative: "two-sided"; "greater" or "less": the mean of the run is higher or lower than that of the other.
@@ -438,7 +441,7 @@ def _results(
         spread = math.sqrt(left / (units - 1)) if defined else math.nan
         ends = [
             _interval(difference, error, critical[column], alternative)
-            for critical in (decisions.critical, decisions.adjusted_critical)
+            for critical in (decisions.critical, decisions.joint_critical)
         ]
         power = quantile(_POWER, units - 1) if defined else math.nan
         found.append(
@@ -461,7 +464,7 @@ def _results(
                 num_rows=used,
                 num_left_out=len(part.rows) - used,
                 num_units=units,
-                detectable=_detectable(decisions.first_critical[column] + power, error),
+                detectable=_detectable(decisions.joint_critical[column] + power, error),
                 noninferior_p=None if noninferior is None else noninferior[column],
             )
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
@@ -24,10 +23,11 @@ class Decisions(NamedTuple):
     critical: list[float]
     """Critical value that |t| (t if one-sided) must exceed for p <= alpha."""
     adjusted_p: list[float]
-    adjusted_critical: list[float]
-    """Critical value that |t| (t if one-sided) must exceed for adjusted p <= alpha."""
-    first_critical: list[float]
-    """Critical value of the first step of the correction, which is the strictest."""
+    joint_critical: list[float]
+    """Critical value of the first step of the correction: intervals made of it cover all true differences together.
+
+    A later step has a lower critical value, so that a column with adjusted p <= alpha may have an interval with 0.
+    """
 
 
 class Test(Protocol):
@@ -131,30 +131,22 @@ def decide(test: Test, columns: list[int], alpha: float, correction: Correction)
         ordered = test.flips[:, order]
         largest = ordered.flip(1).cummax(1).values.flip(1)  # maximum of a column and all less extreme columns
         p = [test.share(largest[:, step], column) for step, column in enumerate(order)]
-        _step_down(found, order, p, alpha, lambda step, _: test.order_statistic(largest[:, step], alpha))
+        joint = test.order_statistic(largest[:, 0], alpha) if order else math.nan
+        _step_down(found, order, p, dict.fromkeys(order, joint))
     elif correction == "holm":
         order = sorted(columns, key=lambda column: (found.p[column], -test.extreme[column]))
         left = [len(order) - step for step in range(len(order))]
         p = [min(1.0, num_left * found.p[column]) for num_left, column in zip(left, order, strict=True)]
-        _step_down(found, order, p, alpha, lambda step, column: test.critical(column, alpha / left[step]))
+        _step_down(found, order, p, {column: test.critical(column, alpha / len(order)) for column in order})
     else:
-        for name in ("adjusted_p", "adjusted_critical", "first_critical"):
-            getattr(found, name)[:] = found.p if name == "adjusted_p" else found.critical
+        found.adjusted_p[:], found.joint_critical[:] = found.p, found.critical
     return found
 
 
-def _step_down(
-    found: Decisions, order: list[int], p: list[float], alpha: float, critical: Callable[[int, int], float]
-) -> None:
-    """Write corrected p and critical values into `found`, from the most extreme column to the least.
-
-    All columns from the first that is not significant on get the critical value of that column's step.
-    """
-    decided_at, worst = None, 0.0
+def _step_down(found: Decisions, order: list[int], p: list[float], joint: dict[int, float]) -> None:
+    """Write corrected p, most extreme column first and none below the one before it, and `joint` critical values."""
+    worst = 0.0
     for step, column in enumerate(order):
         worst = max(worst, p[step])
-        if decided_at is None and worst > alpha + 1e-12:
-            decided_at = step
         found.adjusted_p[column] = worst
-        found.adjusted_critical[column] = critical(step if decided_at is None else decided_at, column)
-        found.first_critical[column] = critical(0, column)
+        found.joint_critical[column] = joint[column]
