@@ -1,6 +1,6 @@
 """PyG's LightGCN with BPR loss, all users evaluated on the full catalogue with torchrecmetrics.
 
-    python examples/lightgcn_pyg.py    # generated data: no download, half a minute
+    python examples/lightgcn_pyg.py    # generated data: no download, a minute
     python examples/lightgcn_pyg.py --data gowalla --epochs 32 --batch-size 32768 --lr 0.02 --eval-every 8
 
 The second command takes about three minutes on two cores and ends at a Recall@20 of 0.15; the paper's 0.18 takes far
@@ -22,6 +22,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from matplotlib.figure import Figure  # no pyplot, no display
 from torch import Tensor
 from torch_geometric.nn import LightGCN
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
@@ -102,8 +103,6 @@ def generate(
 
 def draw(curve: dict[int, trm.Evaluation], baseline: trm.Evaluation, path: Path) -> None:
     """Plot every metric by epoch, with a band of one standard error, and the baseline dashed."""
-    from matplotlib.figure import Figure  # no pyplot, no display
-
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for color, label in enumerate(baseline):

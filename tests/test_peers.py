@@ -317,7 +317,7 @@ def test_torchmetrics_merges_queries_with_the_same_id():
     for scores in ([0.9, 0.8, 0.7], [0.1, 0.2, 0.3]):
         triple = tensor(scores), tensor([1, 0, 0]), tensor([0, 0, 0])
         theirs.update(*triple)
-        metric.update(trm.Ranking.from_flat(*triple))
+        metric.update(triple[0], triple[1], indexes=triple[2], complete=True)
     assert theirs.compute() == 1.0
     assert metric.compute().item() == pytest.approx((1 + 1 / 3) / 2)
 
