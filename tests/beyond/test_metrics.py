@@ -375,6 +375,19 @@ def test_padding_does_not_make_a_catalogue_larger(padding):
     assert plain.compute() > 0
 
 
+@pytest.mark.parametrize("padding", [0, 2, 4])
+@pytest.mark.parametrize("item", [0, 1, 2, 3])
+def test_serendipity_beside_padding_is_the_formula(padding, item):
+    """With a padding id, an item without users has likelihood 0 by popularity, so serendipity is at most 1."""
+    popularity = [3, 0, 2, 0]
+    expected = reference.serendipity([item], 1, popularity, [item])
+    wider = tensor([*popularity[:padding], 0, *popularity[padding:]])
+    metric = trm.Serendipity(1, catalogue=trm.Catalogue(5, popularity=wider), padding_idx=padding)
+    moved = tensor([[item + (item >= padding)]])
+    metric.update(trm.Ranking.from_topk(moved, moved, padding_idx=padding))
+    assert metric.compute().item() == near(expected)
+
+
 def test_codes_of_any_size():
     """Category codes may be as large as hashes, because no tensor is as wide as the largest code."""
     codes = tensor([0, 0, 1, 1, 1, 0])

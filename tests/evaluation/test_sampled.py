@@ -89,6 +89,12 @@ def test_all_items_as_negatives_are_the_full_ranking():
     assert found.estimate == pytest.approx(0.5, abs=1e-3)
 
 
+def test_bounds_are_values_of_the_metric():
+    """Bounds lie between the lowest and the highest value of the metric, the lower one first."""
+    found = trm.bound_sampled(torch.tensor([1, 2, 3] * 10), "HR@500", num_items=100, num_negatives=9)
+    assert (found.low, found.high) == (1, 1)
+
+
 RANKS = torch.tensor([1, 2, 3])
 GOOD = {"ranks": RANKS, "metric": "HR@10", "num_items": 100, "num_negatives": 10}
 
@@ -102,6 +108,8 @@ GOOD = {"ranks": RANKS, "metric": "HR@10", "num_items": 100, "num_negatives": 10
         ({"ranks": RANKS[:0]}, ValueError, r"ranks must be \[n\], one per row, got \[0\]"),
         ({"level": 1}, ValueError, "level must be between 0 and 1, got 1"),
         ({"metric": ["HR@10", "MRR"]}, ValueError, "metric must be one metric, such as 'HR@10'"),
+        ({"metric": "MedianRank"}, ValueError, "'MRR', 'AUROC' or 'MeanRank', a mean over rows .* got MedianRank"),
+        ({"metric": trm.Missing(10)}, ValueError, "a mean over rows that reads ranks alone, got Missing@10"),
         ({"ranks": torch.full((100_000,), 6)}, ValueError, "no law of ranks gives these sampled ranks"),
     ],
 )

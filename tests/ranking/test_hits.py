@@ -21,7 +21,7 @@ def test_flags_are_ranks():
     same = trm.RecMetricCollection(["Recall", "HR", "NDCG", "MAP"], k=[1, 4])
     same.update(trm.Ranking.from_topk(torch.arange(4).expand(3, -1), torch.tensor([[1, 3], [8, 9], [0, 9]])))
     assert metrics.compute() == same.compute()
-    for flags in (HITS.bool(), HITS.int()):
+    for flags in (HITS.bool(), HITS.int(), HITS.to(torch.int8), HITS.to(torch.uint8)):
         assert trm.Ranking.from_hits(flags, num_relevant=torch.tensor([2, 0, 5])).ranks.shape == (3, 5)
 
 
@@ -37,11 +37,30 @@ def test_lists_that_are_all_there_is():
             metric.update(trm.Ranking.from_hits(HITS, num_relevant=5))
 
 
+def test_memory_does_not_grow_with_relevant_items():
+    """A list of K places needs K + 1 ranks, however many relevant items there are."""
+    ranking = trm.Ranking.from_hits(HITS, num_relevant=10**9)
+    assert (ranking.ranks.shape, ranking.num_relevant.tolist()) == ((3, 5), [10**9] * 3)
+    names = ["Recall", "NDCG", "MAP", "F1", "Precision"]
+    metrics, same = (trm.RecMetricCollection(names, k=[1, 4]) for _ in range(2))
+    metrics.update(trm.Ranking.from_hits(HITS, num_relevant=50))
+    ranks = torch.full((3, 50), INF)
+    ranks[0, :2], ranks[2, 0] = torch.tensor([2.0, 4.0]), 1
+    same.update(trm.Ranking.from_ranks(ranks, depth=4))
+    assert metrics.compute() == same.compute()
+    for metric in (trm.RPrecision(), trm.NDCG(), trm.MAP()):
+        with pytest.raises(ValueError, match="known to depth 4 only"):
+            metric.update(ranking)
+
+
 def test_ranks_from_zero_and_misses():
     """`zero_based=True` shifts ranks by one, and the rank passed as `miss` is a miss and no padding."""
     given = torch.tensor([[0, 3], [-1, 999], [2, -1]])
     ranking = trm.Ranking.from_ranks(given, zero_based=True, miss=999)
     assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[1, 4], [INF, INF], [3, INF]], [2, 1, 1])
+    for shape in ((2,), (2, 1)):
+        ranking = trm.Ranking.from_ranks(torch.tensor([-1, 4]).view(shape), zero_based=True)
+        assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[INF], [5]], [0, 1])
     ranking = trm.Ranking.from_ranks(torch.tensor([1, -1, 4]), miss=-1, depth=4)
     assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[1], [INF], [4]], [1, 1, 1])
     with pytest.raises(ValueError, match=r"zero_based=True\).*padding=0\).*Ranking.from_hits"):
@@ -50,6 +69,13 @@ def test_ranks_from_zero_and_misses():
 
 BAD = [
     (lambda: trm.Ranking.from_hits(HITS.float(), num_relevant=1), TypeError, "hits must be bool, or integers 0 and 1"),
+    (
+        lambda: trm.Ranking.from_hits(HITS, num_relevant=10**9, complete=True),
+        ValueError,
+        "complete=True keeps 3 x 1000000000 ranks, .* complete=False",
+    ),
+    (lambda: trm.Ranking.from_ranks(HITS, miss=2.5), TypeError, "miss must be a whole number, .* got 2.5"),
+    (lambda: trm.Ranking.from_ranks(HITS, miss=True), TypeError, "miss must be a whole number, .* got True"),
     (lambda: trm.Ranking.from_hits(HITS[0], num_relevant=1), ValueError, r"hits must be \[rows, places\], got \[4\]"),
     (lambda: trm.Ranking.from_hits(HITS * 2, num_relevant=2), ValueError, "row 0 is .0, 2, 0, 2., hits are 0 or 1"),
     (lambda: trm.Ranking.from_hits(HITS, num_relevant=1), ValueError, "row 0 has more hits than its 1 relevant items"),

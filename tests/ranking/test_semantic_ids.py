@@ -38,20 +38,22 @@ def plain(problem, shared, duplicates, invalid, overlap):
         items = [item for item, code in enumerate(codes) if code == beam]
         left = [item for item in (items[:1] if shared == "first" else items) if item not in out]
         if not items:
-            places += [None] * (invalid == "keep")
+            places += [None] * (invalid == "keep" and (beam not in seen or duplicates == "keep_place"))
         elif left and beam in seen:
             places += [None] * (duplicates == "keep_place")
         elif left:
-            places.append(left)
+            places.append([beam] if shared == "code" else left)
         seen.add(beam)
     return places, out
 
 
 def expected_ranks(problem, ties, overlap, **options):
     """Return the mean, best or worst rank of the first, second, ... relevant item over all orders of tied items."""
-    _, _, depth, target, _ = problem
+    codes, _, depth, target, _ = problem
     places, out = plain(problem, overlap=overlap, **options)
     relevant = [item for item in target if item not in out]
+    if options["shared"] == "code":
+        relevant = {codes[item] for item in relevant}
     orders = []
     for order in itertools.product(*(itertools.permutations(group) if group else [(None,)] for group in places)):
         flat = [item for group in order for item in group]
@@ -70,7 +72,7 @@ def ranking_of(problem, **options):
 
 
 @pytest.mark.parametrize("ties", ["realistic", "optimistic", "pessimistic"])
-@pytest.mark.parametrize("shared", ["tie", "first"])
+@pytest.mark.parametrize("shared", ["tie", "first", "code"])
 @settings(max_examples=examples(200), deadline=None)
 @given(
     problem=problems(),
@@ -87,9 +89,9 @@ def test_equals_all_orders(ties, shared, problem, duplicates, invalid, overlap):
     assert found == pytest.approx(expected)
     codes, beams, *_ = problem
     assert ranking.num_invalid.item() == sum(beam not in codes for beam in beams)
-    known = [beam for beam in beams if beam in codes]
-    assert ranking.num_repeated.item() == len(known) - len(set(known))
-    assert ranking.num_relevant.item() == len(problem[3])
+    assert ranking.num_repeated.item() == len(beams) - len(set(beams))
+    target = problem[3]
+    assert ranking.num_relevant.item() == len({codes[item] for item in target} if shared == "code" else target)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -103,8 +105,9 @@ def test_unique_codes_are_item_ids(seed, duplicates):
     exclude = torch.rand(5, 40, generator=generator).argsort(1)[:, :2]
     beams = codes[lists]
     unknown = torch.rand(5, 8, generator=generator) < 0.1
-    beams[unknown] = 9
-    lists = torch.where(unknown, 100 + torch.arange(8), lists)
+    new = torch.randint(3, (5, 8), generator=generator)
+    beams = torch.where(unknown[..., None], 9 + new[..., None], beams)
+    lists = torch.where(unknown, 100 + new, lists)
     options = {"exclude": exclude, "duplicates": duplicates, "overlap": "miss", "complete": True}
     made = trm.SemanticIds(codes).ranking(beams, target, **options)
     same = trm.Ranking.from_topk(lists, target, **options)
@@ -160,6 +163,49 @@ def test_what_a_catalogue_of_codes_tells():
     assert unshared.to("cpu").items_of(torch.tensor([5, 2])) == [1]
 
 
+@pytest.mark.parametrize(
+    ("matrix", "options"), [([[2], [2], [1]], {"shared": "code"}), ([[0, 0], [0, 1], [1, 0]], {"prefix": 1})]
+)
+def test_targets_with_one_code(matrix, options):
+    """Where codes are compared, targets of a row that share a code are one relevant item, and have no gains."""
+    codes = trm.SemanticIds(torch.tensor(matrix))
+    beams, target = torch.tensor([[matrix[0], matrix[2]]] * 2), torch.tensor([[0, 1], [1, 2]])
+    ranking = codes.ranking(beams, target, **options)
+    assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[1, INF], [1, 2]], [1, 2])
+    metric = trm.MRR(2)
+    metric.update(ranking)
+    assert metric.compute() == 1
+    gains = torch.ones(2, 2)
+    assert codes.ranking(beams[:1], target[1:], gains=gains[1:], **options).gains.tolist() == [[1, 1]]
+    with pytest.raises(ValueError, match=r"1 of 2 rows .* row 0 has gains for item 1 and for another one of the same"):
+        codes.ranking(beams, target, gains=gains, **options)
+    later = codes.ranking(beams, target, gains=gains, validate_args="deferred", **options)
+    assert later.num_relevant.tolist() == [0, 2]
+    excluded = torch.tensor([[0], [2]])
+    left = codes.ranking(beams, target, exclude=excluded, overlap="miss", **options)
+    assert (left.ranks[:, 0].tolist(), left.unreachable.tolist()) == ([1, 1], [False, True])
+
+
+def test_padding_is_negative_in_all_levels():
+    """A beam with some negative levels is a code of no item, at every prefix; padding has none but negative levels."""
+    codes = trm.SemanticIds(torch.tensor([[0, 1], [1, 0]]))
+    beams = torch.tensor([[[0, -1], [-1, 1], [-1, -1], [0, 1]], [[0, 1], [-1, -1], [-1, -1], [-1, -1]]])
+    ranking = codes.ranking(beams, torch.tensor([0, 0]))
+    assert (ranking.ranks.tolist(), ranking.num_invalid.tolist()) == ([[3], [1]], [2, 0])
+    first = codes.ranking(beams, torch.tensor([1, 0]), prefix=1)
+    assert (first.ranks.tolist(), first.num_invalid.tolist(), first.num_recommended.tolist()) == (
+        [[INF], [1]],
+        [1, 0],
+        [2, 1],
+    )
+
+
+def test_prefix_of_all_levels_compares_codes():
+    """A prefix of L levels compares codes, as shorter ones do."""
+    codes, beams = trm.SemanticIds(torch.tensor([[0, 0], [0, 0], [1, 1]])), torch.tensor([[[0, 0], [1, 1]]])
+    assert [codes.ranking(beams, torch.tensor([0]), prefix=prefix).ranks.item() for prefix in (1, 2)] == [1, 1]
+
+
 def test_equal_hashes_of_different_codes(monkeypatch):
     """Other hashes are tried until equal hashes mean equal codes."""
     strong = semantic_ids._hash
@@ -195,6 +241,7 @@ BAD = [
     (lambda: ONE.ranking(BEAMS, torch.tensor([2])), ValueError, "target id beyond the last item"),
     (lambda: ONE.ranking(BEAMS), ValueError, "give target, item row numbers, or target_codes, one of the two"),
     (lambda: ONE.ranking(BEAMS, target_codes=BEAMS[0]), ValueError, r"target_codes must be \[1, 2\], got \[2, 2\]"),
+    (lambda: ONE.items_of(BEAMS[0]), ValueError, r"code must be \[levels\] with 2 levels, got \[2, 2\]"),
     (lambda: ONE.ranking(BEAMS.to("meta"), torch.tensor([0])), ValueError, "beams is on meta"),
     (lambda: ONE.ranking(BEAMS, torch.tensor([0]), shared="all"), ValueError, "shared must be one of"),
     (lambda: ONE.ranking(BEAMS, torch.tensor([0]), prefix=3), ValueError, "prefix must be 1 to 2 levels, got 3"),

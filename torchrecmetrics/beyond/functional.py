@@ -390,7 +390,7 @@ def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     size = max(catalogue.num_items - padded, 1)
     place = torch.arange(1, items.shape[1] + 1, dtype=float_dtype(items.device), device=items.device)
     hits = _emptied(ranking, hits_of(ranking))
-    usual = _at(catalogue.popularity_rank, _known(ranking))
+    usual = _at(catalogue.popularity_rank, _known(ranking)).clamp(max=size + 1)  # items without users: I + 1
     # (I + 1 - place) / I - (I + 1 - usual place) / I
     return torch.where(hits, ((usual - place) / size).clamp(min=0), 0)
 

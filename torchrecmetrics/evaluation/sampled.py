@@ -50,14 +50,15 @@ def bound_sampled(
 
     Args:
         ranks: integers [n], 1 to `num_negatives` + 1: the rank of the relevant item of each row among its negatives.
-        metric: a name such as "HR@10", or a metric of this package that reads ranks.
+            Mean ranks of ties are no integers: make the ranking with ties="pessimistic" or "optimistic".
+        metric: a name such as "HR@10", or a metric of this package that is a mean over rows and reads ranks alone.
         num_items: number of items of the catalogue that compete, with the relevant item.
         num_negatives: number of negatives of each row, below `num_items`.
         level: confidence level, between 0 and 1.
 
     Raises:
         ImportError: without scipy.
-        ValueError: for values that are not ranks, as many negatives as items, and no rows.
+        ValueError: for values that are not ranks, as many negatives as items, no rows, and other metrics.
 
     Source: Krichene & Rendle, On sampled metrics for item recommendation, KDD 2020; Massart, The tight constant in the
     Dvoretzky-Kiefer-Wolfowitz inequality, 1990.
@@ -93,7 +94,7 @@ def bound_sampled(
     values = _values(metric, num_items)
     law = _Law(num_items, num_negatives)
     ends = [_extreme(sign, values, law, seen, width, linprog) for sign in (1, -1)]
-    low, high = max(ends[0], values.min()), min(-ends[1], values.max())
+    low, high = sorted(np.clip([ends[0], -ends[1]], values.min(), values.max()))  # the solver rounds
     return SampledBounds(float(low), float(high), _estimate(values, law, counts))
 
 
@@ -127,8 +128,11 @@ def _log_choose(n: Tensor, k: Tensor) -> Tensor:
 def _values(metric: Any, num_items: int) -> Any:
     """Return the metric's value at each true rank, [items]."""
     collection = RecMetricCollection(metric)
-    if len(collection.members) != 1:
-        raise ValueError(f"metric must be one metric, such as 'HR@10', got {', '.join(collection)}")
+    if len(collection.members) != 1 or collection.members[0].of_items or collection.members[0].of_lists:
+        raise ValueError(
+            "metric must be one metric, such as 'HR@10', 'NDCG@10', 'MRR', 'AUROC' or 'MeanRank', a mean over rows "
+            f"that reads ranks alone, got {', '.join(collection)}"
+        )
     ranking = Ranking.from_ranks(torch.arange(1, num_items + 1, device="cpu"), num_ranked=num_items)
     return RowEvaluator(collection.members).values(ranking)[0].numpy()
 

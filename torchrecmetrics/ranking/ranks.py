@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 LONGEST_LIST = 2**61
 """Highest rank that counts; higher ranks, such as int64's largest number, are misses."""
+_MOST_RANKS = 2**30
+"""Most ranks, 8 GiB, that `from_hits` makes of fewer flags."""
 
 
 class FromRanks(RankingData):
@@ -62,7 +64,7 @@ class FromRanks(RankingData):
             padding: 0 says that a 0 in [B] or [B, 1] is a row without a relevant item. None (default) refuses it, since
                 it may be the best of ranks that start at 0; the tensor that `get_topk_ranks` returned may hold it.
             zero_based: True: ranks start at 0; a negative one is padding.
-            miss: this rank means "not found", such as -1 or 999, and is then no padding.
+            miss: this whole number means "not found", such as -1 or 999, and is then no padding.
             validate_args: as in `from_scores`.
 
         Examples:
@@ -75,13 +77,17 @@ class FromRanks(RankingData):
         """
         check_choice("padding", padding, (None, 0))
         check_choice("zero_based", zero_based, (True, False))
+        if miss is not None and (isinstance(miss, bool) or not hasattr(miss, "__index__")):
+            raise TypeError(f"miss must be a whole number, such as -1 or 999, got {miss!r}; inf is a miss anyway")
         if zero_based and padding is not None:
             raise ValueError("padding=0 and zero_based=True contradict each other: 0 is the best rank then")
         if isinstance(ranks, Tensor) and (zero_based or miss is not None):
             if hasattr(ranks, "depth"):
                 raise ValueError("ranks of get_topk_ranks start at 1, and say themselves what was missed")
             missed = torch.zeros_like(ranks, dtype=torch.bool) if miss is None else ranks == miss
-            shifted = ranks.to(float_dtype(ranks.device)) + int(zero_based)
+            shifted = ranks.to(float_dtype(ranks.device))
+            if zero_based:
+                shifted = shifted + (shifted >= 0)
             ranks = shifted.masked_fill(missed, torch.inf)
         reach = Depth(depth, depth_known)
         return cls._from_ranks(ranks, reach, num_ranked, Rules(validate_args=validate_args), padding=padding)
@@ -101,7 +107,7 @@ class FromRanks(RankingData):
         Args:
             hits: bool or integer [B, K], best first: True where the list holds a relevant item.
             num_relevant: number of relevant items of each row, found or not: one number for all, or integer [B] (waits
-                for the device); 0 = a row without a relevant item.
+                for the device); 0 = a row without a relevant item. With `complete=True` memory grows with the largest.
             complete: the list is all that is recommended: an item that is not in it is a miss at every k.
             validate_args: as in `from_scores`; more hits than relevant items are an error.
 
@@ -115,7 +121,7 @@ class FromRanks(RankingData):
         """
         check_tensor("hits", hits)
         check_strided("hits", hits)
-        if hits.dtype != torch.bool and hits.dtype not in ID_DTYPES:
+        if hits.dtype not in (torch.bool, torch.int8, torch.uint8, *ID_DTYPES):
             raise TypeError(f"hits must be bool, or integers 0 and 1, got {describe(hits)}")
         if hits.dim() != 2 or hits.shape[1] == 0:
             raise ValueError(f"hits must be [rows, places], got {list(hits.shape)}")
@@ -124,6 +130,13 @@ class FromRanks(RankingData):
         number = given if isinstance(given, Tensor) else hits.new_full((rows,), given or 0, dtype=torch.int64)
         number = number.long().clamp(min=0)
         width = max(1, given or 0 if not isinstance(given, Tensor) else int(number.max()) if rows else 1)
+        if not complete:
+            width = min(width, depth + 1)  # a metric that reads more is refused
+        elif width > depth and rows * width > _MOST_RANKS:
+            raise ValueError(
+                f"complete=True keeps {rows} x {width} ranks, rows x num_relevant, at most {_MOST_RANKS}: pass fewer "
+                "rows at once or, for cut-offs up to the length of the lists, complete=False"
+            )
         checks = Checks(validate_args, hits.device, rows)
         flags = hits.bool()
         if checks.enabled:

@@ -109,6 +109,7 @@ class SemanticIds:
 
     def items_of(self, code: Tensor) -> list[object]:
         """Return the items of one code [L], as ids or else row numbers; empty if no item has the code."""
+        self._check("code", code, 1)
         found = self._look_up(code[None])
         start, size = int(found.start[0]), int(found.size[0])
         rows = (
@@ -137,18 +138,22 @@ class SemanticIds:
         """Rank the items of generated codes.
 
         Args:
-            beams: integers [B, K, L], best first; a row that ends earlier is filled up with -1.
-            target: relevant items, row numbers of `codes`: [B] or [B, T], negative = padding.
+            beams: integers [B, K, L], best first; a row that ends earlier is filled up with -1. A beam whose levels are
+                all negative is such padding and has no rank; one with some negative levels is a code of no item.
+            target: relevant items, row numbers of `codes`: [B] or [B, T], negative = padding. Where codes are compared,
+                items of a row that share a code are one relevant item.
             target_codes: in place of `target`, the code of one relevant item per row, [B, L]; a code of no item is a
                 relevant item that cannot be found.
-            gains: as in `Ranking.from_scores`.
-            exclude: item ids as in `Ranking.from_scores`, which leave the list; other items of the same code stay.
+            gains: as in `Ranking.from_scores`. Where codes are compared, gains of two items with one code are an error.
+            exclude: item ids as in `Ranking.from_scores`, which leave the list; other items of the same code stay, and
+                a code leaves with the last item that it lists.
             shared: a code of m items is a "tie" of m items (default); or lists its "first" item alone, as in
                 repositories that map codes to items; or is one item, "code", as in repositories that compare codes.
             duplicates: a repeated code is dropped ("first"), or keeps its rank without being a hit ("keep_place": lists
                 of beams are compared as they are).
-            invalid: a code that no item has keeps its rank ("keep"), or is dropped ("drop"); `num_invalid` counts them.
-            prefix: evaluate the first levels alone, which are then compared as codes.
+            invalid: a code that no item has keeps its rank ("keep"), or is dropped ("drop"); `num_invalid` counts them,
+                repeats included.
+            prefix: evaluate the first levels alone, 1 to L, which are compared as codes whatever `shared` says.
             complete: the beams are all that is recommended; an item that is not listed is a miss at every k.
             ties: as in `Ranking.from_scores`.
             overlap: as in `Ranking.from_scores`.
@@ -163,14 +168,15 @@ class SemanticIds:
             ("invalid", invalid, Invalid),
         ):
             check_choice(name, value, get_args(choices))
-        if prefix is not None and prefix != self.num_levels:
-            cut = self.prefix(prefix)
-            beams = beams[..., :prefix]
+        check_ids("beams", beams)
+        given = (beams >= 0).any(-1)
+        cut = self
+        if prefix is not None:
+            cut, shared, beams = self.prefix(prefix), "code", beams[..., :prefix]
             target_codes = None if target_codes is None else target_codes[..., :prefix]
-            rest = (gains, exclude, "code", duplicates, invalid, complete, ties, overlap, validate_args)
-            return cut._rank(beams, target, target_codes, *rest)  # type: ignore[arg-type]
-        return self._rank(
+        return cut._rank(
             beams,
+            given,
             target,
             target_codes,
             gains,
@@ -187,6 +193,7 @@ class SemanticIds:
     def _rank(
         self,
         beams: Tensor,
+        given: Tensor,
         target: Tensor | None,
         target_codes: Tensor | None,
         gains: Gains | None,
@@ -205,19 +212,28 @@ class SemanticIds:
         checks = Checks(validate_args, beams.device, rows)
         target, codes_of_targets = self._target(target, target_codes, rows)
         targets = Targets.read(target, gains, exclude, (rows, len(self)), rules, checks)  # type: ignore[arg-type]
+        may_rank = targets.listed
+        if targets.outside is not None and overlap != "keep":
+            may_rank = may_rank & ~targets.outside
         found = self._look_up(beams)
         own = codes_of_targets
         if own is None:
-            own = self._look_up(self.codes[targets.ids])
-        given = (beams >= 0).all(-1)
-        repeated = _repeated(found.start)
+            codes = self.codes[targets.ids]
+            own = self._look_up(codes)
+            if shared == "code" and codes.shape[1] > 1:
+                # of items with one code, the first that may rank is kept
+                keys = (2 * own.start - may_rank.long()).where(targets.listed, 2**62)
+                twice = targets.listed & _repeated(codes, keys)
+                if targets.gains is not None and checks.enabled:
+                    checks.reject("target_repeat", twice, lambda row: _gains_detail(row, targets, twice))
+                targets = targets._replace(listed=targets.listed & ~twice, relevant=targets.relevant & ~twice)
+                may_rank = may_rank & ~twice
+        repeated = given & _repeated(beams, _hash(beams, self._seed))
         listed_items = self._listed_items(found, targets, shared, rules)
-        items = places = listed_items.masked_fill(repeated, 0)
-        if duplicates == "keep_place":
-            places = places + (repeated & (listed_items > 0)).long()
+        items = listed_items.masked_fill(repeated, 0)
         bad = given & (found.size == 0)
-        if invalid == "keep":
-            places = places + bad.long()
+        places = listed_items + bad.long() if invalid == "keep" else listed_items
+        places = places.clamp(max=int(duplicates == "keep_place")).where(repeated, places)
         before = places.cumsum(1) - places
         by_code, slot = found.start.sort(dim=1, stable=True)
         nearest = search(by_code, own.start).clamp(max=depth - 1)
@@ -225,9 +241,6 @@ class SemanticIds:
         listed = (by_code.gather(1, nearest) == own.start) & (own.size > 0) & (items.gather(1, beam) > 0)
         if shared == "first":
             listed = listed & (self._first(own) == targets.ids)
-        may_rank = targets.listed
-        if targets.outside is not None and overlap != "keep":
-            may_rank = may_rank & ~targets.outside
         counts = TargetCounts(
             relevant=checks.without_rejected(targets.relevant),
             unwanted=None if targets.unwanted is None else checks.without_rejected(targets.unwanted),
@@ -286,7 +299,7 @@ class SemanticIds:
         check_ids(name, codes)
         check_device(name, codes, self.codes.device)
         if codes.dim() != dims or codes.shape[-1] != self.num_levels or 0 in codes.shape[1:]:
-            wanted = "[rows, beams, levels]" if dims == 3 else "[rows, levels]"
+            wanted = {1: "[levels]", 2: "[rows, levels]", 3: "[rows, beams, levels]"}[dims]
             raise ValueError(f"{name} must be {wanted} with {self.num_levels} levels, got {list(codes.shape)}")
 
     def _look_up(self, codes: Tensor) -> _Found:
@@ -303,11 +316,19 @@ class _Found(NamedTuple):
     size: Tensor  # int64: how many items have the code
 
 
-def _repeated(start: Tensor) -> Tensor:
-    """Return which codes [B, K] repeat an earlier code of their row, bool [B, K]; codes of no item never do."""
-    by_code, slot = start.sort(dim=1, stable=True)
-    again = torch.nn.functional.pad((by_code[:, 1:] == by_code[:, :-1]) & (by_code[:, 1:] >= 0), (1, 0))
+def _repeated(codes: Tensor, keys: Tensor) -> Tensor:
+    """Return which codes [B, K, L] equal the code before them in the order of the keys [B, K], bool [B, K]."""
+    slot = keys.argsort(dim=1, stable=True)
+    in_order = codes.gather(1, slot[..., None].expand_as(codes))
+    again = torch.nn.functional.pad((in_order[:, 1:] == in_order[:, :-1]).all(-1), (1, 0))
     return torch.zeros_like(again).scatter(1, slot, again)
+
+
+def _gains_detail(row: int, targets: Targets, twice: Tensor) -> str:
+    return (
+        f"row {row} has gains for item {int(targets.ids[row][twice[row]][0])} and for another one of the same code; "
+        "where codes are compared, give one item per code, with the gain of the code"
+    )
 
 
 def _hash(codes: Tensor, seed: int) -> Tensor:

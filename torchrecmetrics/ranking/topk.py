@@ -146,7 +146,7 @@ class _Entries(NamedTuple):
         ranks = sort_rows(ranks)[:, :width]
         return RankedItems(torch.nn.functional.pad(ranks, (0, width - ranks.shape[1]), value=torch.inf))
 
-    def graded_hits(self, targets: Targets, gains: Tensor, relevant: Tensor) -> tuple[RankedItems, RankedItems | None]:
+    def graded_hits(self, targets: Targets, gains: Tensor, relevant: Tensor) -> tuple[RankedItems, RankedItems]:
         """Return ranks and gains of the relevant items, and those of the unwanted items."""
         by_id, slot = torch.where(self.given, self.ids, -1).sort(dim=1, stable=True)
         nearest = search(by_id, targets.ids).clamp(max=by_id.shape[1] - 1)  # the first of repeated items
@@ -155,9 +155,7 @@ class _Entries(NamedTuple):
         rank = self.ranks.gather(1, place).to(float_dtype(listed.device))
         ranks, order = torch.where(listed & relevant, rank, torch.inf).sort(dim=1, stable=True)
         found = RankedItems(ranks, torch.where(relevant, gains, 0).gather(1, order))
-        if targets.unwanted is None:
-            return found, None
-        unwanted = listed & targets.unwanted
+        unwanted = listed & (gains < 0)
         return found, RankedItems(torch.where(unwanted, rank, torch.inf), torch.where(unwanted, gains, 0))
 
 
