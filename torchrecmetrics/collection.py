@@ -93,9 +93,10 @@ class RecMetricCollection(MetricCollection):
             such as Coverage, have none. Update the collection itself, not a member, and do not nest it in another.
         keep_rows: keep per-row values, on the device (9 bytes per metric and row; beyond 256 MB on the host),
             for `rows` after `compute`, the input of comparisons and of intervals of clustered rows.
-        window: also give the value of the last rows, under keys such as `HR@10/window`: a number of rows over all
-            processes, or "50 updates". Sums are kept in 100 slots, so the window is up to 1 % longer. Metrics
-            that count items over all lists are an error.
+        window: also give the value of the last rows, under keys such as `HR@10/window`: a number of rows, at least 100,
+            over the processes that `compute` adds up, or "50 updates". Sums are kept in 100 slots, so the window is up
+            to 1 % longer. Metrics that count items over all lists are an error. Update the collection itself, not a
+            member, do not nest it in another, and save and load each process's state on its own, without `sync()`.
         half_life: also give a value in which a row's weight halves after so many rows of all processes, under keys such
             as `HR@10/decayed`; in place of `window`.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
@@ -219,10 +220,8 @@ class RecMetricCollection(MetricCollection):
             raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self.keys()))}") from None
 
     def __delitem__(self, key: str) -> None:
-        if self._keeper is not None and len(self._keeper):
+        if self._keeper or self._window:  # which hold rows
             raise ValueError(f"{key}: its rows are kept; call reset() first")
-        if self._window is not None and len(self._window):
-            raise ValueError(f"{key}: {self._window.option} holds its rows; call reset() first")
         if isinstance(self._modules.get(key), GroupValue):
             raise ValueError(f"{key} is a part of a metric: delete that")
         whole = self._modules.get(key)
@@ -256,12 +255,12 @@ class RecMetricCollection(MetricCollection):
         members = self.members
         if any(member is metric for member in members):
             raise ValueError(f"{key}: {metric.label} is in the collection already; add a clone")
-        if self._keeper is not None and len(self._keeper):
-            raise ValueError(f"{key}: rows of the other metrics are kept already; add it before the first batch")
+        if self._keeper or self._window:  # which hold rows
+            raise ValueError(
+                f"{key}: rows of the other metrics are kept already; add it before the first batch, or call reset()"
+            )
         if self._window is not None:
             self._window.check([metric])
-            if len(self._window):
-                raise ValueError(f"{key}: {self._window.option} holds rows of the other metrics; call reset() first")
         if members:
             agreed = {name: getattr(members[0], name) for name in _AGREED}
             _check_agreement(key, metric, {**agreed, "catalogue": self.catalogue})
@@ -535,8 +534,8 @@ class RecMetricCollection(MetricCollection):
         sums = self.evaluator.batch_sums(rows)
         self.add_sums(sums)
         if self._window is not None:
-            found = cast("list[SumState]", sums)  # a window refuses counters: no SparseUpdate
-            self._window.add(rows, found, self.evaluator.metrics[0])
+            # a window refuses counters: no SparseUpdate
+            self._window.add(rows, cast("list[SumState]", sums), self.evaluator.metrics[0])
             self._recent = None
         if self._keeper is not None and columns is not None:
             self._keeper.add(self.evaluator.metrics, columns)
@@ -647,11 +646,6 @@ class RecMetricCollection(MetricCollection):
         if self._window is not None:
             self._window.clear()
             self._recent = None
-
-    @property
-    def keeps_window(self) -> bool:
-        """True if the collection has values of recent rows: `window` or `half_life`."""
-        return self._window is not None
 
     @property
     def keep_rows(self) -> bool:
@@ -806,12 +800,7 @@ class RecMetricCollection(MetricCollection):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if any(any(member._persistent.values()) for member in self.members):
             self.sessions.save_to(destination, prefix)
-            if self._window is not None and len(self._window):
-                if any(member._is_synced for member in self.members):
-                    raise ValueError(
-                        f"sync() does not add up {self._window.option}: save the state of each process without sync(), "
-                        "in a file of its own, and load it on that process"
-                    )
+            if self._window is not None:
                 self._window.save_to(destination, prefix, self._window_states())
 
     def _window_states(self) -> dict[str, RankingMetric]:

@@ -487,8 +487,8 @@ class RankingMetric(SummedMetric):
     def _check_alone(self) -> None:
         """Raise if the metric is a member of a collection with a window, which would miss the metric's own rows."""
         collection = self.__dict__.get("_collection")
-        if collection is not None and collection.keeps_window and any(m is self for m in collection.members):
-            raise ValueError(f"{self.label} has a window in its collection: update that, which is in no other")
+        if collection is not None and collection._window is not None and any(m is self for m in collection.members):
+            raise ValueError(f"{self.label} is in a collection with a window: update that, and nest it in no other")
 
     def _sums_of(self, args: UpdateArgs, weights: Tensor | None) -> SumState | SparseUpdate:
         """Return the sums of a batch; with `shard`, an error of one process is raised on all processes."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SLOTS = 100
 """Number of slots of a window; a window is as long as asked for, or up to one slot longer."""
 ENDINGS = ("-window-sums", "-window-counts")
+"""Endings of the keys of a metric's slots in a state dict."""
 
 
 class Window:
@@ -70,7 +71,7 @@ class Window:
     def add(self, rows: RowValues, sums: Sequence[SumState], first: RankingMetric) -> None:
         """Add a batch of rows; `sums` are the sums of the batch for each metric, of which `first` is the first."""
         world = 1  # number of processes that `compute` sums over; a process outside the group has the size -1
-        if is_distributed() and _synchronises(first):
+        if is_distributed() and first.sync_on_compute and first.distributed_available_fn():
             world = max(1, torch.distributed.get_world_size(first.process_group))
         number = rows.values.shape[1]
         if self.half_life is not None:
@@ -111,7 +112,7 @@ class Window:
         for _, slot in self._slots:
             states = _sum(slot, states)
         first = metrics[0]
-        if _synchronises(first):
+        if first.sync_on_compute and first.distributed_available_fn():
             gather: Callable[..., Any] | None = first.dist_sync_fn
             states = _synchronised(states, gather, first.process_group)
         return type(first).summaries(metrics, states)
@@ -121,10 +122,7 @@ class Window:
         self._slots = []
 
     def extend(self, other: Window, places: Sequence[int]) -> None:
-        """Add the slots of another window to those of this window, pairwise from the newest to the oldest.
-
-        `places` are the places of this window's metrics in the other window.
-        """
+        """Add the slots of another window, where metrics have other places, pairwise from the newest to the oldest."""
         merged = []
         added = [(held, [slot[place] for place in places]) for held, slot in other._slots]
         for back in range(1, max(len(self._slots), len(added)) + 1):
@@ -133,30 +131,29 @@ class Window:
             merged.append((held, both[0][1] if len(both) == 1 else _sum(both[0][1], both[1][1])))
         self._slots = merged[::-1]
 
-    def save_to(self, destination: dict[str, Any], prefix: str, names: Iterable[str]) -> None:
-        """Write the slots into a state dict, under the names of the metrics' states."""
-        if self._slots:
-            destination[f"{prefix}{self.option}"] = torch.tensor([held for held, _ in self._slots], device="cpu")
-            for place, name in enumerate(names):
-                for part, ending in enumerate(ENDINGS):
-                    stacked = torch.stack([slot[place][part] for _, slot in self._slots])
-                    destination[f"{prefix}{name}{ending}"] = stacked
+    def save_to(self, destination: dict[str, Any], prefix: str, metrics: Mapping[str, RankingMetric]) -> None:
+        """Write the slots into a state dict; `metrics` by the names of their states there."""
+        if not self._slots:
+            return
+        if any(metric._is_synced for metric in metrics.values()):
+            raise ValueError(
+                f"sync() does not add up {self.option}: save the state of each process without sync(), in a file of "
+                "its own, and load it on that process"
+            )
+        destination[f"{prefix}{self.option}"] = torch.tensor([held for held, _ in self._slots], device="cpu")
+        for place, name in enumerate(metrics):
+            for part, ending in enumerate(ENDINGS):
+                destination[f"{prefix}{name}{ending}"] = torch.stack([slot[place][part] for _, slot in self._slots])
 
     def load_from(self, state_dict: dict[str, Any], prefix: str, metrics: Mapping[str, RankingMetric]) -> None:
-        """Replace the slots by those of a state dict, which are removed from the dict; `metrics` by their names there.
-
-        Raises:
-            ValueError: for a window of another length, of other metrics, or of metrics with other options.
-        """
+        """Replace the slots by those of a state dict, which are removed from it; raise for those of other metrics."""
         own = [key.removeprefix(prefix) for key in state_dict if key.startswith(prefix)]
         for option in own:
             if option.startswith(("window=", "half_life=")) and option != self.option:
                 raise ValueError(f"the state has {option}, the collection has {self.option}: make both alike")
         saved = {key.removesuffix(ENDINGS[0]) for key in own if key.endswith(ENDINGS[0])}
         if saved and (lone := saved ^ metrics.keys()):
-            raise ValueError(
-                f"a window is loaded for the metrics it was saved of; only one of the two has {sorted(lone)}"
-            )
+            raise ValueError(f"windows of the same metrics can be loaded; only one of the two has {sorted(lone)}")
         states = []
         for name, metric in metrics.items() if saved else ():
             given = [state_dict.pop(f"{prefix}{name}{ending}") for ending in ENDINGS]
@@ -170,11 +167,6 @@ def _states(rows: RowValues) -> list[SumState]:
     """Return the sums of a batch, one state per metric."""
     sums, counts = rows.sums()
     return [SumState(*state) for state in zip(sums.unbind(), counts.unbind(), strict=True)]
-
-
-def _synchronises(metric: RankingMetric) -> bool:
-    """Return True if `compute` sums the state of a metric over processes."""
-    return bool(metric.sync_on_compute and metric.distributed_available_fn())
 
 
 def _sum(states: Sequence[SumState], added: Sequence[SumState]) -> list[SumState]:
