@@ -228,6 +228,7 @@ def test_metrics_change_without_rows_alone(options):
     metrics.add_metrics(trm.NDCG(10))
     metrics.update(torch.tensor([2] * 10))
     assert numbers(metrics.compute()) == numbers(persistent(["MRR", "NDCG"], **options).compute())
+    metrics.reset()
     with pytest.raises(ValueError, match=r"Coverage@10 counts over all lists"):
         metrics.add_metrics(trm.Coverage(10, catalogue=trm.Catalogue(20)))
 
