@@ -648,3 +648,11 @@ def test_sums_of_a_batch_may_be_overwritten(device):
             added.counts.zero_()
     assert numbers(collection.compute()) == wanted
     assert collection["HR@2"].num_users == 16
+
+
+def test_members_of_a_replaced_metric():
+    """A metric that torch's `add_module` puts in the place of another is a member at once."""
+    metrics, other = trm.RecMetricCollection(["HR", "MRR"], k=1, groups=["cold"]), trm.HR(1)
+    assert metrics.members[0] is metrics["HR@1"]
+    metrics.add_module("HR@1", other)
+    assert metrics.members[0] is other

@@ -93,9 +93,10 @@ class RecMetricCollection(MetricCollection):
             such as Coverage, have none. Update the collection itself, not a member, and do not nest it in another.
         keep_rows: keep per-row values, on the device (9 bytes per metric and row; beyond 256 MB on the host),
             for `rows` after `compute`, the input of comparisons and of intervals of clustered rows.
-        window: also give the value of the last rows, under keys such as `HR@10/window`: a number of rows over all
-            processes, or "50 updates". Sums are kept in 100 slots, so the window is up to 1 % longer. Metrics
-            that count items over all lists are an error.
+        window: also give the value of the last rows, under keys such as `HR@10/window`: a number of rows, at least 100,
+            over the processes that `compute` adds up, or "50 updates". Sums are kept in 100 slots, so the window is up
+            to 1 % longer. Metrics that count items over all lists are an error. Update the collection itself, not a
+            member, do not nest it in another, and save and load each process's state on its own, without `sync()`.
         half_life: also give a value in which a row's weight halves after so many rows of all processes, under keys such
             as `HR@10/decayed`; in place of `window`.
         options: keyword options of every metric (`ties`, `padding_idx`, `overlap`, `empty_target_action`,
@@ -137,6 +138,8 @@ class RecMetricCollection(MetricCollection):
         self._keeper = RowKeeper() if keep_rows else None
         self._rows: Rows | None = None
         self._lost: str | None = None
+        self._window: Window | None = None
+        self._recent: list[Summary] | None = None
         self.groups: tuple[str, ...] = () if groups is None else check_names(groups, in_keys=True)
         """Names of the groups of rows that have values of their own."""
         if isinstance(metrics, (Mapping, MetricCollection)):
@@ -152,8 +155,6 @@ class RecMetricCollection(MetricCollection):
             self[key] = metric
         if not keyed:
             raise ValueError("a collection needs at least one metric")
-        self._window: Window | None = None
-        self._recent: list[Summary] | None = None
         if window is not None or half_life is not None:
             self.keep_window(window, half_life)
 
@@ -219,7 +220,7 @@ class RecMetricCollection(MetricCollection):
             raise KeyError(f"no metric has the key {key!r}{nearest(str(key), list(self.keys()))}") from None
 
     def __delitem__(self, key: str) -> None:
-        if self._keeper is not None and len(self._keeper):
+        if self._keeper or self._window:  # which hold rows
             raise ValueError(f"{key}: its rows are kept; call reset() first")
         if isinstance(self._modules.get(key), GroupValue):
             raise ValueError(f"{key} is a part of a metric: delete that")
@@ -254,8 +255,12 @@ class RecMetricCollection(MetricCollection):
         members = self.members
         if any(member is metric for member in members):
             raise ValueError(f"{key}: {metric.label} is in the collection already; add a clone")
-        if self._keeper is not None and len(self._keeper):
-            raise ValueError(f"{key}: rows of the other metrics are kept already; add it before the first batch")
+        if self._keeper or self._window:  # which hold rows
+            raise ValueError(
+                f"{key}: rows of the other metrics are kept already; add it before the first batch, or call reset()"
+            )
+        if self._window is not None:
+            self._window.check([metric])
         if members:
             agreed = {name: getattr(members[0], name) for name in _AGREED}
             _check_agreement(key, metric, {**agreed, "catalogue": self.catalogue})
@@ -275,10 +280,11 @@ class RecMetricCollection(MetricCollection):
         """The metrics in the order of their keys, without the `GroupValue` parts of their groups."""
         if not self.groups:
             return list(self._modules.values())  # type: ignore[arg-type]
-        held: tuple[int, list[RankingMetric]] = self.__dict__.get("_members", (-1, []))
-        if held[0] != len(self._modules):  # a key is never reassigned: an equal count means equal keys
-            own = [metric for metric in self._modules.values() if isinstance(metric, RankingMetric)]
-            held = self.__dict__["_members"] = len(self._modules), own
+        modules = list(self._modules.values())
+        held: tuple[list[Any], list[RankingMetric]] = self.__dict__.get("_members", ([], []))
+        if len(held[0]) != len(modules) or not all(map(is_, held[0], modules)):
+            held = modules, [metric for metric in modules if isinstance(metric, RankingMetric)]
+            self.__dict__["_members"] = held
         return list(held[1])
 
     def keyed(self, keep_base: bool = False) -> dict[str, RankingMetric]:
@@ -528,7 +534,8 @@ class RecMetricCollection(MetricCollection):
         sums = self.evaluator.batch_sums(rows)
         self.add_sums(sums)
         if self._window is not None:
-            self._window.add(rows, cast("list[SumState]", sums))  # a window refuses counters: no SparseUpdate
+            # a window refuses counters: no SparseUpdate
+            self._window.add(rows, cast("list[SumState]", sums), self.evaluator.metrics[0])
             self._recent = None
         if self._keeper is not None and columns is not None:
             self._keeper.add(self.evaluator.metrics, columns)
@@ -540,6 +547,8 @@ class RecMetricCollection(MetricCollection):
     @outside_graphs
     def compute(self) -> dict[str, Tensor]:
         """Return every member's value under its key: two all-reduces, and one synchronisation of kept rows."""
+        if any(member._computed is None for member in self.members):
+            self._recent = None  # all processes sum the window where they sum the states
         found = self.compute_members()
         values = {
             key: (found[id(metric)] if group is None else found[id(metric)].groups[group]).value.clone()
@@ -554,7 +563,7 @@ class RecMetricCollection(MetricCollection):
             ValueError: for a window below 100 rows, and for metrics that count items over all lists.
         """
         recent = Window(window, half_life)
-        recent.check(self.evaluator)
+        recent.check(self.members)
         self._window, self._recent = recent, None
 
     def _of_window(self) -> dict[str, Summary]:
@@ -747,12 +756,14 @@ class RecMetricCollection(MetricCollection):
         mine, theirs = self.keyed(keep_base=True), other.keyed(keep_base=True)
         if lone := mine.keys() ^ theirs.keys():
             raise ValueError(f"collections of the same metrics can be merged; only one of the two has {sorted(lone)}")
-        if (self._window is None) != (other._window is None):
-            raise ValueError("one of the two collections has a window, the other has none: make both alike")
+        options = [item._window.option if item._window is not None else "no window" for item in (self, other)]
+        if options[0] != options[1]:
+            raise ValueError(f"one of the two collections has {options[0]}, the other {options[1]}: make both alike")
         if self.keep_rows != other.keep_rows:
             raise ValueError("one of the two collections keeps rows, the other does not: make both with keep_rows=True")
         for key, member in mine.items():
             member.check_mergeable(theirs[key])
+        self.sessions.check(other.sessions)
         if self._keeper is not None and other._keeper is not None:
             if list(mine) != list(theirs):
                 raise ValueError("rows are merged of collections whose metrics have the same order")
@@ -761,7 +772,8 @@ class RecMetricCollection(MetricCollection):
             member.merge_state(theirs[key])
         self.sessions.extend(other.sessions)
         if self._window is not None and other._window is not None:
-            self._window.extend(other._window)
+            names = list(other._window_states())
+            self._window.extend(other._window, [names.index(name) for name in self._window_states()])
             self._recent = None
 
     def _columns(self, rows: RowValues, keys: RowKeys | None) -> Columns | None:
@@ -789,13 +801,18 @@ class RecMetricCollection(MetricCollection):
         if any(any(member._persistent.values()) for member in self.members):
             self.sessions.save_to(destination, prefix)
             if self._window is not None:
-                self._window.save_to(destination, prefix)
+                self._window.save_to(destination, prefix, self._window_states())
+
+    def _window_states(self) -> dict[str, RankingMetric]:
+        """Return the metrics in the order of the window, by the names of their states in a state dict."""
+        keys = {id(metric): key for key, metric in self.keyed(keep_base=True).items()}
+        return {f"{keys[id(metric)]}.{metric.state_name}": metric for metric in self.evaluator.metrics}
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        self.sessions.load_from(state_dict, prefix)
         if self._window is not None:
-            self._window.load_from(state_dict, prefix)
+            self._window.load_from(state_dict, prefix, self._window_states())
             self._recent = None
+        self.sessions.load_from(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -356,3 +356,29 @@ def test_sessions_without_a_relevant_item_are_counted_over_all():
 def test_all_processes_raise(processes, call):
     """Every process raises the error, so that no process waits for another."""
     assert processes.run(call, 2) == [True, True]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["collection", "member"])
+@pytest.mark.parametrize("other", ["weights", "dtypes"])
+def test_rows_that_do_not_merge(own, other):
+    """Flat rows with weights, or of other dtypes, are not merged with rows without; no member and no row is added."""
+    scores, labels, ids = rows()
+
+    def make(**weights):
+        """Return a collection with rows added at once, and flat rows that are kept until `compute`."""
+        metrics = trm.RecMetricCollection(["HR", "MRR"], k=3, keep_rows=not own)
+        metrics.update(torch.eye(4), torch.tensor([0, 1, 2, 0]))
+        (metrics["MRR@3"] if own else metrics).update(scores, labels, indexes=ids, **weights)
+        return metrics
+
+    metrics, given = make(), make(weights=torch.ones(len(ids)))
+    if other == "dtypes":
+        scores, labels = scores.double(), labels > 0
+        given = make()
+    before = [[part.tolist() for part in metric.state()] for metric in metrics.members]
+    cause = "rows are kept with weights in all batches" if other == "weights" else "scores and labels are .*float64"
+    with pytest.raises(ValueError, match=cause):
+        metrics.merge_state(given)
+    assert [[part.tolist() for part in metric.state()] for metric in metrics.members] == before
+    assert len(metrics.sessions) + len(metrics["MRR@3"].sessions) == len(ids)
+    assert metrics._keeper is None or len(metrics._keeper) == 4

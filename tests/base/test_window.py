@@ -1,11 +1,14 @@
 """Windows and decay, compared with the same rows computed anew, over batches, processes and checkpoints."""
 
 import copy
+import itertools
 import pickle
 
 import hypothesis.strategies as st
 import pytest
 import torch
+import torch.distributed as dist
+import torchmetrics
 from hypothesis import given, settings
 from sizes import examples
 from values import numbers
@@ -114,6 +117,133 @@ def test_processes(processes):
     assert {key: decayed[f"{key}/decayed"] for key in expected} == pytest.approx(expected, abs=1e-6)
 
 
+def unsynchronised(rank, world_size):
+    """Give every process the same rows, and return values that each process computes for itself."""
+    own = [dist.new_group([member]) for member in range(world_size)][rank] if world_size > 1 else None
+    values = []
+    for options in ({"window": 200}, {"half_life": 50}):
+        for alone in ({"sync_on_compute": False}, {"process_group": own}):
+            metrics = make(**options, **alone)
+            fed(metrics, [10] * 40)
+            values.append(numbers(metrics.compute()))
+    return values
+
+
+def test_processes_that_do_not_synchronise(processes):
+    """A window counts the rows of those processes alone whose sums `compute` adds up."""
+    assert processes.run(unsynchronised, 2) == [unsynchronised(0, 1)] * 2
+
+
+def saved(rank, world_size):
+    """Return values of both processes: computed after `sync()`, after a checkpoint of each process, and with no cache.
+
+    Saving after `sync()`, which adds up the sums since the start and no window, raises an error that says what to do.
+    """
+    metrics, loaded = (make(window=200, compute_with_cache=False) for _ in range(2))
+    for start in range(0, 800, 40):
+        rows = slice(start + rank, start + 40, world_size)
+        metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows])
+    loaded.persistent(True), metrics.persistent(True)
+    for metric in metrics.members:
+        metric.sync()
+    values = [numbers(metrics.compute())]
+    with pytest.raises(ValueError, match=r"sync\(\) does not add up window=200: save the state of each process"):
+        metrics.state_dict()
+    for metric in metrics.members:
+        metric.unsync()
+    loaded.load_state_dict(metrics.state_dict())
+    values += [numbers(metrics.compute()), numbers(loaded.compute())]
+    if rank == 0:
+        metrics.update(SCORES[:0], TARGET[:0], groups=CODES[:0])
+    return [*values, numbers(metrics.compute())]
+
+
+def test_checkpoints_of_processes(processes):
+    """Each process saves and loads its own state; values after `sync()`, and without a cache, are of all processes."""
+    first, second = processes.run(saved, 2)
+    assert first == [first[0]] * 4 == second
+    expected, _ = alone(slice(600, 800))
+    assert {key: first[0][f"{key}/window"] for key in expected} == pytest.approx(expected)
+
+
+OPTIONS = [{"window": 100}, {"window": 1000}, {"window": "3 updates"}, {"half_life": 5}]
+
+
+def persistent(names, **options):
+    """Return a collection whose state is saved, after an update with ten rows at rank 2."""
+    metrics = trm.RecMetricCollection(names, k=10, **options)
+    metrics.persistent(True)
+    metrics.update(torch.tensor([2] * 10))
+    return metrics
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_order_of_metrics(options):
+    """Loading and merging match windows by metric, in whatever order the metrics stand."""
+    metrics = persistent(["HR", "MRR"], **options)
+    loaded, merged = persistent(["MRR", "HR"], **options), persistent(["MRR", "HR"], **options)
+    loaded.load_state_dict(metrics.state_dict())
+    merged.merge_state(metrics)
+    for other in (loaded, merged):
+        assert numbers(other.compute()) == numbers(metrics.compute())
+
+
+@pytest.mark.parametrize(("own", "other"), [*itertools.permutations(OPTIONS, 2)])
+def test_windows_of_other_lengths(own, other):
+    """A window of another length is neither merged nor loaded; the error names both, and nothing changes."""
+    metrics, given = persistent("HR", **own), persistent("HR", **other)
+    before = numbers(metrics.compute())
+    with pytest.raises(ValueError, match=r"has (window|half_life)=.*, the other (window|half_life)=.*: make both"):
+        metrics.merge_state(given)
+    with pytest.raises(
+        ValueError, match=r"the state has (window|half_life)=.*, the collection has (window|half_life)="
+    ):
+        metrics.load_state_dict(given.state_dict())
+    assert numbers(metrics.compute()) == before
+
+
+@pytest.mark.parametrize("names", [["HR"], ["HR", "MRR", "MAP"], ["HR", trm.MRR(10, empty_target_action="neg")]])
+def test_windows_of_other_metrics(names):
+    """A window of other metrics, or of metrics with other options, is not loaded, and nothing changes."""
+    options = {"empty_target_action": "neg"} if len(names) == 2 else {}
+    metrics, given = persistent(["HR", "MRR"], window=100), persistent(names, window=100, **options)
+    before = numbers(metrics.compute())
+    with pytest.raises(ValueError, match=r"windows of the same metrics can be loaded; only one of the two has"):
+        metrics.load_state_dict(given.state_dict())
+    assert numbers(metrics.compute()) == before
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_metrics_change_without_rows_alone(options):
+    """Metrics are added and deleted before the first update and after `reset`, not while the window holds rows."""
+    metrics = persistent(["HR", "MRR"], **options)
+    before = numbers(metrics.compute())
+    with pytest.raises(ValueError, match=r"HR@10: its rows are kept; call reset\(\) first"):
+        del metrics["HR@10"]
+    with pytest.raises(ValueError, match=r"NDCG@10: rows of the other metrics are kept already; .* or call reset\(\)"):
+        metrics.add_metrics(trm.NDCG(10))
+    assert numbers(metrics.compute()) == before
+    metrics.reset()
+    del metrics["HR@10"]
+    metrics.add_metrics(trm.NDCG(10))
+    metrics.update(torch.tensor([2] * 10))
+    assert numbers(metrics.compute()) == numbers(persistent(["MRR", "NDCG"], **options).compute())
+    metrics.reset()
+    with pytest.raises(ValueError, match=r"Coverage@10 counts over all lists"):
+        metrics.add_metrics(trm.Coverage(10, catalogue=trm.Catalogue(20)))
+
+
+def test_members_alone():
+    """A member of a collection with a window is not updated alone, neither by hand nor in a `MetricCollection`."""
+    metrics = trm.RecMetricCollection("MRR", k=10, window=100)
+    ranks = torch.tensor([2] * 10)
+    for call in (metrics["MRR@10"].update, metrics["MRR@10"], torchmetrics.MetricCollection([metrics]).update):
+        with pytest.raises(ValueError, match=r"MRR@10 is in a collection with a window: update that"):
+            call(ranks)
+    assert not metrics["MRR@10"].update_called
+    metrics["MRR@10"].clone().update(ranks)
+
+
 def test_life_of_a_window():
     """A window survives copies, pickles, checkpoints and merging, its keys have the prefix, and `reset` empties it."""
     metrics = make(window=100, prefix="train/")
@@ -129,7 +259,7 @@ def test_life_of_a_window():
     merged.merge_state(metrics)
     merged.merge_state(metrics)
     assert merged.compute()["train/HR@3/window"] == metrics.compute()["train/HR@3/window"]
-    with pytest.raises(ValueError, match="one of the two collections has a window"):
+    with pytest.raises(ValueError, match="one of the two collections has window=100, the other no window"):
         merged.merge_state(make(prefix="train/"))
     metrics.reset()
     fed(metrics, [30])
@@ -143,6 +273,9 @@ def test_never_waits_for_the_device():
         metrics = trm.RecMetricCollection(NAMES, k=3, **options).to("meta")
         for _ in range(3):
             metrics.update(scores, target)
+        metrics = trm.RecMetricCollection(NAMES, k=3, **options)
+        metrics.update(SCORES[:9], TARGET[:9])
+        metrics.to("meta").update(scores, target)  # the slots of a collection that was moved move, too
 
 
 @pytest.mark.parametrize(

@@ -457,6 +457,7 @@ class RankingMetric(SummedMetric):
             TypeError: for a dtype that is not accepted.
             ValueError: for shapes or devices that do not fit and, on the CPU, for bad values. Nothing is added then.
         """
+        self._check_alone()
         args = UpdateArgs(
             scores,
             target,
@@ -482,6 +483,12 @@ class RankingMetric(SummedMetric):
                 return
             self._add(self._sums_of(args, weights))
             note_replicated([self], shard is not None)
+
+    def _check_alone(self) -> None:
+        """Raise if the metric is a member of a collection with a window, which would miss the metric's own rows."""
+        collection = self.__dict__.get("_collection")
+        if collection is not None and collection._window is not None and any(m is self for m in collection.members):
+            raise ValueError(f"{self.label} is in a collection with a window: update that, and nest it in no other")
 
     def _sums_of(self, args: UpdateArgs, weights: Tensor | None) -> SumState | SparseUpdate:
         """Return the sums of a batch; with `shard`, an error of one process is raised on all processes."""
@@ -514,6 +521,7 @@ class RankingMetric(SummedMetric):
 
         For sessions that go on in other batches, the value is that of their entries in this batch.
         """
+        self._check_alone()
         args = UpdateArgs(
             scores,
             target,
@@ -574,6 +582,12 @@ class RankingMetric(SummedMetric):
         super().merge_state(incoming_state)
         if isinstance(incoming_state, RankingMetric):
             self.sessions.extend(incoming_state.sessions)
+
+    def check_mergeable(self, incoming_state: dict[str, Any] | Metric) -> dict[str, Any]:
+        """Return a state that may be added to this one, as a dict; raise for other states and other flat rows."""
+        if isinstance(incoming_state, RankingMetric):
+            self.sessions.check(incoming_state.sessions)
+        return super().check_mergeable(incoming_state)
 
     def _sync_dist(self, *arguments: Any, **options: Any) -> None:
         super()._sync_dist(*arguments, **options)

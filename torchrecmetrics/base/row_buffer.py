@@ -86,10 +86,14 @@ class KeptRows:
             self._batches = [{name: column.cpu() for name, column in batch.items()} for batch in self._batches]
             self._bytes = 0
 
-    def extend(self, other: KeptRows) -> None:
-        """Add the kept rows of another buffer."""
+    def check_all(self, other: KeptRows) -> None:
+        """Raise if `check` refuses a batch of another buffer."""
         for batch in other._batches:
             self.check(batch)
+
+    def extend(self, other: KeptRows) -> None:
+        """Add the kept rows of another buffer."""
+        self.check_all(other)
         self._batches += other._batches
         self._bytes += other._bytes
 

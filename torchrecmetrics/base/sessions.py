@@ -211,6 +211,12 @@ class Sessions:
         """Store the session ids seen so far; None changes nothing."""
         self._seen = self._seen if seen is None else seen
 
+    def check(self, other: Sessions) -> None:
+        """Raise if the kept rows of another metric have other columns or dtypes than those of this metric."""
+        if len(self) and len(other) and other._dtypes != self._dtypes:
+            raise ValueError(f"scores and labels are {other._dtypes}, those kept here {self._dtypes}: give all alike")
+        self.rows.check_all(other.rows)
+
     def extend(self, other: Sessions) -> None:
         """Add the kept rows of another metric."""
         if len(other):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,8 +14,13 @@ from torchrecmetrics.base.state import Summary, SumState, sum_over_processes
 from torchrecmetrics.checks import check_k
 from torchrecmetrics.distributed import is_distributed
 
+if TYPE_CHECKING:
+    from torchrecmetrics.base.metric import RankingMetric
+
 SLOTS = 100
 """Number of slots of a window; a window is as long as asked for, or up to one slot longer."""
+ENDINGS = ("-window-sums", "-window-counts")
+"""Endings of the keys of a metric's slots in a state dict."""
 
 
 class Window:
@@ -43,22 +48,31 @@ class Window:
         self.size: int = 0 if window is None else check_k(window, "window")
         if window is not None and not self.per_update and self.size < SLOTS:
             raise ValueError(f"window must be at least {SLOTS} rows, one per slot, got {window}; or 'n updates'")
+        unit = " updates" if self.per_update else ""
+        self.option: str = f"window={self.size}{unit}" if half_life is None else f"half_life={float(half_life)}"
+        """The option and its value, in messages and as a key of state dicts."""
         self._slots: list[tuple[int, list[SumState]]] = []
         self.name: str = "window" if half_life is None else "decayed"
         """Suffix of the keys of the results."""
 
-    def check(self, evaluator: RowEvaluator) -> None:
+    def __len__(self) -> int:
+        """Return the number of slots that hold rows."""
+        return len(self._slots)
+
+    def check(self, metrics: Iterable[RankingMetric]) -> None:
         """Raise for metrics that count items over all lists."""
-        for metric in evaluator.counters:
+        for metric in (metric for metric in metrics if metric.of_items):
             number = metric.state().counts.numel()
             raise ValueError(
                 f"{metric.label} counts over all lists, {number:,} numbers that a window of {SLOTS} slots would hold "
                 f"{SLOTS} times: leave it out, or give it a collection of its own"
             )
 
-    def add(self, rows: RowValues, sums: Sequence[SumState]) -> None:
-        """Add a batch of rows; `sums` are the sums of the batch for each metric."""
-        world = torch.distributed.get_world_size() if is_distributed() else 1
+    def add(self, rows: RowValues, sums: Sequence[SumState], first: RankingMetric) -> None:
+        """Add a batch of rows; `sums` are the sums of the batch for each metric, of which `first` is the first."""
+        world = 1  # number of processes that `compute` sums over; a process outside the group has the size -1
+        if is_distributed() and first.sync_on_compute and first.distributed_available_fn():
+            world = max(1, torch.distributed.get_world_size(first.process_group))
         number = rows.values.shape[1]
         if self.half_life is not None:
             self._add_decayed(rows, number, world)
@@ -96,9 +110,9 @@ class Window:
         metrics = evaluator.metrics
         states = [metric.empty_state() for metric in metrics]
         for _, slot in self._slots:
-            states = _sum(states, [SumState(*(part.to(states[0].sums.device) for part in state)) for state in slot])
+            states = _sum(slot, states)
         first = metrics[0]
-        if first.sync_on_compute and not first._is_synced and first.distributed_available_fn():
+        if first.sync_on_compute and first.distributed_available_fn():
             gather: Callable[..., Any] | None = first.dist_sync_fn
             states = _synchronised(states, gather, first.process_group)
         return type(first).summaries(metrics, states)
@@ -107,31 +121,46 @@ class Window:
         """Forget all rows."""
         self._slots = []
 
-    def extend(self, other: Window) -> None:
-        """Add the slots of another window to those of this window, pairwise from the newest to the oldest."""
+    def extend(self, other: Window, places: Sequence[int]) -> None:
+        """Add the slots of another window, where metrics have other places, pairwise from the newest to the oldest."""
         merged = []
-        for back in range(1, max(len(self._slots), len(other._slots)) + 1):
-            both = [window._slots[-back] for window in (self, other) if back <= len(window._slots)]
+        added = [(held, [slot[place] for place in places]) for held, slot in other._slots]
+        for back in range(1, max(len(self._slots), len(added)) + 1):
+            both = [slots[-back] for slots in (self._slots, added) if back <= len(slots)]
             held = sum(number for number, _ in both)
             merged.append((held, both[0][1] if len(both) == 1 else _sum(both[0][1], both[1][1])))
         self._slots = merged[::-1]
 
-    def save_to(self, destination: dict[str, Any], prefix: str) -> None:
-        """Write the slots into a state dict."""
-        if self._slots:
-            destination[f"{prefix}window-rows"] = torch.tensor([held for held, _ in self._slots], device="cpu")
-            for part, name in enumerate(SumState._fields):
-                stacked = [torch.stack([state[part] for state in slot]) for _, slot in self._slots]
-                destination[f"{prefix}window-{name}"] = torch.stack(stacked)
+    def save_to(self, destination: dict[str, Any], prefix: str, metrics: Mapping[str, RankingMetric]) -> None:
+        """Write the slots into a state dict; `metrics` by the names of their states there."""
+        if not self._slots:
+            return
+        if any(metric._is_synced for metric in metrics.values()):
+            raise ValueError(
+                f"sync() does not add up {self.option}: save the state of each process without sync(), in a file of "
+                "its own, and load it on that process"
+            )
+        destination[f"{prefix}{self.option}"] = torch.tensor([held for held, _ in self._slots], device="cpu")
+        for place, name in enumerate(metrics):
+            for part, ending in enumerate(ENDINGS):
+                destination[f"{prefix}{name}{ending}"] = torch.stack([slot[place][part] for _, slot in self._slots])
 
-    def load_from(self, state_dict: dict[str, Any], prefix: str) -> None:
-        """Replace the slots by those of a state dict, which are removed from the dict."""
-        rows = state_dict.pop(f"{prefix}window-rows", None)
-        parts = [state_dict.pop(f"{prefix}window-{name}", None) for name in SumState._fields]
-        self._slots = []
-        if rows is not None:
-            for held, *slot in zip(rows.tolist(), *(part.clone() for part in parts), strict=True):
-                self._slots.append((held, [SumState(*state) for state in zip(*slot, strict=True)]))
+    def load_from(self, state_dict: dict[str, Any], prefix: str, metrics: Mapping[str, RankingMetric]) -> None:
+        """Replace the slots by those of a state dict, which are removed from it; raise for those of other metrics."""
+        own = [key.removeprefix(prefix) for key in state_dict if key.startswith(prefix)]
+        for option in own:
+            if option.startswith(("window=", "half_life=")) and option != self.option:
+                raise ValueError(f"the state has {option}, the collection has {self.option}: make both alike")
+        saved = {key.removesuffix(ENDINGS[0]) for key in own if key.endswith(ENDINGS[0])}
+        if saved and (lone := saved ^ metrics.keys()):
+            raise ValueError(f"windows of the same metrics can be loaded; only one of the two has {sorted(lone)}")
+        states = []
+        for name, metric in metrics.items() if saved else ():
+            given = [state_dict.pop(f"{prefix}{name}{ending}") for ending in ENDINGS]
+            parts = [part.to(empty, copy=True) for part, empty in zip(given, metric.empty_state(), strict=True)]
+            states.append([SumState(*state) for state in zip(*parts, strict=True)])
+        rows = state_dict.pop(f"{prefix}{self.option}").tolist() if saved else []
+        self._slots = [(held, list(slot)) for held, *slot in zip(rows, *states, strict=True)]
 
 
 def _states(rows: RowValues) -> list[SumState]:
@@ -141,8 +170,10 @@ def _states(rows: RowValues) -> list[SumState]:
 
 
 def _sum(states: Sequence[SumState], added: Sequence[SumState]) -> list[SumState]:
-    sums = torch._foreach_add([state.sums for state in states], [state.sums for state in added])
-    counts = torch._foreach_add([state.counts for state in states], [state.counts for state in added])
+    """Return sums of states, on the device of `added`: the metrics may have moved since `states` were added up."""
+    here = [SumState(*map(Tensor.to, state, new)) for state, new in zip(states, added, strict=True)]
+    sums = torch._foreach_add([state.sums for state in here], [state.sums for state in added])
+    counts = torch._foreach_add([state.counts for state in here], [state.counts for state in added])
     return [SumState(*state) for state in zip(sums, counts, strict=True)]
 
 
