@@ -158,7 +158,9 @@ def _as_numbers(table: Table, name: str, column: Any) -> Any:
         return whole
     row = pc.index(pc.match_substring_regex(column, _NUMBER), False).as_py()
     if row >= 0:
-        raise ValueError(f"{table.name(name)} must hold numbers, got {column[row].as_py()!r} in {table.row(row)}")
+        text = column[row].as_py()
+        cure = ": decimals have a point, not a comma" if re.fullmatch(r"[+-]?\d+,\d+", text) else ""
+        raise ValueError(f"{table.name(name)} must hold numbers, got {text!r} in {table.row(row)}{cure}")
     return pc.cast(pc.replace_substring_regex(column, r"^\+", ""), pa.float64())
 
 
