@@ -48,6 +48,8 @@ _KNOWN = (
     "keep_rows",
     "groups",
 )
+_ELSEWHERE = dict.fromkeys(("train", "num_items"), "metrics of items take catalogue=Catalogue.from_interactions(train)")
+_ELSEWHERE["history"] = "items that leave the lists are exclude="
 _CELLS = 2**19  # listed, relevant and excluded items of a batch, padding included
 
 
@@ -141,6 +143,8 @@ def evaluate_lists(
         3 users, 1 without a list, 1 list entry whose item the ground truth does not know
         ± standard error; no interval for fewer than 10 users
     """
+    for name in options.keys() & _ELSEWHERE.keys():
+        raise ValueError(f"evaluate_lists has no option {name!r}: {_ELSEWHERE[name]}")
     check_options("evaluate_lists", options, [*_KNOWN, *OPTIONS])
     check_choice("duplicates", duplicates, get_args(Duplicates))
     own: Any = dict(options)
