@@ -94,6 +94,8 @@ def test_the_command(tmp_path, capsys):
         (FRAME, {"score": "scores"}, "no column 'scores'; did you mean 'score'"),
         (FRAME.assign(item="a"), {"score": "score"}, "item 'a' twice for session 's'.*row 0.*duplicates='first'"),
         (FRAME, {"score": "score", "duplicates": "keep_place"}, "duplicates='keep_place' is for target="),
+        (FRAME.to_dict("list") | {"score": [1] * 7}, {"score": "score", "duplicates": "first"}, "must be equally long"),
+        (FRAME.to_dict("list") | {"item": ["a"]}, {"score": "score"}, "columns of lists must be equally long"),
         (FRAME.assign(Place=1), {"score": "Place"}, "score='Place'.*upside down.*pass rank='Place'"),
         (FRAME.drop(columns="item"), {"score": "score", "item": "sku"}, "no column 'sku'"),
         (FRAME.assign(score=None), {"score": "score"}, "column 'score' of lists"),

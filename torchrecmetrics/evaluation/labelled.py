@@ -53,6 +53,8 @@ def evaluate_labelled(
     scores = numbers_in(table, order).double()
     scores = -scores if names.score is None else scores
     labels = numbers_in(source.read(Roles(names.user, item or order, None, label)), label).double()
+    if len({*map(len, table.columns.values()), len(labels)}) > 1:
+        raise ValueError(f"columns of {source.what} must be equally long")
     user_ids, users = Vocabulary.number(table.columns[names.user], table.name(names.user), table.row)
     num_repeated = 0
     if item is not None:

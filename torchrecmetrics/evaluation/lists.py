@@ -171,8 +171,7 @@ def evaluate_lists(
     in_order = rank is None or score is None
     truth = _Truth.read(collection, target, history, names, groups, without_excluded, (value, values_reduce))
     degree = truth.target.host_degree
-    once = duplicates == "first"
-    listed = RecommendedLists.read(lists, names, truth.users, truth.items, degree > 0, in_order, once)
+    listed = RecommendedLists.read(lists, names, truth.users, truth.items, degree > 0, in_order, duplicates == "first")
     ids, without_target = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
     ranked = _Lists(listed, listed.lengths, int(listed.lengths.max()), complete, duplicates)
     ranked.check(collection, truth, ids)
