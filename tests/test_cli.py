@@ -548,16 +548,73 @@ def test_a_closed_pipe_ends_quietly(folder):
     [
         ("evaluate no.csv truth.csv -m HR@1", "torchrecmetrics evaluate: error: there is no file no.csv\n"),
         ("evaluate blank.csv truth.csv -m HR@1", "error: blank.csv has no named columns: the first line of a file"),
+        ("compare lists.csv truth.csv", "lists.csv is no parquet file, or was cut short"),
+        ("compare lists.csv truth.csv", "rows are written by torchrecmetrics evaluate --rows FILE\n"),
+        ("compare lists.parquet lists.csv", "rows are written by torchrecmetrics evaluate --rows FILE\n"),
+        ("evaluate lists.csv truth.csv -m HR@1,HR@2", "holds several metrics: -m HR@1 -m HR@2\n"),
+        ("evaluate lists.csv truth.csv -m HR@1 --score rank", "pass --rank 'rank', or rename the column"),
+        ("evaluate lists.csv other.csv --rank rank -m HR@1", "are these ids of one kind?\n"),
+        (
+            "evaluate lists.pkl truth.csv -m HR@1",
+            "lists.pkl is no text in UTF-8, and .pkl is no known kind; there are .csv",
+        ),
+        ("evaluate lists.xyz truth.csv -m HR@1", "a file of columns with a header: --delimiter CHARACTER"),
+        ("evaluate comma.csv truth.csv --score p -m HR@1", "got '5,46' in row 0 (line 2): decimals have a point"),
         ("compare a.parquet", "two runs or more are compared, got a.parquet: name files of rows, a.parquet b.parquet"),
     ],
 )
 def test_messages_say_what_to_type(words, said, folder, capsys):
+    """The error for bad input names the cure in words of the command line."""
     (folder / "blank.csv").write_text("\n\n")
+    (folder / "other.csv").write_text("user,item\neve,x\n")
+    (folder / "comma.csv").write_text("user;item;p\nal;x;5,46\n")
+    (folder / "lists.xyz").write_text("user|item\nal|x\n")
+    LISTS.to_pickle("lists.pkl")
     assert main(words.split()) == 2
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("delimiter", ["|", "\t", "\\t"])
+def test_a_delimiter_is_for_the_files_that_have_it(delimiter, folder, capsys):
+    """--delimiter reads a .txt file of columns beside a csv whose commas are recognised; a tab is typed as `\\t`."""
+    LISTS.to_csv("lists.txt", index=False, sep=delimiter.replace("\\t", "\t"))
+    assert main(["evaluate", "lists.txt", "truth.csv", "--delimiter", delimiter, *EVALUATE[3:]]) == 0
+    assert "HR@1" in capsys.readouterr().out
+
+
+def test_the_note_below_intervals_names_the_command(folder, capsys):
+    """Below the intervals of many users stands the command that compares models."""
+    users = [f"u{n:03}" for n in range(20)]
+    pd.DataFrame({"user": users, "item": ["x", "y"] * 10}).to_csv("truth.csv", index=False)
+    pd.DataFrame({"user": users, "item": ["x"] * 20}).to_csv("lists.csv", index=False)
+    assert main(["evaluate", "lists.csv", "truth.csv", "-m", "HR@1"]) == 0
+    assert "; compare models with torchrecmetrics compare, not" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--metrics HR@1", "--metrics HR@1; did you mean --metric?"),
+        ("--fail-below HR@1=0", "did you mean --fail-"),
+        ("-m HR -k 10", "cut-offs belong to the names of metrics, -m NDCG@10"),
+        ("-m HR --k 10", "cut-offs belong to the names of metrics, -m NDCG@10"),
+        ("--metrics=HR@1", "did you mean --metric?"),
+        ("--csv found.csv", "unrecognized arguments: --csv found.csv"),
+        ("--target truth.csv", "files stand without an option, evaluate LISTS TRUTH"),
+    ],
+)
+def test_unknown_options_name_the_right_one(words, said, folder, capsys):
+    """The error for an unknown option names the option that was meant, and the help of the command."""
+    with pytest.raises(SystemExit) as left:
+        main(["evaluate", "lists.csv", "truth.csv", *words.split()])
+    assert left.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.endswith("; see torchrecmetrics evaluate --help\n")
+
+
 def test_errors_of_arguments_are_one_line(folder, capsys):
+    """The error for wrong arguments is one line."""
     for words in ("evaluate", "evalute a b"):
         with pytest.raises(SystemExit) as left:
             main(words.split())

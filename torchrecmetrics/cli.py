@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import math
 import os
@@ -67,6 +68,9 @@ _AUDIT_EXAMPLES = """examples:
 exit status: 0; 1 with --strict if there are faults; 2 for bad input
 """
 
+_MEANT = dict.fromkeys(("-k", "--k"), "; cut-offs belong to the names of metrics, -m NDCG@10")
+_MEANT |= dict.fromkeys(("--lists", "--target"), "; files stand without an option, evaluate LISTS TRUTH")
+
 
 class Threshold(NamedTuple):
     """Limit of a metric's value, as `--fail-under` or `--fail-over` gives it."""
@@ -114,6 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "; where TRUTH and history name them otherwise: --truth-user ..., --truth-item ...; where history "
                 "alone does: --history-user ..., --history-item ..."
             )
+        if given.command == "compare" and re.search("is no parquet file|not written by Rows", message):
+            message += f"; rows are written by {parser.prog} evaluate --rows FILE"
         print(f"{parser.prog} {given.command}: error: {message}", file=sys.stderr)
         return BAD_INPUT
     except Exception:  # a bug must not exit with 1, the status of a metric that has dropped
@@ -135,6 +141,7 @@ def _as_options(message: str) -> str:
         "value=None": "--no-value",
         "time=None": "--no-time",
         "neither rank= nor score=": "neither --rank nor --score",
+        "A file of columns with a header: from_csv(path)": "a file of columns with a header: --delimiter CHARACTER",
         "delimiter=": "--delimiter ",
         "time= was": "--time was",
         "value= was": "--value was",
@@ -148,6 +155,16 @@ def _as_options(message: str) -> str:
 
 class _Parser(argparse.ArgumentParser):
     """An argument parser that reports an error in one line."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse the arguments; an unknown option is an error of this command that names the option that was meant."""
+        given, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            option = unknown[0].partition("=")[0]
+            close = difflib.get_close_matches(option, self._option_string_actions, n=1)
+            cure = _MEANT.get(option, f"; did you mean {close[0]}?" if close else "")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{cure}")
+        return given, unknown
 
     def error(self, message: str) -> NoReturn:
         """Print the message with a pointer to `--help`, and exit with status 2."""
@@ -171,7 +188,10 @@ def _parser() -> argparse.ArgumentParser:
         "--item", default="item", metavar="COLUMN", help="column of items, in all files (default: item)"
     )
     columns.add_argument(
-        "--delimiter", metavar="CHARACTER", help="separates the columns of csv files (default: recognised)"
+        "--delimiter",
+        type=lambda text: text.replace("\\t", "\t"),
+        metavar="CHARACTER",
+        help="separates the columns of csv files (default: recognised)",
     )
     _add_evaluate(commands, columns)
     _add_compare(commands)
@@ -328,7 +348,12 @@ def _add_audit(commands: _Commands, columns: _Parser) -> None:
 
 def _open(path: Path, user: str, item: str, delimiter: str | None) -> FileSource:
     """Open a file whose columns of users and items are called `user` and `item`."""
-    source = open_file(path, delimiter=delimiter)
+    try:
+        source = open_file(path, delimiter=delimiter)
+    except ValueError:
+        if delimiter is None or path.suffix.lower() not in (".csv", ".tsv"):
+            raise
+        source = open_file(path)  # the delimiter is that of another file
     source.known = {**source.known, "user": user, "item": item}
     return source
 
@@ -347,6 +372,9 @@ def _evaluate(given: argparse.Namespace) -> int:
     common: Any = {} if given.overlap is None or leaves else {"overlap": given.overlap}
     if given.train is not None and truth is not None:
         common["catalogue"] = _catalogue(_open(given.train, *history_names, given.delimiter), truth, lists)
+    for name in given.metric:
+        if "," in name:
+            raise ValueError(f"{name!r} holds several metrics: -m {' -m '.join(name.split(','))}")
     metrics = [*given.metric, *([] if given.config is None else metrics_of(given.config, common))]
     if not metrics:
         raise ValueError("no metric is named: pass -m NDCG@10, or a file of metrics with -c")
@@ -388,7 +416,8 @@ def _evaluate(given: argparse.Namespace) -> int:
         write_text(given.json, found.to_json() + "\n")
     if given.rows is not None:
         found.rows.to_parquet(given.rows)
-    print(f"{found.to_markdown()}\n\n{found.counted()}" if given.markdown else found)
+    table = str(found).replace("with trm.compare", "with torchrecmetrics compare")
+    print(f"{found.to_markdown()}\n\n{found.counted()}" if given.markdown else table)
     return _compared(found, lowest, highest)
 
 

@@ -231,6 +231,7 @@ ROWS = make({"m": [1.0, 0.5, 0.2]})
         (make({"m": [1, 2, 3]}, weights=torch.ones(3)), ValueError, "weights: one of 'a' and 'b' has them"),
         (make({"m": [1, 2, 3]}, clusters=torch.ones(3).int()), ValueError, "clusters: one of 'a' and 'b' has them"),
         ([], ValueError, "run 'b' is an empty list"),
+        ("b.parquet", TypeError, r"run 'b' must be Rows.* got str: pass Rows.from_parquet\('b.parquet'\)"),
         (ROWS.values, TypeError, "run 'b' must be Rows or a list of them, got dict"),
         (type("Evaluation", (), {"rows": 1})(), TypeError, "got Evaluation: pass its .rows"),
     ],

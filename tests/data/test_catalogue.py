@@ -45,6 +45,8 @@ def test_from_interactions():
     assert catalogue.interactions is train
     assert Catalogue(4).interactions is None
     log = trm.Log.from_frame({"user": [1, 2], "item": [3, 4], "time": [0, 1]}, time="time")
+    with pytest.raises(TypeError, match=r"got str: of a frame trm.Interactions.from_frame\(frame\), of a file"):
+        trm.Catalogue.from_interactions("train.csv")
     with pytest.raises(TypeError, match=re.escape("made from Interactions, got Log: pass train.to_interactions()")):
         Catalogue.from_interactions(log)
 

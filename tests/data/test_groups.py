@@ -398,7 +398,7 @@ def test_a_plot_of_two_models():
     train, test, users, items = made()
     groups = trm.group_users(train, bins=[0, 3, 6, 9])
     found = trm.evaluate("NDCG", users, items, k=5, target=test, exclude=train, groups=groups)
-    figure, axes = found.groups.plot("NDCG@5", name="one")
+    figure, axes = found.groups.plot(name="one")
     again, _ = found.groups.plot("NDCG@5", ax=axes, name="other")
     assert again is figure
     assert [tick.get_text() for tick in axes.get_yticklabels()] == list(groups.names)
@@ -407,3 +407,6 @@ def test_a_plot_of_two_models():
     with pytest.raises(ValueError, match="the axes hold the groups 0-2, 3-5"):
         other.groups.plot("NDCG@5", ax=axes)
     assert math.isfinite(found.gap("NDCG@5").high)
+    several = trm.evaluate(["NDCG", "HR"], users, items, k=5, target=test, groups=groups)
+    with pytest.raises(ValueError, match="one metric is drawn at a time: plot\\('NDCG@5'\\), or another of HR@5"):
+        several.groups.plot()

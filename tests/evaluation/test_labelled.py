@@ -43,6 +43,33 @@ def test_labels_are_gains():
     assert found["NDCG@2"].item() == pytest.approx(metric.compute().item())
 
 
+def test_repeated_items(tmp_path, capsys):
+    """With `first`, an item that a session repeats is one candidate, with its highest score and its highest label."""
+    twice = pd.concat([FRAME, FRAME.assign(score=[0.9, 0.1, 0.1, 0.1, 0.1, 0.1], clicked=0)])
+    expected = {"MRR": (1 / 3 + 1 / 2) / 2, "AUROC": 0.0}
+    found = trm.evaluate_lists(["MRR", "AUROC"], twice, score="score", duplicates="first", **OPTIONS)
+    assert {key: value.item() for key, value in found.items()} == expected
+    assert found.num_repeated == 6
+    path = str(tmp_path / "sessions.csv")
+    twice.to_csv(path, index=False)
+    words = ["evaluate", path, "--user", "session", "--score", "score", "-m", "AUROC", "--label", "clicked"]
+    assert main(words) == 2
+    assert "--first lets its best place stand alone" in capsys.readouterr().err
+    assert main([*words, "--first"]) == 0
+    assert "AUROC  0.0000" in capsys.readouterr().out
+
+
+def test_sessions_without_items(tmp_path):
+    """In sessions without a column of items each row is a candidate of its own."""
+    bare = FRAME.drop(columns="item")
+    bare.to_parquet(tmp_path / "sessions.parquet")
+    bare.to_csv(tmp_path / "sessions.csv", index=False)
+    for lists in (bare, tmp_path / "sessions.parquet", tmp_path / "sessions.csv"):
+        for item in ({}, {"item": None}):
+            found = trm.evaluate_lists(["MRR", "AUROC"], lists, score="score", **item, **OPTIONS)
+            assert {key: value.item() for key, value in found.items()} == {"MRR": 0.5, "AUROC": 0.25}
+
+
 def test_the_command(tmp_path, capsys):
     """`--label` takes the place of TRUTH, the file of ground truth, and of its options."""
     path = str(tmp_path / "sessions.csv")
@@ -65,7 +92,12 @@ def test_the_command(tmp_path, capsys):
         (FRAME, {"score": "score", "rank": "score"}, "give score= or rank=, one of the two"),
         (FRAME, {"score": "clicked"}, "cannot be time and value at once|column 'clicked' cannot be"),
         (FRAME, {"score": "scores"}, "no column 'scores'; did you mean 'score'"),
-        (FRAME.assign(item="a"), {"score": "score"}, "lists item 'a' twice for session 's', first in row 0"),
+        (FRAME.assign(item="a"), {"score": "score"}, "item 'a' twice for session 's'.*row 0.*duplicates='first'"),
+        (FRAME, {"score": "score", "duplicates": "keep_place"}, "duplicates='keep_place' is for target="),
+        (FRAME.to_dict("list") | {"score": [1] * 7}, {"score": "score", "duplicates": "first"}, "must be equally long"),
+        (FRAME.to_dict("list") | {"item": ["a"]}, {"score": "score"}, "columns of lists must be equally long"),
+        (FRAME.assign(Place=1), {"score": "Place"}, "score='Place'.*upside down.*pass rank='Place'"),
+        (FRAME.drop(columns="item"), {"score": "score", "item": "sku"}, "no column 'sku'"),
         (FRAME.assign(score=None), {"score": "score"}, "column 'score' of lists"),
         (FRAME, {"score": "score", "target": FRAME}, "target was given beside label="),
     ],

@@ -374,6 +374,23 @@ def test_rows_of_errors_are_those_of_the_frame():
         evaluate_lists("HR", frame, target=TRUTH, k=1, rank="rank")
 
 
+def test_repeated_rows_of_ranked_lists():
+    """With `first`, rows that repeat user, item and rank are the same row; two items of one rank stay an error."""
+    rows = pd.DataFrame({"user": ["al", "al", "bo"], "item": ["w", "x", "z"], "rank": [1, 2, 1]})
+    expected = evaluate_lists("MRR", rows, target=TRUTH, k=2, rank="rank", complete=True)
+    how = {"target": TRUTH, "k": 2, "rank": "rank", "complete": True}
+    for more in (rows[:2], rows, rows[1:]):
+        twice = pd.concat([rows.assign(user="zoe"), more, rows])
+        with pytest.raises(ValueError, match=r"has rank \d twice.*duplicates='first'"):
+            evaluate_lists("MRR", twice, **how)
+        found = evaluate_lists("MRR", twice, duplicates="first", **how)
+        same(found, expected)
+        assert found.num_repeated == len(more)
+    other = pd.concat([rows, rows[:2].assign(item=["w", "y"])])
+    with pytest.raises(ValueError, match=r"^lists, row [14], column 'rank': user 'al' has rank 2 twice.*two lists"):
+        evaluate_lists("MRR", other, duplicates="first", **how)
+
+
 def test_unknown_items_that_repeat_are_found():
     with pytest.raises(ValueError, match=r"^lists: user 'al' has item 'new' for the second time"):
         evaluate_lists("HR", {"al": ["new", "x", "new"]}, target=TRUTH, k=1)
@@ -586,6 +603,8 @@ BAD = {
     ),
     "rank of a dict": ({"al": ["x"]}, {"rank": "rank"}, "rank= names a column of a frame"),
     "both": (ROWS, {"rank": "rank", "score": "score"}, "rank='rank' and score='score' are both to order lists"),
+    "rank as score": (ROWS | {"rank": [1, 1]}, {"score": "rank"}, "score='rank'.*upside down.*pass rank='rank'"),
+    "no item": (ROWS, {"item": None}, "item=None is for label="),
     "rank unsaid": (ROWS | {"rank": [1, 1]}, {}, "has a column 'rank'.*pass rank='rank'"),
     "score unsaid": (pd.DataFrame(ROWS | {"Score": [1, 1]}), {}, "has a column 'Score'.*pass score='Score'"),
     "position unsaid": (pd.DataFrame(ROWS | {"Position": [1, 1]}), {}, "has a column 'Position'.*pass rank='Position'"),
@@ -594,6 +613,16 @@ BAD = {
     "order unsaid": (ROWS | {"order": [1, 1]}, {}, "has a column 'order'.*pass rank='order'"),
     "no users": (torch.zeros(2, 3, dtype=torch.int64), {}, r"whose are they\? Pass \(lists, users\)"),
     "a list": ([["x"]], {}, r"whose are they\? Pass \(lists, users\)"),
+    "a series": (pd.Series({"al": ["x"]}), {}, r"lists is a Series.*pass lists.to_dict\(\)"),
+    "history": (ROWS, {"history": TRUTH}, "no option 'history': items that leave the lists are exclude="),
+    "train": (ROWS, {"train": TRUTH}, r"no option 'train': .* catalogue=Catalogue.from_interactions\(train\)"),
+    "num_items": (ROWS, {"num_items": 9}, "no option 'num_items': .* catalogue=Catalogue"),
+    "a frame as catalogue": (
+        ROWS,
+        {"catalogue": pd.DataFrame(ROWS)},
+        r"got DataFrame: trm.Catalogue.from_interactions\(train\), .* trm.Interactions.from_frame\(frame\)",
+    ),
+    "a path as catalogue": (ROWS, {"catalogue": "train.csv"}, "got str: .* of a file trm.Log.from_file"),
     "three": ((1, 2, 3), {}, "tuple of two"),
     "a number": (3, {}, "lists must be a frame, got int"),
     "missing": ({"user": ["al", None], "item": ["x", "y"]}, {}, "column 'user' of lists holds a missing value.*row 1"),
@@ -624,6 +653,7 @@ def test_bad_lists_name_the_cure(what):
     ("how", "said"),
     [
         ({"target": {"usr": ["al"], "item": ["x"]}}, "target has no column 'user'; did you mean 'usr'"),
+        ({"target": pd.Series({"al": ["x"]})}, r"target is a Series.*pass target.to_dict\(\)"),
         ({"target": 3}, "target must be Interactions, got int"),
         ({"target": Interactions.from_frame(ROWS).select([0])}, "pass the Interactions whole"),
         ({"target": Path("nowhere.csv")}, "nowhere.csv"),
@@ -684,6 +714,36 @@ def test_ids_of_text_files_are_what_is_written(truth, lists, tmp_path):
     found = evaluate_lists("MRR", paths["lists"], target=paths["truth"], exclude=paths["seen"], k=2)
     assert float(found["MRR@2"]) == 1 / (1 + lists.split(",").index("7"))
     assert found.num_unknown == 1
+
+
+@pytest.mark.parametrize("column", ["user", "item"])
+@pytest.mark.parametrize("cut", ["lists", "truth", "seen"])
+def test_lost_zeros_are_refused(column, cut, tmp_path):
+    """Ids that are written 07 in one text file and 7 in another are an error that names both, not a miss."""
+    ids = {"lists": ["07", "10"], "truth": ["07", "10"], "seen": ["07"]}
+    other = {"user": "item", "item": "user"}[column]
+    for name, found in ids.items():
+        texts = [text.lstrip("0") for text in found] if name == cut else found
+        rows = pd.DataFrame({column: texts, other: ["a" if name != "seen" else "b"] * len(texts)})
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+    paths = {name: tmp_path / f"{name}.csv" for name in ids}
+    with pytest.raises(ValueError, match=f"{column}.*'07'.* 7.*leading zeros.*dtype=str"):
+        evaluate_lists("MRR", paths["lists"], target=paths["truth"], exclude=paths["seen"], k=1, complete=True)
+
+
+@pytest.mark.parametrize("cell", ["['x', 'y']", '["x"]', "[1, 2]", "[7]", "['x' 'y']", "[]"])
+def test_lists_in_the_cells_of_a_csv_are_refused(cell, tmp_path):
+    """Cells of a text file that hold whole lists are an error that says how to write a row per item."""
+    pd.DataFrame({"user": ["al"], "item": [cell]}).to_csv(tmp_path / "lists.csv", index=False)
+    with pytest.raises(ValueError, match=r"column 'item' of .*holds whole lists.*explode\('item'\)"):
+        evaluate_lists("MRR", tmp_path / "lists.csv", target=TRUTH, k=1, complete=True)
+
+
+def test_titles_in_brackets_are_ids(tmp_path):
+    """Text in brackets is an id."""
+    pd.DataFrame({"user": ["al", "al"], "item": ["[REC]", "[1, 2]"]}).to_csv(tmp_path / "lists.csv", index=False)
+    found = evaluate_lists("MRR", tmp_path / "lists.csv", target={"al": ["[REC]"]}, k=1)
+    assert float(found["MRR@1"]) == 1
 
 
 def test_lines_of_json_may_have_keys_of_their_own(tmp_path):

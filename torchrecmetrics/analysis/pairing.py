@@ -230,6 +230,7 @@ def _listed(runs: Runs) -> dict[str, list[Rows]]:
         for rows in repeats:
             if not isinstance(rows, Rows):
                 hint = "pass its .rows" if hasattr(rows, "rows") else cure
+                hint = f"pass Rows.from_parquet({rows!r})" if isinstance(rows, str) else hint
                 raise TypeError(f"run {name!r} must be Rows or a list of them, got {describe(rows)}: {hint}")
         listed[name] = repeats
     return listed

@@ -51,7 +51,7 @@ from torchrecmetrics.checks import (
     in_words,
     nearest,
 )
-from torchrecmetrics.data.catalogue import Catalogue
+from torchrecmetrics.data.catalogue import FROM_TABLES, Catalogue
 from torchrecmetrics.data.jagged import Spans
 from torchrecmetrics.kernels import KernelChoice
 from torchrecmetrics.ranking import Exclude, Gains, Overlap, Ranking, Target, Ties
@@ -235,7 +235,8 @@ class RankingMetric(SummedMetric):
             )
         if catalogue is not None and not isinstance(catalogue, Catalogue):
             raise TypeError(
-                f"catalogue must be a Catalogue, got {describe(catalogue)}: trm.Catalogue.from_interactions(train)"
+                f"catalogue must be a Catalogue, got {describe(catalogue)}: trm.Catalogue.from_interactions(train), "
+                f"where train is {FROM_TABLES}"
             )
         return catalogue
 

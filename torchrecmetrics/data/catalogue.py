@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _AS_SHARES = "categories.double() / categories.sum(1, keepdim=True)"
+FROM_TABLES = "of a frame trm.Interactions.from_frame(frame), of a file trm.Log.from_file(path).to_interactions()"
 _HOW = {
     "popularity": "Catalogue(..., popularity=) or Catalogue.from_interactions(train)",
     "num_users": "Catalogue(..., num_users=) or Catalogue.from_interactions(train)",
@@ -109,8 +110,8 @@ class Catalogue:
             tensor([0, 2, 0, 1, 0])
         """
         if not isinstance(train, Interactions):
-            hint = ": pass train.to_interactions()" if hasattr(train, "to_interactions") else ""
-            raise TypeError(f"a catalogue is made from Interactions, got {describe(train)}{hint}")
+            hint = "pass train.to_interactions()" if hasattr(train, "to_interactions") else FROM_TABLES
+            raise TypeError(f"a catalogue is made from Interactions, got {describe(train)}: {hint}")
         made = cls(
             train.num_items,
             popularity=train.popularity,

@@ -13,6 +13,8 @@ _MISSING = ["", "NaN", "nan", "NA", "N/A", "<NA>", "null", "NULL", "None"]
 _WHOLE = r"^(0|-?[1-9][0-9]*)$"
 _WHOLE_DECIMAL = r"^(0|-?[1-9][0-9]*)\.0$"
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_LIST = r"""^\[(["'].*["']|-?[0-9]+([, ]+-?[0-9]+)*)?\]$"""
+"""Text of a list, as Python and JSON write it."""
 _NAMELESS = "\0"
 """Prefix of the names of columns that must be empty, such as the column between the two colons of "::"."""
 
@@ -123,7 +125,13 @@ def _converted(table: Table, name: str, column: Any, roles: Roles) -> Any:
     column = column.combine_chunks()
     if not len(column.dictionary):
         return column
-    return pa.DictionaryArray.from_arrays(column.indices, _as_whole(column.dictionary))
+    ids = _as_whole(column.dictionary)
+    if ids is column.dictionary and compute().all(compute().match_substring_regex(ids, _LIST)).as_py():
+        raise ValueError(
+            f"{table.name(name)} holds whole lists, such as {ids[0].as_py()[:80]!r}: write a row per item, "
+            f"frame.explode({name!r}) of pandas"
+        )
+    return pa.DictionaryArray.from_arrays(column.indices, ids)
 
 
 def _as_whole(column: Any) -> Any:
@@ -150,7 +158,9 @@ def _as_numbers(table: Table, name: str, column: Any) -> Any:
         return whole
     row = pc.index(pc.match_substring_regex(column, _NUMBER), False).as_py()
     if row >= 0:
-        raise ValueError(f"{table.name(name)} must hold numbers, got {column[row].as_py()!r} in {table.row(row)}")
+        text = column[row].as_py()
+        cure = ": decimals have a point, not a comma" if re.fullmatch(r"[+-]?\d+,\d+", text) else ""
+        raise ValueError(f"{table.name(name)} must hold numbers, got {text!r} in {table.row(row)}{cure}")
     return pc.cast(pc.replace_substring_regex(column, r"^\+", ""), pa.float64())
 
 

@@ -24,7 +24,7 @@ _SAMPLE_BYTES = 2**20
 _RECBOLE = {"token", "token_seq", "float", "float_seq"}
 _MOVIELENS = ("user", "item", "rating", "timestamp")
 _KNOWN = (
-    ".csv, .tsv, .parquet, .jsonl, RecBole's .inter, MovieLens' u.data (.data, .base, .test) and ratings.dat, "
+    ".csv, .tsv, .parquet, .jsonl, .ndjson, RecBole's .inter, MovieLens' u.data (.data, .base, .test) and ratings.dat, "
     "LightGCN's lines of 'user item item ...' (.txt), TREC's runs (.run, .trec, .txt) and qrels (.qrels), each also "
     "with .gz, .bz2 or .zst behind it"
 )
@@ -144,6 +144,10 @@ class _Content:
         try:
             return re.split(rb"[\r\n]", start, maxsplit=1)[0].decode("utf-8-sig")
         except UnicodeDecodeError as error:
+            if self.suffix not in _KNOWN:
+                raise ValueError(
+                    f"{self.path} is no text in UTF-8, and {self.suffix} is no known kind; there are {_KNOWN}"
+                ) from None
             raise ValueError(f"{self.path}, line 1 is not UTF-8 ({error.reason}): save the file as UTF-8") from None
 
 

@@ -131,6 +131,8 @@ class FrameSource(Source):
 
     def __init__(self, frame: Any, what: str = "frame") -> None:
         self.frame, self.what, self.known = frame, what, {}
+        if type(frame).__name__ == "Series" and hasattr(frame, "to_dict"):
+            raise TypeError(f"{what} is a Series: if it holds the items of each user, pass {what}.to_dict()")
         fields = getattr(getattr(frame, "dtype", None), "names", None)
         if isinstance(frame, Mapping) or fields is not None:
             names = frame if fields is None else fields
@@ -295,7 +297,7 @@ def _columns_by_narwhals(frame: Any, wanted: list[str], what: str) -> dict[str, 
     try:
         table = nw.from_native(frame)
     except TypeError as error:
-        raise TypeError(f"{what} must be a frame, got {describe(frame)}: {cure} ({error})") from error
+        raise TypeError(f"{what} must be a frame, got {describe(frame)}: {cure}") from error
     except ValueError as error:
         raise ValueError(f"{what} cannot be read: {error}; rename columns that have one name") from error
     if isinstance(table, nw.LazyFrame):

@@ -154,19 +154,22 @@ class GroupResults(Exported):
         high = max(entry.high for entry in found) - min(entry.low for entry in found)
         return GroupGap(most.group, least.group, most.value - least.value, max(low, 0.0), high)
 
-    def plot(self, label: str, ax: Axes | None = None, name: str | None = None) -> Drawn:
+    def plot(self, label: str | None = None, ax: Axes | None = None, name: str | None = None) -> Drawn:
         """Draw a metric's value for each group with 95 % intervals; several models may share the axes.
 
         Args:
-            label: label of the metric, such as "NDCG@10".
+            label: label of the metric, such as "NDCG@10". None: the only metric.
             ax: matplotlib axes, which may hold another model's groups already; None = a new figure.
             name: name of the model, for the legend.
 
         Raises:
             ImportError: without matplotlib.
-            ValueError: for an unknown label.
+            ValueError: for an unknown label, and without a label if there are several metrics.
         """
-        points = self._of(label)
+        known = self._labels()
+        if label is None and len(known) > 1:
+            raise ValueError(f"one metric is drawn at a time: plot({known[0]!r}), or another of {', '.join(known[1:])}")
+        points = self._of(label := label or known[0])
         groups, ends = [point.group or "" for point in points], [point.interval() for point in points]
         values, low, high = [point.value for point in points], [end for end, _ in ends], [end for _, end in ends]
         return draw_groups(label, groups, Line(name or "", (), values, low, high), ax)
@@ -174,9 +177,12 @@ class GroupResults(Exported):
     def _of(self, label: str) -> list[Point]:
         found = [point for point in self._points if point.key == f"{label}/{point.group}"]
         if not found:
-            known = list(dict.fromkeys(point.key.removesuffix(f"/{point.group}") for point in self._points))
-            raise ValueError(f"no metric with groups is {label!r}{nearest(str(label), known)}")
+            raise ValueError(f"no metric with groups is {label!r}{nearest(str(label), self._labels())}")
         return found
+
+    def _labels(self) -> list[str]:
+        """Return the labels of all metrics."""
+        return list(dict.fromkeys(point.key.removesuffix(f"/{point.group}") for point in self._points))
 
     def _with_value(self, label: str, level: float) -> list[GroupInterval]:
         return [interval for interval in self.corrected(label, level) if not math.isnan(interval.value)]

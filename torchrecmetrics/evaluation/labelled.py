@@ -13,8 +13,9 @@ from torchrecmetrics.data.events import numbers_in
 from torchrecmetrics.data.files import source_of
 from torchrecmetrics.data.frames import Roles, distinct
 from torchrecmetrics.data.vocabulary import Vocabulary
-from torchrecmetrics.evaluation.listed import Names
+from torchrecmetrics.evaluation.listed import Names, check_score
 from torchrecmetrics.evaluation.result import Evaluation
+from torchrecmetrics.ranking import Duplicates
 from torchrecmetrics.registry import Metrics
 
 
@@ -23,12 +24,16 @@ def evaluate_labelled(
     lists: Any,
     names: Names,
     label: str,
-    *,
     k: int | Iterable[int] | None,
+    *,
+    duplicates: Duplicates,
     keep_rows: bool,
     options: MetricOptions,
 ) -> Evaluation:
     """Rank the rows of each user (here: a session) by score or rank; rows with a label > 0 are the relevant items.
+
+    An item that a session repeats counts, with duplicates="first", at its best place, with its highest label. Without
+    a column of items, each row is an item of its own.
 
     Raises:
         ValueError: for missing columns, not exactly one of score and rank, an item that a session lists twice, and
@@ -39,22 +44,37 @@ def evaluate_labelled(
     order = names.score if names.rank is None else names.rank
     if order is None or (names.rank is not None and names.score is not None):
         raise ValueError("a label column is read beside an order: give score= or rank=, one of the two")
-    distinct(Roles(names.user, names.item, order, label))
-    table = source.read(Roles(names.user, names.item, None, order))
+    if duplicates == "keep_place":
+        raise ValueError("duplicates='keep_place' is for target=; beside label= it is 'error' or 'first'")
+    check_score(source.what, names)
+    item = None if names.item in ("item", "") and names.item not in source.names else names.item
+    distinct(Roles(names.user, item or label, order, label if item else None))
+    table = source.read(Roles(names.user, item or label, None, order))  # without items: each number beside the other
     scores = numbers_in(table, order).double()
-    labels = numbers_in(source.read(Roles(names.user, names.item, None, label)), label).double()
+    scores = -scores if names.score is None else scores
+    labels = numbers_in(source.read(Roles(names.user, item or order, None, label)), label).double()
+    if len({*map(len, table.columns.values()), len(labels)}) > 1:
+        raise ValueError(f"columns of {source.what} must be equally long")
     user_ids, users = Vocabulary.number(table.columns[names.user], table.name(names.user), table.row)
-    item_ids, items = Vocabulary.number(table.columns[names.item], table.name(names.item), table.row)
-    pairs, again = torch.unique(users * len(item_ids) + items, return_inverse=True)
-    if len(pairs) < len(users):
-        counts = torch.bincount(again)
-        row = int((counts[again] > 1).nonzero()[0])
-        raise ValueError(
-            f"{source.what} lists item {item_ids[int(items[row])]!r} twice for {names.user} "
-            f"{user_ids[int(users[row])]!r}, first in {table.row(row)}: it would be two candidates"
+    num_repeated = 0
+    if item is not None:
+        item_ids, items = Vocabulary.number(table.columns[item], table.name(item), table.row)
+        pairs, again = torch.unique(users * len(item_ids) + items, return_inverse=True)
+        num_repeated = len(users) - len(pairs)
+        if num_repeated and duplicates == "error":
+            row = int((torch.bincount(again)[again] > 1).nonzero()[0])
+            raise ValueError(
+                f"{source.what} lists item {item_ids[int(items[row])]!r} twice for {names.user} "
+                f"{user_ids[int(users[row])]!r}, first in {table.row(row)}: it would be two candidates; "
+                "duplicates='first' lets its best place stand alone, with its highest label"
+            )
+        users = pairs // len(item_ids)
+        scores, labels = (
+            torch.zeros_like(users, dtype=torch.float64).scatter_reduce(0, again, column, "amax", include_self=False)
+            for column in (scores, labels)
         )
     collection = RecMetricCollection.fresh(metrics, k, options, keep_rows=keep_rows).to("cpu")
     for metric in collection.members:
         metric.sync_on_compute = False
-    collection.update(-scores if names.score is None else scores, labels, indexes=users, complete=True)
-    return Evaluation(collection, "eager", user_ids)
+    collection.update(scores, labels, indexes=users, complete=True)
+    return Evaluation(collection, "eager", user_ids, num_repeated=num_repeated)

@@ -71,6 +71,8 @@ class IdMap:
             here, places = Vocabulary.number(column, named, row_name)
             if {here.kind, self.ids.kind} != {"text", "whole numbers"}:
                 raise
+            check_zeros(named, self.ids, here)
+            check_zeros(named, here, self.ids)
             self.ids = self.ids.as_text()
             return self._renumbered(here.as_text())[places]
         if bool((rows < 0).any()):
@@ -102,6 +104,19 @@ class IdMap:
     def called(self, row: int) -> str:
         """Return the id of a row, or the row number without a vocabulary, for messages."""
         return repr(self.ids[row]) if self.ids is not None else str(row)
+
+
+def check_zeros(named: str, text: Vocabulary, numbers: Vocabulary) -> None:
+    """Refuse ids of text with leading zeros which whole numbers lack, as after a frame has read and written them."""
+    if numbers.kind != "whole numbers":
+        return
+    bare = {*numbers.as_text()} - {*text}
+    zeros = next((id_ for id_ in text if id_[:1] == "0" and (id_.lstrip("0") or "0") in bare), None)
+    if zeros is not None:
+        raise ValueError(
+            f"{named}: {zeros!r} in one file is {int(zeros)} in another, whose leading zeros seem to be lost: read all "
+            "as text before you write a file, pandas.read_csv(..., dtype=str)"
+        )
 
 
 @dataclass
@@ -139,10 +154,12 @@ class RecommendedLists(NamedTuple):
     """Source of the lists, for messages."""
     num_left_out: int
     """Number of users that have a list but no ground truth."""
+    num_repeated: int = 0
+    """Number of rows of a ranked table that repeat another row's user, item and rank, and were left out."""
 
     @classmethod
     def read(
-        cls, lists: Any, names: Names, users: IdMap, items: IdMap, asked: Tensor, in_order: bool = False
+        cls, lists: Any, names: Names, users: IdMap, items: IdMap, asked: Tensor, in_order: bool, may_repeat: bool
     ) -> RecommendedLists:
         """Read lists of any form.
 
@@ -153,6 +170,7 @@ class RecommendedLists(NamedTuple):
             items: row numbers of the items; new ids in the lists get new rows.
             asked: bool [U]: users with ground truth; the lists of other users are left out.
             in_order: True if the caller said that rows are in order.
+            may_repeat: True if rows of one user, item and rank are the same row.
 
         Raises:
             TypeError: for anything without lists, and ids of another kind than the ground truth's.
@@ -168,7 +186,7 @@ class RecommendedLists(NamedTuple):
             columns = source_of(lists, "lists")
             names = _checked(columns, names, in_order)
             parts, origin = _long(columns, names, users, items), Origin(columns.what, names)
-        return _in_order(parts, origin, users, asked)
+        return _in_order(parts, origin, users, asked, may_repeat)
 
     @property
     def lengths(self) -> Tensor:
@@ -239,6 +257,7 @@ def _checked(lists: Source, names: Names, in_order: bool) -> Names:
         )
     names = names._replace(**{role: name for role, name in lists.known.items() if role in ("user", "item")})
     distinct(names)
+    check_score(lists.what, names)
     if names.rank is not None or names.score is not None or in_order:
         return names
     if "score" in lists.known:
@@ -253,6 +272,15 @@ def _checked(lists: Source, names: Names, in_order: bool) -> Names:
                 )
     _check_monotone(lists, names)
     return names
+
+
+def check_score(what: str, names: Names) -> None:
+    """Refuse a column of scores with a usual name for ranks, which the highest score would turn upside down."""
+    if names.score is not None and _ORDERS.get(names.score.strip().lower()) == "rank":
+        raise ValueError(
+            f"score={names.score!r} would turn the lists of {what} upside down if 1 is the best: pass "
+            f"rank={names.score!r}, or rename the column if the highest is best"
+        )
 
 
 def _check_monotone(lists: Source, names: Names) -> None:
@@ -408,7 +436,9 @@ def _check_owners(what: str, rows: Tensor, users: IdMap) -> None:
 # ------------------------------------------------------------------------------------------------------------- order
 
 
-def _in_order(parts: Iterable[_Part], origin: Origin, users: IdMap, asked: Tensor) -> RecommendedLists:
+def _in_order(
+    parts: Iterable[_Part], origin: Origin, users: IdMap, asked: Tensor, may_repeat: bool
+) -> RecommendedLists:
     """Return the lists of the users in `asked`, with the entries of all parts in order."""
     rows, columns, orders, others = [], [], [], []
     number, met = 0, False
@@ -435,14 +465,19 @@ def _in_order(parts: Iterable[_Part], origin: Origin, users: IdMap, asked: Tenso
     if not met:
         raise ValueError(
             f"no user of {origin.what} has ground truth; such as user {users.called(int(left_out[0]))}, while target "
-            f"has {users.called(int(asked.nonzero()[0]))}: are these ids of one kind? (A dict of columns needs the "
-            "columns that user= and item= name.)"
+            f"has {users.called(int(asked.nonzero()[0]))}: are these ids of one kind?"
+            + (" (A dict of columns needs the columns that user= and item= name.)" if origin.names is None else "")
         )
     owner, item = _joined(rows), _joined(columns)
     order = _joined(orders) if orders else None
+    by_rank, num_repeated = origin.names is not None and origin.names.rank is not None, 0
+    if may_repeat and by_rank and order is not None:
+        new, kept = _first_of_each(owner, item, order), torch.cat(origin.kept)
+        num_repeated, origin.kept = int((~new).sum()), [kept.masked_scatter(kept, new)]
+        owner, item, order = owner[new], item[new], order[new]
     offsets = torch.zeros(users.size + 1, dtype=torch.int64, device="cpu")
     offsets[1:] = torch.bincount(owner, minlength=users.size).cumsum(0)
-    if origin.names is not None and origin.names.rank is not None and order is not None:
+    if by_rank and order is not None:
         origin.places = _by_rank(owner, order, offsets, origin, users)
     else:
         origin.places = _by_score(owner, order)
@@ -450,7 +485,17 @@ def _in_order(parts: Iterable[_Part], origin: Origin, users: IdMap, asked: Tenso
         unordered, item = item, torch.empty_like(item)
         for piece in _pieces(len(item)):
             item[origin.places[piece].long()] = unordered[piece]
-    return RecommendedLists(offsets, item, origin, len(left_out))
+    return RecommendedLists(offsets, item, origin, len(left_out), num_repeated)
+
+
+def _first_of_each(*columns: Tensor) -> Tensor:
+    """Return which rows repeat no earlier row in all columns, bool [E]."""
+    order = torch.arange(len(columns[0]), device="cpu")
+    for column in columns:
+        order = order[column[order].argsort(stable=True)]
+    new = torch.ones(len(order), dtype=torch.bool, device="cpu")
+    new[order[1:]] = torch.stack([column[order].diff() != 0 for column in columns]).any(0)
+    return new
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
@@ -525,12 +570,15 @@ def _refuse_ranks(owner: Tensor, ranks: Tensor, first: int, origin: Origin, user
     entry = int(wrong.nonzero()[0])
     origin.places = _places(order)
     found = f"user {users.called(int(owner[entry]))} has rank {int(ranks[entry])}"
+    cure = "if places were left out on purpose, the negated ranks will do as score=..."
     if not entry or int(owner[entry - 1]) != int(owner[entry]):
         found += " as the best"
     else:
         before = int(ranks[entry - 1])
         found += " twice" if int(ranks[entry]) == before else f" after {before}"
+        if int(ranks[entry]) == before:
+            cure = "duplicates='first' takes rows that repeat as the same row; other items are two lists: pass one list"
     raise ValueError(
         f"{origin.at(entry, 'rank')}: {found}, but ranks must run 1, 2, 3, ... in each list (or 0, "
-        "1, 2, ... in all); if places were left out on purpose, the negated ranks will do as score=..."
+        f"1, 2, ... in all); {cure}"
     )

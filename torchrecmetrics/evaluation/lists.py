@@ -21,7 +21,7 @@ from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Interactions, Reduce
 from torchrecmetrics.data.log import Log
 from torchrecmetrics.evaluation.labelled import evaluate_labelled
-from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists
+from torchrecmetrics.evaluation.listed import IdMap, Names, RecommendedLists, check_zeros
 from torchrecmetrics.evaluation.models import add_without_target, check_target, codes_of, past_of
 from torchrecmetrics.evaluation.progress import Progress, ProgressBar
 from torchrecmetrics.evaluation.result import Evaluation
@@ -48,6 +48,8 @@ _KNOWN = (
     "keep_rows",
     "groups",
 )
+_ELSEWHERE = dict.fromkeys(("train", "num_items"), "metrics of items take catalogue=Catalogue.from_interactions(train)")
+_ELSEWHERE["history"] = "items that leave the lists are exclude="
 _CELLS = 2**19  # listed, relevant and excluded items of a batch, padding included
 
 
@@ -68,7 +70,7 @@ def evaluate_lists(
     exclude: Any = None,
     k: int | Iterable[int] | None = None,
     user: str = "user",
-    item: str = "item",
+    item: str | None = "item",
     rank: str | EllipsisType | None = ...,
     score: str | EllipsisType | None = ...,
     value: str | EllipsisType | None = ...,
@@ -96,7 +98,8 @@ def evaluate_lists(
             of these.
         k: cut-offs, if `metrics` are names.
         user: name of the column of users, in all frames and files.
-        item: name of the column of items, in all frames and files.
+        item: name of the column of items, in all frames and files. With `label`, None: each row is an item of its own,
+            as it is where no column is called "item".
         rank: name of the column of ranks, which must run 1, 2, 3, ... (or 0, 1, 2, ... throughout) in each list.
         score: name of the column of scores, highest first; equal scores stay in the order of the rows (trec_eval orders
             them by id). TREC runs are ordered by score unless `rank` is given. None for either: the rows of each user
@@ -140,6 +143,8 @@ def evaluate_lists(
         3 users, 1 without a list, 1 list entry whose item the ground truth does not know
         ± standard error; no interval for fewer than 10 users
     """
+    for name in options.keys() & _ELSEWHERE.keys():
+        raise ValueError(f"evaluate_lists has no option {name!r}: {_ELSEWHERE[name]}")
     check_options("evaluate_lists", options, [*_KNOWN, *OPTIONS])
     check_choice("duplicates", duplicates, get_args(Duplicates))
     own: Any = dict(options)
@@ -147,8 +152,16 @@ def evaluate_lists(
     if without_excluded or own.get("overlap") is None:
         own.pop("overlap", None)
     check_groups(groups)
+    if item is None and label is None:
+        raise ValueError("item=None is for label=: lists and target are matched by their items")
+    names = Names(user, item or "", None if rank is ... else rank, None if score is ... else score)
     if label is not None:
-        return _labelled(metrics, lists, label, (user, item, rank, score), k, keep_rows, own, target, exclude, groups)
+        for name, given in {"target": target, "exclude": exclude, "groups": groups}.items():
+            if given is not None:
+                raise ValueError(f"{name} was given beside label=, which names the ground truth in the lists")
+        return evaluate_labelled(
+            metrics, open_if_path(lists), names, label, k, duplicates=duplicates, keep_rows=keep_rows, options=own
+        )
     group_names = None if groups is None else groups.names
     collection = RecMetricCollection.fresh(metrics, k, own, keep_rows=keep_rows, groups=group_names).to("cpu")
     for metric in collection.members:
@@ -156,44 +169,24 @@ def evaluate_lists(
     lists, target, *history = map(open_if_path, (lists, target, *histories(exclude)))
     _check_not_swapped(lists, target)
     in_order = rank is None or score is None
-    names = Names(user, item, None if rank is ... else rank, None if score is ... else score)
     truth = _Truth.read(collection, target, history, names, groups, without_excluded, (value, values_reduce))
     degree = truth.target.host_degree
-    listed = RecommendedLists.read(lists, names, truth.users, truth.items, degree > 0, in_order)
+    listed = RecommendedLists.read(lists, names, truth.users, truth.items, degree > 0, in_order, duplicates == "first")
     ids, without_target = (degree > 0).nonzero()[:, 0], (degree == 0).nonzero()[:, 0]
-    given = _Lists(listed, listed.lengths, int(listed.lengths.max()), complete, duplicates)
-    given.check(collection, truth, ids)
+    ranked = _Lists(listed, listed.lengths, int(listed.lengths.max()), complete, duplicates)
+    ranked.check(collection, truth, ids)
     if len(without_target):
         add_without_target(collection, truth.target, without_target, truth.codes)
-    num_repeated = _update_all(collection, truth, given, ids, progress)
+    num_repeated = listed.num_repeated + _update_all(collection, truth, ranked, ids, progress)
     return Evaluation(
         collection,
         "eager",
         truth.target.user_ids,
-        num_unserved=int((given.lengths[ids] == 0).sum()),
+        num_unserved=int((ranked.lengths[ids] == 0).sum()),
         num_left_out=listed.num_left_out,
         num_unknown=int((listed.items >= truth.num_known_items).sum()),
         num_repeated=num_repeated,
     )
-
-
-def _labelled(
-    metrics: Metrics | RecMetricCollection,
-    lists: Any,
-    label: str,
-    columns: tuple[str, str, Any, Any],
-    k: int | Iterable[int] | None,
-    keep_rows: bool,
-    options: Any,
-    *others: Any,
-) -> Evaluation:
-    """Evaluate sessions whose ground truth is a label column of the lists."""
-    for name, given in zip(("target", "exclude", "groups"), others, strict=True):
-        if given is not None:
-            raise ValueError(f"{name} was given beside label=, which names the ground truth in the lists")
-    user, item, rank, score = columns
-    names = Names(user, item, None if rank is ... else rank, None if score is ... else score)
-    return evaluate_labelled(metrics, open_if_path(lists), names, label, k=k, keep_rows=keep_rows, options=options)
 
 
 def _update_all(
@@ -405,9 +398,13 @@ def _written_alike(given: list[Any], read: list[Any]) -> list[Any]:
     found = list(read)
     files = [at for at, part in enumerate(given) if isinstance(part, FileSource) and part.as_written]
     for name in ("user_ids", "item_ids"):
-        kinds = {getattr(part, name).kind for part in read if isinstance(part, Interactions) and getattr(part, name)}
-        for at in files if "text" in kinds else ():
-            found[at] = found[at].with_ids(**{name: getattr(found[at], name).as_text()})
+        all_ids = [getattr(part, name) for part in read if isinstance(part, Interactions) and getattr(part, name)]
+        texts = [ids for ids in all_ids if ids.kind == "text"]
+        for at in files if texts else ():
+            ids = getattr(found[at], name)
+            for text in texts:
+                check_zeros(f"{name} of {given[at].what}", text, ids)
+            found[at] = found[at].with_ids(**{name: ids.as_text()})
     return found
 
 
