@@ -10,6 +10,7 @@ from distributed import TORCH
 from values import numbers
 
 import torchrecmetrics as trm
+from torchrecmetrics import kernels
 from torchrecmetrics.evaluation import item_pieces, item_shards
 
 USERS, ITEMS = 30, 23
@@ -416,6 +417,27 @@ def test_two_pieces_in_memory():
         trm.evaluate(NAMES, users, items.numpy(), memory_budget=320, **options(bias, target, exclude))
     assert len(most) >= 10
     assert max(most) <= 2
+
+
+def test_the_kernel_that_counts_is_reported(monkeypatch):
+    """`kernels` of an evaluation of items in pieces, and of its rankings, is the kernel that counted."""
+    used, count = [], kernels.count
+    monkeypatch.setattr(kernels, "choose", lambda asked, device: "triton")
+    monkeypatch.setattr(
+        kernels, "count", lambda scores, question, kernel: used.append(kernel) or count(scores, question)
+    )
+    made = item_shards.PiecewiseRows.ranking
+    reported = []
+
+    def ranking(*arguments):
+        """Note the kernel of a ranking, and return the ranking."""
+        reported.append(made(*arguments))
+        return reported[-1]
+
+    monkeypatch.setattr(item_shards.PiecewiseRows, "ranking", ranking)
+    users, items, _, target, _ = problem()
+    found = trm.evaluate("HR", users, [items[:9], items[9:]], target=target, k=5)
+    assert {*used} == {found.kernels} == {part.kernels for part in reported} == {"triton"}
 
 
 def test_arrays_of_float64(tmp_path):

@@ -218,7 +218,8 @@ def evaluate(
             bar = ProgressBar(progress, len(data.ids), shared.rank == 0)
         with bar:
             evaluate_item_shards(collection, shared, data.target, data.history, data.past, data.ids, sizes, bar)
-        return Evaluation(collection, "eager", data.target.user_ids)
+        kernel = kernels.choose(collection.leading.kernels, shared.place.device)
+        return Evaluation(collection, kernel, data.target.user_ids)
     check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
     check_groups(groups)
     shape = tuple(len(given) if isinstance(given, Tensor) else None for given in (users, items))
