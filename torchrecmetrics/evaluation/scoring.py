@@ -384,6 +384,8 @@ class History:
                     what += ": pass the Interactions whole, without select"
                 elif (whole := as_interactions("exclude", part)) is not None:
                     what += f": pass {whole}"
+                elif isinstance(part, Tensor) and part.dtype == torch.uint8 and part.shape == (num_items,):
+                    what += ": pass exclude.bool()"
                 raise TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")
 
     def lengths(self, others: Tensor) -> Tensor:
