@@ -204,7 +204,10 @@ def check_ids(name: str, ids: Any) -> None:
     check_tensor(name, ids, uneven)
     check_strided(name, ids)
     if ids.dtype not in ID_DTYPES:
-        raise TypeError(f"{name} must hold int64, int32 or int16, got {describe(ids)}")
+        mask = f": ids are {name}.long(), a mask is {name}.bool()" if ids.dtype == torch.uint8 else ""
+        raise TypeError(
+            f"{name} must hold int64, int32 or int16, got {describe(ids)}{mask if name == 'exclude' else ''}"
+        )
 
 
 def check_tensor(name: str, value: Any, otherwise: str = "") -> None:
@@ -243,7 +246,7 @@ def as_interactions(name: str, value: Any) -> str | None:
 
 def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
     """Refuse nested and sparse tensors, DTensors, and tensors inside torch.func; `padding` is named in a message."""
-    if (how := _torch_func(tensor)) is not None:
+    if (how := torch_func(tensor)) is not None:
         raise TypeError(
             f"{name} is {how} torch.func (grad, vmap, jvp, ...): metrics have no gradient. Return {name} from the "
             f"function (grad, jvp: has_aux=True) and call update outside, with {name}.detach()"
@@ -261,7 +264,7 @@ def check_strided(name: str, tensor: Tensor, padding: str = "-1") -> None:
         raise TypeError(f"{name} is sparse ({tensor.layout}): pass {ids}{name}.to_dense()")
 
 
-def _torch_func(tensor: Tensor) -> str | None:
+def torch_func(tensor: Tensor) -> str | None:
     """Return how a tensor takes part in a transform of torch.func, for a message; None if it does not."""
     if torch.compiler.is_dynamo_compiling():  # torch.compile cannot compile the look-ups below
         return None

@@ -620,15 +620,13 @@ class RecMetricCollection(MetricCollection):
         return found
 
     def _gather_rows(self, keeper: RowKeeper) -> None:
-        self._rows = None
+        self._rows = self._lost = None
         labels = {member: key for key, member in self.keyed(keep_base=True).items() if not member.of_items}
         try:
             self._rows = rows = keeper.gathered(self.evaluator.metrics, labels)
-        except ValueError:
-            for member in self.members:
-                member._computed = None  # so that the next call raises again
-            raise
-        self._lost = None
+        except ValueError as error:  # raised by `rows`: the values do not need them
+            self._lost = str(error)
+            return
         for metric, key in labels.items():
             values = rows.values[key]
             if (kept := len(values) - int(values.isnan().count_nonzero())) != metric.num_users:
@@ -654,13 +652,17 @@ class RecMetricCollection(MetricCollection):
 
     @property
     def rows(self) -> Rows:
-        """Per-row values of the last `compute`, by id, of all processes."""
+        """Per-row values of the last `compute`, by id, of all processes.
+
+        Raises:
+            ValueError: if no rows were kept or some are lost, for repeated ids, and for several processes without ids.
+        """
         if not self.keep_rows:
             raise ValueError("no rows were kept: make the collection with keep_rows=True")
-        if self._rows is None:
-            raise RuntimeError("rows are those of the last compute(); call it first")
         if self._lost is not None:
             raise ValueError(self._lost)
+        if self._rows is None:
+            raise RuntimeError("rows are those of the last compute(); call it first")
         return self._rows
 
     def standard_errors(self) -> dict[str, Tensor]:
@@ -747,7 +749,7 @@ class RecMetricCollection(MetricCollection):
             ((1, 2), (0.25, 0.5))
         """
         self.compute()
-        return curve_of(self.points, name, self._rows if self.keep_rows else None, level, resamples, seed)
+        return curve_of(self.points, name, self.rows if self.keep_rows else None, level, resamples, seed)
 
     def merge_state(self, other: RecMetricCollection) -> None:
         """Check all members, then add the state of a collection with the same metrics and options."""

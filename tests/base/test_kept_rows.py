@@ -236,13 +236,37 @@ def test_a_refused_batch_changes_nothing(keywords, error, message, call):
     assert metrics["HR@2"]._update_count == 1
 
 
-def test_ids_that_stand_twice():
-    """An id that occurs in two rows raises an error that names it and points to `clusters=`."""
-    metrics = collection()
-    metrics.update(*batch(0), row_ids=torch.tensor([1, 2, 3, 4, 1]))
-    for _ in range(2):  # a second call raises the same error
-        with pytest.raises(ValueError, match=r"id 1 stands in 2 rows.*clusters="):
-            metrics.compute()
+@pytest.mark.parametrize("call", ["update", "forward"])
+def test_ids_that_stand_twice_in_a_batch(call):
+    """A batch with an id in two rows is refused on the CPU, unless a row has no weight or checks are deferred."""
+    twice = torch.tensor([1, 2, 3, 4, 1])
+    metrics, deferred = collection(), collection(validate_args="deferred")
+    with pytest.raises(ValueError, match=r"id 1 stands in 2 rows of a batch.*clusters="):
+        getattr(metrics, call)(*batch(0), row_ids=twice)
+    assert not metrics["HR@2"].update_called
+    getattr(metrics, call)(*batch(0), row_ids=twice, weights=torch.tensor([1.0, 1, 1, 1, 0]))
+    metrics.compute()
+    assert metrics.rows.ids.tolist() == [1, 2, 3, 4]
+    getattr(deferred, call)(*batch(0), row_ids=twice)
+    deferred.compute()
+    with pytest.raises(ValueError, match=r"id 1 stands in 2 rows.*clusters="):
+        deferred.rows  # noqa: B018
+
+
+def test_ids_that_stand_twice_in_several_batches():
+    """If an id occurs in two batches, the values stand, and `rows` raises until the next `compute`."""
+    metrics, plain = collection(), trm.RecMetricCollection(LABELS)
+    for _ in range(2):
+        metrics.update(*batch(0), row_ids=IDS)
+        plain.update(*batch(0))
+    assert metrics.compute() == plain.compute()
+    for read in (lambda: metrics.rows, lambda: metrics.curve("HR")):
+        with pytest.raises(ValueError, match=r"id \d+ stands in 2 rows.*clusters="):
+            read()
+    metrics.reset()
+    metrics.update(*batch(0), row_ids=IDS)
+    metrics.compute()
+    assert len(metrics.rows) == 5
 
 
 def test_what_keeps_no_rows():
@@ -322,11 +346,11 @@ def gathered(rank, world_size, named):
     if named == "by hand":
         for metric in metrics.values():
             metric.sync()
+    values = metrics.compute()
     try:
-        values = metrics.compute()
+        rows = metrics.rows
     except ValueError as error:
         return str(error)
-    rows = metrics.rows
     order = rows.ids.argsort()
     return {name: value.item() for name, value in values.items()}, {
         "ids": rows.ids[order].tolist(),
@@ -358,7 +382,7 @@ def test_synchronised_by_hand(processes):
 
 
 def test_processes_need_ids(processes):
-    """Rows of several processes need `row_ids`: without them every process raises."""
+    """Rows of several processes need `row_ids`: without them `rows` raises on every process."""
     assert ["told apart by row_ids" in each for each in processes.run(gathered, 2, False)] == [True, True]
 
 

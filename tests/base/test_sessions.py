@@ -149,6 +149,20 @@ def test_a_session_that_comes_twice_although_it_was_complete():
     assert (metric.compute(), metric.num_users) == (0.5, 2)
 
 
+@pytest.mark.parametrize("order", [(False, "checked"), ("checked", False)])
+def test_checked_and_unfinished_sessions_do_not_mix(order):
+    """A batch with "checked" beside a batch without `complete` raises and changes nothing, in either order."""
+    metric = trm.MRR()
+    scores, labels, ids = torch.tensor([1.0, 2.0]), torch.tensor([1, 0]), torch.tensor([4, 4])
+    metric.update(scores, labels, indexes=ids, complete=order[0])
+    with pytest.raises(ValueError, match="both in a batch with complete='checked' and in a batch without complete="):
+        metric.update(scores, labels, indexes=ids, complete=order[1])
+    assert (metric.compute(), metric.num_users) == (0.5, 1)
+    metric.reset()
+    metric.update(scores, labels, indexes=ids, complete=order[1])
+    assert metric.compute() == 0.5
+
+
 def test_weights_groups_and_kept_rows():
     """A session has one weight, one group and one kept row, whose id is the session's.
 

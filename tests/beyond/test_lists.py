@@ -472,8 +472,9 @@ def test_lists_are_looked_up_in_the_catalogue():
 
 
 def test_there_are_no_rows_to_keep():
-    """Metrics of all lists together are not means over rows, so `keep_rows=True` raises in `compute`."""
+    """Metrics of all lists together are not means over rows, so `rows` raises with `keep_rows=True`."""
     collection = trm.RecMetricCollection(["Coverage"], k=2, catalogue=Catalogue(3), keep_rows=True)
     collection.update(torch.rand(2, 3))
+    collection.compute()
     with pytest.raises(ValueError, match="means over rows, and there is none"):
-        collection.compute()
+        collection.rows  # noqa: B018

@@ -13,6 +13,22 @@ import torchrecmetrics as trm
 NAMES = ("HR", "NDCG", "MRR", "RPrecision", "AUROC")
 
 
+@pytest.fixture
+def default_device():
+    """Make `meta` the default device during a test; its tensors have no values."""
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device(None)
+
+
+@pytest.mark.usefixtures("default_device")
+def test_default_device_does_not_matter():
+    """Groups of a column and of users have their codes on the CPU, whatever the default device is."""
+    assert trm.Groups.from_column(["se", "de", None]).codes.tolist() == [1, 0, -1]
+    train = trm.Interactions.from_columns(users=[0, 1, 1, 1], items=[0, 0, 1, 2], num_users=3, num_items=3)
+    assert trm.group_users(train, bins=[0, 1, 3]).codes.tolist() == [1, 2, 0]
+
+
 def batch(seed=3, rows=60, items=15, groups=4):
     generator = torch.Generator().manual_seed(seed)
     target = torch.rand(rows, items, generator=generator).argsort(1)[:, :3]

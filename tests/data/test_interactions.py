@@ -81,6 +81,17 @@ def test_any_signed_dtype(dtype):
     assert pairs(Interactions.from_edge_index(EDGES.to(dtype), 3, 5)) == [(0, 0), (0, 4), (2, 1), (2, 3)]
 
 
+def test_default_device_does_not_matter():
+    """A scipy matrix becomes interactions on the CPU, whatever the default device is."""
+    matrix = Interactions.from_columns([0, 1], [2, 1], values=torch.tensor([2.0, 3.0]), num_items=3).to_scipy()
+    torch.set_default_device("meta")
+    try:
+        made = Interactions.from_scipy(matrix)
+    finally:
+        torch.set_default_device(None)
+    assert (made.users.tolist(), made.items.tolist(), made.values.tolist()) == ([0, 1], [2, 1], [2, 3])
+
+
 def test_scipy_matrices_are_copies():
     """Changes to an exported scipy matrix do not change the interactions."""
     graph = Interactions.from_edge_index(EDGES, 3, 5, torch.arange(4.0, requires_grad=True))

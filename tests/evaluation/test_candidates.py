@@ -66,19 +66,103 @@ def test_a_user_without_candidates_finds_nothing():
     assert trm.evaluate("HR@5", torch.ones(2, 1), torch.ones(4, 1), target=target, candidates=nobody)["HR@5"] == 0
 
 
+TRUTH = trm.Interactions.from_padded(torch.tensor([[0], [1], [-1]]), 3)  # the third user has no item
+ALL = trm.Interactions.from_dense(torch.ones(3, 3, dtype=torch.bool))
+
+
+def of_three(metrics="HR@1", **options):
+    """Return the evaluation of three users, each of whom has every item as a candidate."""
+    return trm.evaluate(metrics, torch.eye(3), torch.eye(3), **{"target": TRUTH, "candidates": ALL, **options})
+
+
+@pytest.mark.parametrize("user_ids", [None, [0, 1, 2], [2, 1]])
+@pytest.mark.parametrize("action", ["skip", "neg", "pos", "error"])
+def test_users_without_ground_truth_count_as_without_candidates(action, user_ids):
+    """Users without ground truth count the same way with and without candidates."""
+    found = []
+    for candidates in (ALL, None):
+        options = {"empty_target_action": action, "user_ids": user_ids, "candidates": candidates}
+        if action == "error":
+            with pytest.raises(ValueError, match="without a relevant item"):
+                of_three(**options)
+        else:
+            evaluation = of_three(**options)
+            found.append((evaluation["HR@1"], evaluation.num_users, evaluation.num_skipped))
+    assert found[:1] == found[1:]
+
+
+OPTIONS = [
+    {"keep_rows": True},
+    {"device": "cpu"},
+    {"shard": "users"},
+    {"target": {"a": TRUTH, "b": ALL}, "overlap": "keep"},
+    {"groups": trm.Groups(torch.tensor([0, 1, 1]), ["north", "south"])},
+    {"metrics": ["HR@1", "AveragePopularity@2", "Seen@2"], "all_users": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: next(iter(options)))
+def test_options_of_evaluate(options):
+    """With the whole catalogue as candidates, other options of `evaluate` give the same values as without."""
+    catalogue = {"catalogue": trm.Catalogue.from_interactions(ALL)} if "all_users" in options else {}
+    found, expected = (of_three(candidates=part, **options, **catalogue) for part in (ALL, None))
+    parts = zip(found.values(), expected.values(), strict=True) if "target" in options else [(found, expected)]
+    for evaluation, other in parts:
+        assert str(evaluation.to_dict()) == str(other.to_dict())  # as text, where nan is nan
+    if "keep_rows" in options:
+        assert str(found.rows.to_dict()) == str(expected.rows.to_dict())
+
+
+def test_progress_is_shown():
+    """`progress` is called with the number of users done after each batch."""
+    calls = []
+    of_three(progress=lambda *numbers: calls.append(numbers), batch_size=1)
+    assert calls == [(1, 2), (2, 2)]
+
+
+def test_candidates_are_matched_by_id():
+    """Candidates whose vocabularies differ from those of the ground truth are matched by id."""
+    target = trm.Interactions.from_columns(["al", "bo"], ["x", "y"], user_ids=["al", "bo"], item_ids=["x", "y"])
+    candidates = trm.Interactions.from_columns(
+        ["al", "bo", "al"], ["x", "y", "z"], user_ids=["bo", "al"], item_ids=["z", "y", "x"]
+    )
+    evaluation = trm.evaluate("HR@1", torch.eye(2), torch.eye(2), target=target, candidates=candidates)
+    assert (evaluation["HR@1"], evaluation.num_unreachable) == (1, 0)
+
+
+def test_scores_are_float32_under_autocast():
+    """Scores keep float32 under autocast, and for embeddings of half the width."""
+    users, items = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0], [1.0001, 0]])
+    target = trm.Interactions.from_columns([0], [1], num_users=1, num_items=2)
+    both = trm.Interactions.from_dense(torch.ones(1, 2, dtype=torch.bool))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert trm.evaluate("HR@1", users, items, target=target, candidates=both)["HR@1"] == 1
+
+
+NAMED = trm.Interactions.from_columns(["a"], ["x"], user_ids=["a", "b", "c"], item_ids=["x", "y", "z"])
+
+
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [
         ({"users": lambda ids: ids}, TypeError, "candidates= reads embeddings of users and items"),
-        ({"items": torch.ones(ITEMS, 3)}, ValueError, r"must be \[U, d\] and \[I, d\] on one device"),
-        ({"candidates": torch.ones(2, 2)}, TypeError, "candidates beside candidates= must be Interactions"),
+        ({"items": torch.ones(3, 2)}, ValueError, "embedding widths differ: users 3, items 2"),
+        ({"items": torch.ones(4, 3)}, ValueError, "4 items have embeddings, but target has 3 items"),
+        ({"candidates": torch.ones(2, 2)}, TypeError, "candidates must be Interactions, got"),
         ({"candidates": trm.Interactions.from_columns([0], [0], num_users=3, num_items=4)}, ValueError, "is 3 x 4"),
-        ({"shard": "users"}, ValueError, "evaluate does not take shard together with candidates="),
-        ({"target": {"a": TARGET}}, ValueError, "evaluate does not take a dict target together with candidates="),
+        ({"candidates": NAMED}, ValueError, "candidates has user_ids, target has none: row 5 could mean two users"),
+        ({"exclude": NAMED}, ValueError, "exclude has user_ids, target has none: row 5 could mean two users"),
+        ({"exclude": torch.ones(3).bool()}, ValueError, "does not take a bool exclude together with candidates="),
+        ({"items_allowed": torch.ones(3).bool()}, ValueError, "does not take items_allowed together with candidates="),
+        ({"target": torch.ones(3, 3)}, TypeError, "target must be Interactions, got"),
+        ({"user_ids": [0, 5]}, ValueError, "user_ids hold 0..5, expected 0..2"),
+        ({"user_ids": [0, 0]}, ValueError, "user_ids hold a user twice"),
+        ({"item_bias": torch.ones(2)}, ValueError, r"item_bias must be float \[3\], got"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
     ],
 )
 def test_bad_input(changed, error, message):
     """Each error names the argument that is wrong."""
-    given = {"users": EMBEDDINGS[0], "items": EMBEDDINGS[1], "target": TARGET, "candidates": CANDIDATES} | changed
+    given = {"users": torch.eye(3), "items": torch.eye(3), "target": TRUTH, "candidates": ALL} | changed
     with pytest.raises(error, match=message):
         trm.evaluate("HR@5", given.pop("users"), given.pop("items"), **given)

@@ -10,6 +10,7 @@ from distributed import TORCH
 from values import numbers
 
 import torchrecmetrics as trm
+from torchrecmetrics import kernels
 from torchrecmetrics.evaluation import item_pieces, item_shards
 
 USERS, ITEMS = 30, 23
@@ -200,6 +201,8 @@ FAULTS = {
     "width": "embedding widths differ|differ in width of embeddings",
     "dtype": "differ in dtype of items",
     "bias": "item_bias must be float",
+    "one_bias": "differ in whether item_bias is given",
+    "one_allowed": "differ in whether items_allowed is given",
     "missing": "target is 30 x 23; there are 30 users and, on all processes together, ",
     "nan": "with a score that is NaN",
     "k_of_lists": "differ in k",
@@ -240,6 +243,8 @@ def fault(rank, world_size, kind, on):
             "user_ids": {"user_ids": [1, 2]},
             "no_target": {"target": 3},
             "bias": {"item_bias": bias},
+            "one_bias": {"item_bias": None},
+            "one_allowed": {"items_allowed": torch.ones(len(items)).bool()},
             "cosine": {"similarity": "cosine"},
             "values": {"target": graded(target, 2.0)},
             "batch_size": {"batch_size": "x"},
@@ -259,7 +264,7 @@ def fault(rank, world_size, kind, on):
         if kind == "bias":
             given["item_bias"] = bias[:1].expand(2 * ITEMS)
         elif kind == "missing":
-            given["item_bias"] = None
+            given["item_bias"] = given["item_bias"][:-1]
         elif kind == "nan":
             items = items.clone()
             items[0, 0] = torch.nan
@@ -414,9 +419,45 @@ def test_two_pieces_in_memory():
     assert max(most) <= 2
 
 
+def test_the_kernel_that_counts_is_reported(monkeypatch):
+    """`kernels` of an evaluation of items in pieces, and of its rankings, is the kernel that counted."""
+    used, count = [], kernels.count
+    monkeypatch.setattr(kernels, "choose", lambda asked, device: "triton")
+    monkeypatch.setattr(
+        kernels, "count", lambda scores, question, kernel: used.append(kernel) or count(scores, question)
+    )
+    made = item_shards.PiecewiseRows.ranking
+    reported = []
+
+    def ranking(*arguments):
+        """Note the kernel of a ranking, and return the ranking."""
+        reported.append(made(*arguments))
+        return reported[-1]
+
+    monkeypatch.setattr(item_shards.PiecewiseRows, "ranking", ranking)
+    users, items, _, target, _ = problem()
+    found = trm.evaluate("HR", users, [items[:9], items[9:]], target=target, k=5)
+    assert {*used} == {found.kernels} == {part.kernels for part in reported} == {"triton"}
+
+
+def test_arrays_of_float64(tmp_path):
+    """Items may be an array of float64, also of a file, beside users of float32: scores are then float64."""
+    users, items, bias, target, exclude = problem()
+    expected = numbers(trm.evaluate(NAMES, users, items.double(), **options(bias, target, exclude)))
+    file = np.memmap(tmp_path / "items", "float64", "w+", shape=(ITEMS, 4))
+    file[:] = items.numpy()
+    for given in (items.double().numpy(), file, [file[:9], file[9:]]):
+        assert numbers(trm.evaluate(NAMES, users, given, **options(bias, target, exclude))) == expected
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
+        (
+            {"items": [np.zeros((2, 4)), torch.zeros(21, 4)]},
+            ValueError,
+            r"got ndarray of float64, shape \[2, 4\], a torch.float32 tensor of shape \[21, 4\]: tensor.float\(\), or",
+        ),
         ({"items": []}, ValueError, "items are an empty list"),
         ({"items": [torch.zeros(2, 4), torch.zeros(2, 3)]}, ValueError, "of one width and dtype"),
         ({"items": [torch.zeros(2, 4), torch.zeros(21, 4).double()]}, ValueError, "of one width and dtype"),

@@ -307,6 +307,11 @@ EDGES = torch.tensor([[0, 1, 1], [2, 0, 1]])
         ),
         ({"target": EDGES.T}, TypeError, r"^target must be Interactions, got .*from_edge_index"),
         ({"target": EDGES, "exclude": EDGES[0]}, TypeError, r"^exclude must be Interactions, bool \[3\] or a tuple of"),
+        (
+            {"target": EDGES, "exclude": torch.ones(3).byte()},
+            TypeError,
+            r"got torch.uint8 \[3\]: pass exclude.bool\(\)",
+        ),
         ({"target": EDGES, "exclude": EDGES > 1}, TypeError, r"exclude must be .*Interactions\.from_dense\(exclude\)"),
     ],
 )

@@ -1,5 +1,6 @@
 """The Triton kernels without a GPU: run by the interpreter, compiled for each kind of GPU, traced with fake tensors."""
 
+import ast
 import inspect
 import os
 import re
@@ -26,6 +27,17 @@ HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 INTERPRETED = [HERE / "interpreted.py", *sorted(ROOT.glob("tests/gpu/test_*.py"))]
 # the interpreter multiplies with numpy, whose last bits may depend on a tile's shape, but not with Nehalem's routines
 INTERPRETER = {"TRITON_INTERPRET": "1", "OPENBLAS_CORETYPE": "Nehalem"}
+
+
+def test_names_that_are_not_specialised():
+    """Each name in `do_not_specialize` is a parameter of its kernel, which Triton does not check."""
+    named = {}
+    for function in ast.parse(Path(kernels.__file__).read_text()).body:
+        for call in getattr(function, "decorator_list", []):
+            if isinstance(call, ast.Call) and call.keywords and call.keywords[0].arg == "do_not_specialize":
+                known = {argument.arg for argument in function.args.args}
+                named[function.name] = {*ast.literal_eval(call.keywords[0].value)} <= known
+    assert named == dict.fromkeys(["_by_comparing", "_by_buckets", "_by_skipping", "_by_products", "_diagonal"], True)
 
 
 @pytest.mark.nightly

@@ -89,6 +89,7 @@ BAD = [
     ({"target": None}, ValueError, "candidates name the columns of scores, and target the relevant items"),
     ({"exclude": SCORES > 0.5}, TypeError, "a bool could mean items or columns"),
     ({"exclude": torch.zeros(3, 1, dtype=torch.int64)}, ValueError, r"exclude ids must be \[2\] or \[2, H\]"),
+    ({"candidates": None, "missing_target": "error"}, ValueError, "missing_target='error' belongs to candidates="),
     ({"missing_target": "skip"}, ValueError, "missing_target must be one of 'unreachable', 'error'"),
 ]
 

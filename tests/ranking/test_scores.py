@@ -776,6 +776,11 @@ BAD_SCORES = {
     "NaN score": ({"scores": SCORES.where(SCORES < 0.9, math.nan)}, ValueError, "NaN or .inf: the highest of row 0"),
     "+inf score": ({"scores": SCORES.where(SCORES < 0.9, INF)}, ValueError, "1 of 2 rows with a score that is NaN or"),
     "exclude dtype": ({"exclude": SCORES}, TypeError, "exclude must hold int64, int32 or int16, got a torch.float32"),
+    "exclude uint8": (
+        {"exclude": (SCORES > 0).to(torch.uint8)},
+        TypeError,
+        r"got a torch.uint8 tensor of shape \[2, 3\]: ids are exclude.long\(\), a mask is exclude.bool\(\)",
+    ),
     "exclude rows": ({"exclude": TARGET[:1]}, ValueError, r"exclude ids must be \[2\] or \[2, H\], got \[1, 2\]"),
     "exclude mask": (
         {"exclude": torch.ones(2, 4).bool()},

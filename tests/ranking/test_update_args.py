@@ -43,6 +43,19 @@ def test_scores_wrapped_by_torch_func_are_refused(transform):
             transform(update)
 
 
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+@pytest.mark.parametrize("make", [trm.MRR, lambda: trm.RecMetricCollection(["MRR@9", "HR@1"])])
+def test_metrics_made_inside_torch_func_are_refused(make, transform):
+    """A metric or collection that is made inside a `torch.func` transform raises an error that says so."""
+
+    def loss(scores):
+        make().update(scores, TARGET)
+        return scores.sum()
+
+    with pytest.raises(TypeError, match=r"^the metric is made inside torch\.func .* make the metric outside and call"):
+        transform(loss)(SCORES)
+
+
 @pytest.mark.parametrize("name", ["ranks", "target", "exclude", "gains", "weights"])
 def test_other_tensors_wrapped_by_torch_func_are_refused(name):
     """Ranks, targets, exclusions, gains and weights that are wrapped raise an error, inside `torch.func` or later."""

@@ -32,6 +32,14 @@ class RowKeeper:
         """Return the columns to keep of a batch, [height, B] each; raise if earlier batches have other columns."""
         ids, clusters, weights = keys or (None, None, None)
         device, dtype = rows.values.device, rows.values.dtype
+        if ids is not None and device.type == ids.device.type == "cpu" and metrics and metrics[0].validate_args is True:
+            counted = torch.unique(ids if weights is None else ids[weights > 0], return_counts=True)
+            if len(twice := (counted[1] > 1).nonzero()):
+                id_, times = (int(column[twice[0, 0]]) for column in counted)
+                raise ValueError(
+                    f"id {id_} stands in {times} rows of a batch: ids tell rows apart; clusters= says that rows belong "
+                    "together (the sessions of a user)"
+                )
         weight = torch.ones((), dtype=dtype, device=device) if weights is None else weights.to(dtype, copy=True)
         columns: Columns = {
             "values": rows.values,

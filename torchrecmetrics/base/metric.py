@@ -452,7 +452,8 @@ class RankingMetric(SummedMetric):
             lengths: number of entries of each session, integers [S], in place of `indexes`: whole sessions, one after
                 the other, are ranked at once; `weights` are [S].
             complete: True promises that each session of `indexes` is whole in this call: it is ranked at once, and
-                nothing is kept; "checked" refuses a session that this process was given before, too.
+                nothing is kept; "checked" also refuses a session that this process was given before with "checked",
+                and batches without `complete` beside it.
 
         Raises:
             TypeError: for a dtype that is not accepted.

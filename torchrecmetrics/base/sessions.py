@@ -20,7 +20,7 @@ from torchrecmetrics.ranking.rules import Rules
 from torchrecmetrics.ranking.update_args import UpdateArgs
 
 Complete: TypeAlias = bool | Literal["checked"]
-"""True if sessions are whole in one call of `update`; "checked" also refuses a session that was given before."""
+"""True if sessions are whole in one call of `update`; "checked" also refuses a session that "checked" had before."""
 
 BUCKETS = 256
 """Number of buckets of sessions, by a hash of their ids: a bucket is summed by one process, in a fixed order."""
@@ -178,6 +178,11 @@ class Sessions:
             ValueError: for metrics that read items, which flat rows do not name, and as `FlatRows.read`.
         """
         check_choice("complete", complete, (False, True, "checked"))
+        if len(self) if complete == "checked" else not complete and args.lengths is None and self._seen is not None:
+            raise ValueError(
+                "a session could be both in a batch with complete='checked' and in a batch without complete=: give all "
+                "batches since the last reset alike"
+            )
         first = evaluator.given[0]
         if evaluator.needs.list_depth or evaluator.needs.history:
             raise ValueError(f"{first.label}: flat rows do not name items, which metrics of the lists read")

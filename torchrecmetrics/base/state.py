@@ -19,7 +19,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrecmetrics.analysis.plots import pyplot
 from torchrecmetrics.arrays import float_dtype
-from torchrecmetrics.checks import describe
+from torchrecmetrics.checks import describe, torch_func
 from torchrecmetrics.ranking.update_args import too_many_arguments, unknown_argument
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -132,6 +132,11 @@ class SummedMetric(Metric):
         with ordinary_tensors():
             sums = torch.zeros(num_sums, dtype=float_dtype(device), device=device)
             counts = torch.zeros(num_counts, dtype=torch.int64, device=device)
+        if torch_func(sums) is not None:
+            raise TypeError(
+                "the metric is made inside torch.func (grad, vmap, jvp, ...): metrics have no gradient. Return the "
+                "scores from the function (grad, jvp: has_aux=True), make the metric outside and call update there"
+            )
         self.add_state(f"{name}-sums", sums, dist_reduce_fx="sum")
         self.add_state(f"{name}-counts", counts, dist_reduce_fx="sum")
 

@@ -91,7 +91,8 @@ class Groups:
         words = ["" if _is_nothing(value) else str(value) for value in _listed(column)]
         names = sorted({word for word in words if word})
         number = {name: place for place, name in enumerate(names)}
-        return cls(torch.tensor([number.get(word, -1) for word in words], dtype=torch.int64), names, user_ids=user_ids)
+        codes = torch.tensor([number.get(word, -1) for word in words], dtype=torch.int64, device="cpu")
+        return cls(codes, names, user_ids=user_ids)
 
     def __len__(self) -> int:
         """Return the number of users."""
@@ -187,7 +188,7 @@ def group_users(train: Interactions, bins: Sequence[int] = (0, 1, 5, 20)) -> Gro
         f"{start}+" if end is None else str(start) if end == start else f"{start}-{end}"
         for start, end in zip(starts, ends, strict=True)
     ]
-    codes = torch.bucketize(train.host_degree, torch.tensor(starts), right=True) - 1
+    codes = torch.bucketize(train.host_degree, torch.tensor(starts, device="cpu"), right=True) - 1
     return Groups(codes, names, user_ids=train.user_ids)
 
 

@@ -384,7 +384,7 @@ class Interactions:
             edges, values = coo.indices(), coo.values()
         else:
             coo = matrix.tocoo()
-            edges = torch.stack([torch.as_tensor(coo.row).long(), torch.as_tensor(coo.col).long()])
+            edges = torch.stack([torch.as_tensor(ids, dtype=torch.int64, device="cpu") for ids in (coo.row, coo.col)])
             values = values_of(coo.data)
         return cls.from_edge_index(edges, int(matrix.shape[0]), int(matrix.shape[1]), values)
 

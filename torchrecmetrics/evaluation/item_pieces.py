@@ -34,9 +34,13 @@ class ItemPieces:
         kinds = {
             (getattr(part, "shape", None) and tuple(part.shape[1:]), getattr(part, "dtype", None)) for part in arrays
         }
-        if len(kinds) > 1 or None in next(iter(kinds)) or arrays[0].ndim != 2:
-            told = ", ".join(map(describe, arrays))
-            raise ValueError(f"items must be embeddings [n, d] of one width and dtype, got {told}")
+        # numpy's float64 equals None
+        if len(kinds) > 1 or any(kind is None for kind in next(iter(kinds))) or arrays[0].ndim != 2:
+            told = ", ".join(map(_described, arrays))
+            raise ValueError(
+                f"items must be embeddings [n, d] of one width and dtype, all arrays or all tensors, got {told}: "
+                "tensor.float(), or array.astype('float32')"
+            )
         head = _as_tensor(arrays[0][:1])
         self.dtype: torch.dtype = head.dtype
         self.width: int = head.shape[1]
@@ -79,3 +83,9 @@ class ItemPieces:
 def _as_tensor(part: Any) -> Tensor:
     """Return a tensor as it is, or a tensor with a copy of an array, which may be a read-only file."""
     return part if isinstance(part, Tensor) else torch.tensor(part)
+
+
+def _described(part: Any) -> str:
+    """Describe a piece for a message: type, dtype and shape of an array, too."""
+    has_dtype = not isinstance(part, Tensor) and hasattr(part, "dtype") and hasattr(part, "shape")
+    return f"{describe(part)} of {part.dtype}, shape {list(part.shape)}" if has_dtype else describe(part)

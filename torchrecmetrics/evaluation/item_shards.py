@@ -28,6 +28,9 @@ from torchrecmetrics.ranking import Ranking
 from torchrecmetrics.ranking.rules import Needs, Rules
 from torchrecmetrics.ranking.shards import PiecewiseRows, best_of_processes, merged, over_processes
 
+_PER_ITEM = ("item_bias", "items_allowed")
+"""Options of which each process gives the part of its own items."""
+
 
 class Counted(NamedTuple):
     """Counts of a batch of users, from which the ranking is made."""
@@ -122,6 +125,7 @@ class SharedItems:
             self._at_once = max(1, memory // (2 * score_bytes)) if not self._pieces.is_whole else 2**62
             row_bytes += score_bytes if self._pieces.is_whole else 0
             facts |= {"width of embeddings": users.shape[1], "similarity": options.similarity}
+            facts |= {f"whether {name} is given": getattr(options, name) is not None for name in _PER_ITEM}
             facts |= {"dtype of users": users.dtype, "dtype of items": self._pieces.dtype}
             if shard == "items":
                 facts["users, which must be the same (no dropout; broadcast them)"] = fingerprint(self._users)

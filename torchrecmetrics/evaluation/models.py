@@ -20,7 +20,7 @@ from torchrecmetrics.data.catalogue import Catalogue
 from torchrecmetrics.data.groups import Groups, check_groups
 from torchrecmetrics.data.interactions import Batch, Interactions
 from torchrecmetrics.distributed import fingerprint, raise_on_all_ranks
-from torchrecmetrics.evaluation.candidates import CandidateScores, evaluate_candidates
+from torchrecmetrics.evaluation.candidates import CandidateScorer, check_embeddings
 from torchrecmetrics.evaluation.item_pieces import is_in_pieces
 from torchrecmetrics.evaluation.item_shards import (
     SharedItems,
@@ -172,7 +172,8 @@ def evaluate(
         groups: the group of each user: `group_users(train)`, or `Groups` of any column. Each group gets its own value
             of every metric that is a mean over users.
         candidates: `Interactions` of the items that compete for each user, in place of the whole catalogue:
-            impressions, or negatives of your own. Other relevant items are misses (`num_unreachable`).
+            impressions, or negatives of your own; matched by id as `exclude`. Needs embeddings of users and items, all
+            in memory. Other relevant items are misses (`num_unreachable`).
         options: keyword options for metrics given by name. `catalogue` is for metrics beyond accuracy; metrics that
             compare lists with the history read it from `Catalogue.from_interactions(train)`.
 
@@ -217,7 +218,8 @@ def evaluate(
             bar = ProgressBar(progress, len(data.ids), shared.rank == 0)
         with bar:
             evaluate_item_shards(collection, shared, data.target, data.history, data.past, data.ids, sizes, bar)
-        return Evaluation(collection, "eager", data.target.user_ids)
+        kernel = kernels.choose(collection.leading.kernels, shared.place.device)
+        return Evaluation(collection, kernel, data.target.user_ids)
     check_options("evaluate", options, ["target", "exclude", *EvaluateOptions.__annotations__])
     check_groups(groups)
     shape = tuple(len(given) if isinstance(given, Tensor) else None for given in (users, items))
@@ -228,22 +230,14 @@ def evaluate(
     exclude = tuple(_from_edges("exclude", part, *shape) for part in histories(exclude))
     names = None if groups is None else groups.names
     if candidates is not None:
-        given = {"groups": groups, "shard": shard, "all_users": all_users, "items_allowed": items_allowed}
-        given |= {"keep_rows": keep_rows, "device": device, "a dict target": isinstance(target, Mapping)}
-        _refuse("candidates=", given)
-        scorer = CandidateScores.of(users, items, item_bias, similarity)
-        collection = RecMetricCollection.fresh(metrics, k, options)
-        for metric in collection.members:
-            metric.sync_on_compute = False
-        limits = Budget(batch_size, memory_budget)
-        return evaluate_candidates(
-            collection, scorer, cast(Any, target), cast(Any, exclude), candidates, user_ids, limits
-        )
+        has_mask = any(isinstance(part, Tensor) and part.dtype == torch.bool for part in exclude)
+        _refuse("candidates=", {"items_allowed": items_allowed, "a bool exclude": has_mask})
+        check_embeddings(users, items)
     collection = RecMetricCollection.fresh(metrics, k, options, "{name}@{k}", keep_rows, memory_budget, names)
     for metric in collection.members:
         metric.sync_on_compute = shard is not None
     request = _Request(
-        users, items, score_options, exclude, user_ids, groups, all_users, device, budget, shard, progress
+        users, items, score_options, exclude, candidates, user_ids, groups, all_users, device, budget, shard, progress
     )
     found: Evaluation | dict[str, Evaluation] = _evaluate(request, collection, target)
     return found
@@ -290,6 +284,7 @@ class _Request(NamedTuple):
     items: Tensor | None
     score_options: ScoreOptions
     exclude: Histories | None
+    candidates: Interactions | None
     user_ids: Any
     groups: Groups | None
     all_users: bool
@@ -309,8 +304,8 @@ def _evaluate(request: _Request, collection: RecMetricCollection, target: Any) -
     data = inputs.data
     rank, world = _my_share(request.shard)
     with nullcontext() if request.shard is None else raise_on_all_ranks(inputs.device):
-        data.check(member.rules, request.score_options.items_allowed, rank == 0)
-        sizes = data.num_entries()
+        data.check(member.rules, request.score_options.items_allowed, rank == 0 and request.candidates is None)
+        sizes = inputs.num_entries()
         ids, without_target = (data.ids, data.ids[:0]) if request.all_users else data.split_ids()
         if member.device != inputs.device:
             collection.to(inputs.device)
@@ -319,7 +314,7 @@ def _evaluate(request: _Request, collection: RecMetricCollection, target: Any) -
         inputs, kernel = inputs.with_kernel(ids)
         ids = ids[sizes.index_select(0, ids).argsort(stable=True)][rank::world]
         with evaluating(request.users), ProgressBar(request.progress, len(ids), rank == 0) as bar:
-            for batch in batches(inputs.scorer, ids, sizes, inputs.update, request.budget):
+            for batch in batches(cast(Any, inputs.scorer), ids, sizes, inputs.update, request.budget):
                 bar.advance(batch, member)
     return Evaluation(collection, kernel, data.target.user_ids)
 
@@ -374,7 +369,7 @@ class _Inputs(NamedTuple):
     """The inputs of an evaluation, on one device."""
 
     collection: RecMetricCollection
-    scorer: Scorer
+    scorer: Scorer | CandidateScorer
     data: _Data
     codes: Callable[[Tensor], Tensor | None]
     """Function of user ids [b] that returns the groups of these users."""
@@ -385,14 +380,26 @@ class _Inputs(NamedTuple):
         check_target(target)
         place = TargetDevice.of(request.device, request.users, target)
         shape = (target.num_users, target.num_items)
-        scorer = scorer_of(request.users, request.items, shape, request.score_options, place)
+        scorer: Any = scorer_of(request.users, request.items, shape, request.score_options, place)
         data = _Data.read(collection, target, request.exclude, request.user_ids, place)
+        if request.candidates is not None:
+            check_target(request.candidates, "candidates")
+            candidates = place.move("candidates", request.candidates.numbered_as(data.target, "candidates"))
+            if (candidates.num_users, candidates.num_items) != shape:
+                has = f"{candidates.num_users} x {candidates.num_items}"
+                raise ValueError(f"candidates is {has}, target is {shape[0]} x {shape[1]}")
+            scorer = CandidateScorer(scorer, candidates)
         return cls(collection, scorer, data, codes_of(collection, request.groups, data.target))
 
     @property
     def device(self) -> torch.device:
         """The device on which scores are computed."""
         return self.scorer.device
+
+    def num_entries(self) -> Tensor:
+        """Return the size of every user's lists, candidates too, int64 [U] on the host."""
+        number = self.data.num_entries()
+        return number + self.scorer.sizes if isinstance(self.scorer, CandidateScorer) else number
 
     def with_kernel(self, ids: Tensor) -> tuple[_Inputs, Literal["eager", "triton"]]:
         """Return the inputs with the scorer of the chosen kernel, and the kernel's name.
@@ -421,10 +428,13 @@ class _Inputs(NamedTuple):
         collection, codes, data = self.collection, self.codes, self.data
         needs, member = collection.needs, collection.leading
         relevant = data.target.select(batch)
-        scores, exclude = self.scorer.scores(batch, at_once), data.history.select(batch)
-        before = None if data.past is None else data.past.select(batch)
+        before, exclude = None if data.past is None else data.past.select(batch), data.history.select(batch)
         row_ids = batch if collection.keep_rows else None
-        ranking = Ranking.rank(scores, relevant.items, relevant.values, exclude, needs, member.rules)
+        if isinstance(self.scorer, CandidateScorer):
+            ranking = self.scorer.rank(batch, relevant, exclude, needs, member.rules)
+        else:
+            scores = self.scorer.scores(batch, at_once)
+            ranking = Ranking.rank(scores, relevant.items, relevant.values, exclude, needs, member.rules)
         collection.update(ranking, history=before, groups=codes(batch), row_ids=row_ids)
 
 

@@ -35,7 +35,7 @@ _BUFFER_BYTES = 64 * 2**20
 _SMALL_BUFFER_BYTES, _FEW_BYTES = 31 * 2**20, 256 * 2**20
 _USERS_TOGETHER = 4096
 # upper estimate of the bytes that one target or history entry of a row takes in the kernel
-_ENTRY_BYTES = 160
+ENTRY_BYTES = 160
 # numbers of embeddings that are converted to float64 together: 8 MB of memory that is reused; 128 MB off the CPU,
 # where each piece costs kernel launches
 _NORM_NUMBERS = 2**20
@@ -192,6 +192,19 @@ class EmbeddingScorer:
         """Return the scores [b, I], which are multiplied for `at_once` users at a time when they are read."""
         parts = torch.split(ids, at_once)
         return ScoreRows((len(ids), self.num_items), self.dtype, self.device, lambda: map(self._multiply, parts))
+
+    @property
+    def width(self) -> int:
+        """Number of entries of an embedding."""
+        return self._items.shape[1]
+
+    def scores_of(self, ids: Tensor, items: Tensor) -> Tensor:
+        """Return the scores [b, C] of users and their own items [b, C]; arbitrary at padding (negative ids)."""
+        chosen, bias = items.clamp(min=0), self._terms.item_bias
+        with torch.autocast(self.device.type, enabled=False):
+            users = self._some_users(ids.to(self.device))
+            scores = torch.einsum("bd,bcd->bc", users, self._unit_items[chosen])
+        return scores if bias is None else (scores + bias[chosen]).to(self.dtype)
 
     def without_memory(self, ids: Tensor, check: bool) -> ProductScorer | str:
         """Return a scorer whose scores are counted without being stored, or the reason why these users have none.
@@ -371,6 +384,8 @@ class History:
                     what += ": pass the Interactions whole, without select"
                 elif (whole := as_interactions("exclude", part)) is not None:
                     what += f": pass {whole}"
+                elif isinstance(part, Tensor) and part.dtype == torch.uint8 and part.shape == (num_items,):
+                    what += ": pass exclude.bool()"
                 raise TypeError(f"exclude must be Interactions, bool [{num_items}] or a tuple of these, got {what}")
 
     def lengths(self, others: Tensor) -> Tensor:
@@ -483,7 +498,7 @@ def batches(
         while low < high:
             middle = (low + high + 1) // 2
             longest_list = int(sizes[ids[done + middle - 1]])
-            needed = min(middle, at_once) * scorer.row_bytes + middle * _ENTRY_BYTES * longest_list
+            needed = min(middle, at_once) * scorer.row_bytes + middle * ENTRY_BYTES * longest_list
             low, high = (middle, high) if needed <= memory else (low, middle - 1)
         batch = ids[done : done + low]
         try:

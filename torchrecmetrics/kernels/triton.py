@@ -93,7 +93,7 @@ def _compare(score, edge, above, at_least, EDGES: tl.constexpr):
     return above + tl.where(score > edge, 1.0, 0.0), at_least + tl.where(score >= edge, 1.0, 0.0)
 
 
-@triton.jit(do_not_specialize=["items", "each", "ranges"])
+@triton.jit(do_not_specialize=["items", "steps", "ranges"])
 def _by_comparing(
     scores,
     row_step,
@@ -175,7 +175,7 @@ def _add(key, found, found_out, KEYS: tl.constexpr, ON_CHIP: tl.constexpr):
     return found
 
 
-@triton.jit(do_not_specialize=["items", "each", "ranges"])
+@triton.jit(do_not_specialize=["items", "steps", "ranges"])
 def _by_buckets(
     scores,
     row_step,
@@ -254,7 +254,7 @@ def _part(
     return highest
 
 
-@triton.jit(do_not_specialize=["items", "each", "ranges"])
+@triton.jit(do_not_specialize=["items", "steps", "ranges"])
 def _by_skipping(
     scores,
     row_step,
@@ -565,7 +565,7 @@ def _tally(score, edge, edges, edge_at, first, last, above, at_least, COLUMNS: t
     return above, at_least
 
 
-@triton.jit(do_not_specialize=["width", "num_rows", "num_items", "each", "blocks"])
+@triton.jit(do_not_specialize=["width", "num_rows", "num_items", "steps", "blocks"])
 def _by_products(
     users,
     user_row_step,

@@ -50,7 +50,8 @@ class FromNegatives(FromCounts):
         Args:
             positive: float [B] or [B, 1], the score of the one relevant item of each row; `-inf` = not a candidate.
             negative: the scores of the other candidates in the same dtype: [B, N], `-inf` = none; or [N], one pool for
-                all positives, which is sorted once (memory for B + N numbers).
+                all positives, which is sorted once (memory for B + N numbers). A flat tensor of B * N numbers is a
+                pool, too: reshape it to [B, N] where each row has negatives of its own.
             lengths: integer [B], how many of a row's N negatives count, from the first on; only for negatives [B, N].
             ties: as in `from_scores`; `ties="pessimistic"` places the positive behind its equals.
             validate_args: as in `from_scores`.

@@ -223,7 +223,7 @@ class PiecewiseRows:
             group_size=equal,
             num_ranked=at_least[:, -1],
             num_recommended=at_least[:, 0] if len(self.min_scores) > 1 else None,
-            kernels="eager",
+            kernels=kernels.choose(self.rules.kernels, own.device),
             lists=lists,
         )
         return Ranking.from_counts(

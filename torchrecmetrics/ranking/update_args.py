@@ -134,6 +134,11 @@ def _ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
         if ranks is not None:
             raise ValueError("ranks given twice, positional and by keyword: pass one")
         scores, ranks = None, scores
+    if args.candidates is None and args.missing_target != "unreachable":
+        raise ValueError(
+            f"missing_target={args.missing_target!r} belongs to candidates=, without which all items are candidates: "
+            "leave it out, or name the candidates"
+        )
     if args.candidates is not None and (scores is None or target is None):
         raise ValueError("candidates name the columns of scores, and target the relevant items: give both with them")
     given = [name for name, value in (("scores", scores), ("ranks", ranks), ("ranking", ranking)) if value is not None]
