@@ -286,7 +286,7 @@ def test_five_cutoffs_sum_once(monkeypatch, generator):
     for k in (3, 3, [1, 2, 3, 5, 8]):
         made.clear()
         trm.RecMetricCollection(["HR", "NDCG", "MAP", "Recall", "MRR"], k=k).update(scores, target)
-    assert len(made) == 3  # DCG, the ideal DCG and the precisions
+        assert len(made) == 3  # DCG, the ideal DCG and the precisions
 
 
 def test_one_ranking_serves_every_option(generator):
