@@ -278,7 +278,7 @@ def test_metric_tracker(device):
 
 
 def test_added_members(device):
-    """Members can be added under their own keys."""
+    """Members can be added under their own keys, and a member that comes later counts the later batches alone."""
     collection = trm.RecMetricCollection(["HR"], k=1).to(device)
     collection["mine"] = trm.MRR(2).to(device)
     collection.add_metrics([trm.NDCG(3).to(device)], trm.NDCG(4).to(device))
@@ -287,6 +287,11 @@ def test_added_members(device):
     collection.update(*args)
     assert list(collection.keys()) == ["HR@1", "mine", "NDCG@3", "NDCG@4", "other"]
     assert numbers(collection.compute()) == alone(collection, args)
+    before = alone(collection, args, batch(2, device=device))
+    collection["late"] = trm.MRR(5).to(device)
+    collection.update(*batch(2, device=device))
+    late = alone(collection, batch(2, device=device))["late"]
+    assert numbers(collection.compute()) == before | {"late": late}
 
 
 def test_removed_members_go_their_own_way(device):

@@ -67,11 +67,16 @@ def test_is_a_set_of_pairs(graph, other, offset):
 
 @pytest.mark.parametrize(("reduce", "expected"), [("sum", [5.0, 2.0]), ("max", [4.0, 2.0]), ("last", [1.0, 2.0])])
 def test_values_of_repeated_edges(reduce, expected):
-    """Values of repeated edges become their sum, maximum or last value, also in `select`, `without` and `union`."""
+    """Values of repeated edges become their sum, maximum or last value, also in `select`, `without` and `union`.
+
+    `select` pads values with 0.
+    """
     edges = torch.tensor([[0, 1, 0], [3, 0, 3]])
     graph = Interactions.from_edge_index(edges, 2, 4, torch.tensor([4.0, 2.0, 1.0]), values_reduce=reduce)
     assert graph.values.tolist() == expected
     assert graph.select([1, 0]).values.tolist() == [[2.0], [expected[0]]]
+    wider = graph.union(Interactions.from_edge_index(torch.tensor([[1], [2]]), 2, 4, torch.tensor([7.0])))
+    assert wider.select([1, 0]).values.tolist() == [[2.0, 7.0], [expected[0], 0.0]]
     assert graph.without(graph).values.tolist() == []
     assert graph.union(graph).values.tolist() == expected
 
@@ -546,12 +551,13 @@ def test_nanoseconds_of_pandas_objects_count():
     assert parts(times, times[1], times[0]) == [[2], [1], [0]]
 
 
-def test_missing_ids_are_unknown():
-    """None is not in any vocabulary, so it raises or is dropped."""
-    graph = Interactions.from_columns(["a", None, "b"], [0, 1, 2], user_ids=["a", "b"], unknown="drop")
+@pytest.mark.parametrize("missing", [None, math.nan])
+def test_missing_ids_are_unknown(missing):
+    """None and NaN are in no vocabulary, so they raise or are dropped."""
+    graph = Interactions.from_columns(["a", missing, "b"], [0, 1, 2], user_ids=["a", "b"], unknown="drop")
     assert (pairs(graph), graph.num_dropped) == ([(0, 0), (1, 2)], 1)
-    with pytest.raises(ValueError, match="first in row 1: user None"):
-        Interactions.from_columns(["a", None, "b"], [0, 1, 2], user_ids=["a", "b"])
+    with pytest.raises(ValueError, match=f"first in row 1: user {missing}"):
+        Interactions.from_columns(["a", missing, "b"], [0, 1, 2], user_ids=["a", "b"])
 
 
 def test_split_by_time():

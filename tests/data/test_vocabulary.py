@@ -28,8 +28,8 @@ def storage(request, monkeypatch):
     if request.param == "pyarrow":
         pytest.importorskip("pyarrow")
     else:
-        for room in ("ids", "frames"):
-            monkeypatch.setattr(f"torchrecmetrics.data.{room}.arrow", lambda: None)
+        for module in ("ids", "frames"):
+            monkeypatch.setattr(f"torchrecmetrics.data.{module}.arrow", lambda: None)
 
 
 same_for_each = settings(
@@ -76,8 +76,8 @@ def test_files_do_not_depend_on_pyarrow(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
     Vocabulary(["b", "é", ""]).save(tmp_path / "with")
     with monkeypatch.context() as without:
-        for room in ("ids", "frames"):
-            without.setattr(f"torchrecmetrics.data.{room}.arrow", lambda: None)
+        for module in ("ids", "frames"):
+            without.setattr(f"torchrecmetrics.data.{module}.arrow", lambda: None)
         assert list(Vocabulary.load(tmp_path / "with")) == ["b", "é", ""]
         Vocabulary([b"\0", b"a\0"]).save(tmp_path / "without")
     assert list(Vocabulary.load(tmp_path / "without")) == [b"\0", b"a\0"]

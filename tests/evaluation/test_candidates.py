@@ -52,7 +52,7 @@ def test_equals_full_scores(options, similarity):
     ids = TARGET.users.unique()
     full.update(scores.masked_fill(~mask, -torch.inf)[ids], TARGET.select(ids), exclude=EXCLUDE.select(ids))
     for key, value in full.compute().items():
-        assert found[key].item() == pytest.approx(value.item(), abs=1e-12 if similarity == "dot" else 1e-2), key
+        assert found[key].item() == pytest.approx(value.item(), abs=1e-12), key
     assert (found.num_users, found.num_unreachable) == (full["HR@1"].num_users, full["HR@1"].num_unreachable)
 
 
