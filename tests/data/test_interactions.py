@@ -139,7 +139,7 @@ def frame():
 )
 def test_a_matrix_where_a_column_is_expected_is_named_with_its_way_in(make, message):
     given = make()
-    doors = [
+    functions = [
         ("edge_index", lambda: Interactions.from_edge_index(given, 3, 5)),
         ("values", lambda: Interactions.from_edge_index(EDGES, 3, 5, given)),
         ("ids", lambda: Interactions.from_padded(given, 5)),
@@ -152,9 +152,9 @@ def test_a_matrix_where_a_column_is_expected_is_named_with_its_way_in(make, mess
         ("times", lambda: Interactions.leave_last_out([0], [0], given)),
         ("users", lambda: GRAPH.select(given)),
     ]
-    for name, door in doors:
+    for name, function in functions:
         with pytest.raises(TypeError, match=f"^{name} is a {message}"):
-            door()
+            function()
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
@@ -291,19 +291,19 @@ def test_type_checkers_know_what_from_text_returns():
 def test_ids_far_beyond_their_number_are_warned_of(tmp_path):
     """Ids far beyond their number, such as hashes, warn at the caller's line unless a vocabulary or a size is given."""
     (tmp_path / "train.txt").write_text("0 1 2\n1 2 999\n")
-    doors = {
+    functions = {
         "items": lambda: Interactions.from_text(tmp_path / "train.txt"),
         "users": lambda: Interactions.from_columns([0, 7, 300], [0, 1, 2]),
         " items": lambda: Interactions.from_columns([0, 1, 2], [0, 7, 300]),
         " users": lambda: Interactions.leave_last_out([0, 7, 300], [0, 1, 2]),
         "  users": lambda: Interactions.split_by_time([0, 7, 300], [0, 1, 2], [0, 1, 2], 1, 2),
     }
-    for name, door in doors.items():
+    for name, function in functions.items():
         cure = rf"Interactions.from_columns\(..., {name.strip()[:-1]}_ids=sorted\(set\({name.strip()}\)\)\)"
         with pytest.warns(
             UserWarning, match=f"{name.strip()} hold 3 distinct ids up to .*; a vocabulary .*: {cure}"
         ) as got:
-            door()
+            function()
         assert [warning.filename for warning in got] == [__file__]
     with pytest.warns(UserWarning, match="or num_users=301 where there are so many"):
         Interactions.from_columns([0, 7, 300], [0, 1, 2])
@@ -589,7 +589,7 @@ def test_a_million_edges():
 @pytest.mark.parametrize("value", ["9", True, math.nan, 9.0, 1j, torch.tensor(True), [9]])
 def test_sizes_are_whole_numbers(value):
     """A size that is not a whole number is refused by every function, with its name, type and value."""
-    doors = [
+    functions = [
         ("num_users", lambda: Interactions.from_edge_index(EDGES, value, 5)),
         ("num_items", lambda: Interactions.from_edge_index(EDGES, 3, value)),
         ("item_offset", lambda: Interactions.from_edge_index(EDGES, 3, 5, item_offset=value)),
@@ -600,9 +600,9 @@ def test_sizes_are_whole_numbers(value):
         ("max_items", lambda: GRAPH.select([0], max_items=value)),
     ]
     given = re.escape(f"{type(value).__name__}: {value!r}")
-    for name, door in doors:
+    for name, function in functions:
         with pytest.raises(TypeError, match=f"^{name} must be a whole number >= 0, an int, got {given}$"):
-            door()
+            function()
 
 
 def test_sizes_of_numpy_and_torch_are_whole_numbers():
@@ -612,9 +612,9 @@ def test_sizes_of_numpy_and_torch_are_whole_numbers():
 
 
 @pytest.mark.parametrize("column", [[1j], torch.tensor([1j]), [1j, 2], torch.tensor([1j]).numpy()])
-def test_complex_numbers_are_refused_at_every_door(column):
+def test_complex_numbers_are_refused_by_every_function(column):
     """Complex numbers are refused by every function, also if the vocabulary is complex too."""
-    doors = [
+    functions = [
         lambda: Interactions.from_columns(column, [0] * len(column)),
         lambda: Interactions.from_columns(column, [0] * len(column), user_ids=column),
         lambda: Interactions.from_columns([0], [0], item_ids=column),
@@ -623,9 +623,9 @@ def test_complex_numbers_are_refused_at_every_door(column):
         lambda: Interactions.split_by_time([0, 0, 0], [0, 1, 2], [0, 1, 2], column[0], 2),
         lambda: GRAPH.select(column),
     ]
-    for door in doors:
+    for function in functions:
         with pytest.raises((TypeError, ValueError), match="complex"):
-            door()
+            function()
 
 
 GRAPH = Interactions.from_edge_index(EDGES, 3, 5)

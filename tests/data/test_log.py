@@ -155,7 +155,10 @@ def test_every_user_may_be_held_out():
 
 
 def test_to_interactions():
-    """Repeated events become one edge by sum, maximum or last value; `min_value` keeps edges without values; ids are kept."""
+    """Repeated events become one edge by sum, maximum or last value, and ids are kept.
+
+    `min_value` keeps edges without values.
+    """
     log = log_of([(1, 1, 0, 5), (0, 2, 0, 1), (1, 1, 3, 2), (0, 1, 0, 4)])
     with pytest.raises(
         ValueError, match=r"1 of 4 edges repeat .* user 'u1', item 10 with \[5, 2\]: values_reduce='sum'"

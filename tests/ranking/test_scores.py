@@ -1027,12 +1027,14 @@ def test_a_rejected_list_is_not_also_too_short():
 
 
 def test_a_ranking_that_was_read_can_be_kept():
-    """A ranking can be pickled after metrics have read it, and gives the same values."""
+    """A ranking can be pickled after metrics have read it, without cached results, and gives the same values."""
     import pickle
 
     ranking = trm.Ranking.from_scores(torch.rand(2, 5), torch.tensor([1, 2]))
     trm.RecMetricCollection(["NDCG", "HR"], k=[1, 3]).update(ranking)
     again = pickle.loads(pickle.dumps(ranking))
+    assert ranking._derived
+    assert not again._derived
     assert torch.equal(again.ranks, ranking.ranks)
     assert trm.NDCG(3)(again) == trm.NDCG(3)(ranking)
 
