@@ -301,11 +301,14 @@ def test_more_places_than_items():
 
 
 def test_auroc_leaves_out_rows_where_everything_is_relevant():
-    """AUROC leaves out rows whose items are all relevant, because they have no pair to order."""
+    """AUROC leaves out rows whose items are all relevant, because they have no pair to order; HR counts these rows."""
     args = torch.tensor([[0.3, 0.2], [0.1, 0.2]]), torch.tensor([[0, 1], [1, -1]])
     metric = trm.AUROC(empty_target_action="neg")
     assert value(metric, *args) == 1
     assert metric.num_users == 1
+    hits = trm.HR(1)
+    assert value(hits, *args) == 1
+    assert hits.num_users == 2
 
 
 def test_constant_scorer():
@@ -446,7 +449,7 @@ def per_user(function, ranking, *args, **kwargs):
 @settings(max_examples=examples(150), deadline=None)
 @given(batch=users(), data=st.data())
 def test_identities(batch, data):
-    """HR@1 and MRR@1 are positive in the same rows, and RPrecision is P@R and Recall@R.
+    """HR@1, MRR@1 and P@1 are one number, and RPrecision is P@R and Recall@R.
     With one relevant item, Recall is HR and MAP is MRR. HR, Recall and MRR never fall with k.
     """
     scores, gains, history, _ = batch
@@ -455,7 +458,8 @@ def test_identities(batch, data):
     ranking = trm.Ranking.from_scores(torch.tensor(scores), target, exclude=exclude, overlap="miss")
     k = data.draw(st.integers(1, 9))
     hit, first = per_user(functional.hit_rate, ranking, 1), per_user(functional.reciprocal_rank, ranking, 1)
-    assert torch.equal(hit.ceil(), first.ceil())
+    assert torch.equal(hit, first)
+    assert torch.equal(hit, per_user(functional.precision, ranking, 1))
     # R-precision by asking precision of each user at their own R
     for r in range(1, 9):
         rows = ranking.num_relevant == r

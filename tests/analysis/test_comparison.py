@@ -349,13 +349,13 @@ def test_clusters_of_equal_rows():
 
 def test_pieces_change_nothing(monkeypatch):
     """Comparing rows in chunks of 13, which do not split clusters, does not change the results."""
-    from torchrecmetrics.analysis import rows as room
+    from torchrecmetrics.analysis import rows as module
 
     runs = models(200, labels=2, shift=0.02)
     clustered = {n: trm.Rows(r.values, r.ids, clusters=torch.arange(200) % 60) for n, r in runs.items()}
     expected = [trm.compare(each, resamples=300, margin=0.1) for each in (runs, clustered)]
-    whole = room.chunked
-    monkeypatch.setattr(room, "chunked", lambda n, ends: whole(n, ends, 13))
+    whole = module.chunked
+    monkeypatch.setattr(module, "chunked", lambda n, ends: whole(n, ends, 13))
     for each, before in zip((runs, clustered), expected, strict=True):
         for one, other in zip(trm.compare(each, resamples=300, margin=0.1).results, before.results, strict=True):
             assert one[4:-2] == pytest.approx(other[4:-2])

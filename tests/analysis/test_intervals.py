@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+import torchrecmetrics as trm
 from torchrecmetrics.analysis import student
 from torchrecmetrics.analysis.intervals import interval
 
@@ -104,6 +105,11 @@ def test_weights_are_a_smaller_number_of_rows():
     few, many = (interval(0.3, 0.05, size) for size in (10.5, 100))
     assert few[1] - few[0] > many[1] - many[0]
     assert not math.isnan(interval(0.3, 0.3, 1.5, method="student")[0])
+    weights, metric = torch.tensor([1, 2, 0.5, 3], dtype=torch.float64), trm.HR(1)
+    metric.update(torch.tensor([1, 2, 1, 1]), weights=weights)
+    size = (weights.sum() ** 2 / weights.square().sum()).item()
+    expected = interval(metric.compute().item(), metric.standard_error().item(), size)
+    assert metric.confidence_interval() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("value", "error", "size"), [(math.nan, 0.1, 9), (0.5, math.nan, 9), (0.5, 0, 1), (0, 0, 0)])

@@ -452,14 +452,18 @@ class TestComparison:
         assert axes.get_legend() is None
 
     def test_pairs(self):
-        """The pairs of runs are in the legend and apart within a label, and the axes stay wide."""
+        """The pairs of runs are in the legend in colours of their own and apart within a label; the axes stay wide."""
         names = ("popularity", "matrix factorisation, 64 factors", "LightGCN")
         found = trm.compare(runs([f"NDCG-exponential@{k}" for k in range(1, 7)], names), resamples=200, margin=0.01)
         figure, axes = found.plot()
         pairs = list(dict.fromkeys(f"{result.run} - {result.against}" for result in found.results))
         assert legend(axes) == [*pairs, "margin 0.01"]
-        rows = sorted(y for line in axes.lines if line.get_marker() not in ("None", "") for y in line.get_ydata())
+        dots = [line for line in axes.lines if line.get_marker() not in ("None", "")]
+        rows = sorted(y for line in dots for y in line.get_ydata())
         assert len(rows) == 18
+        entries = axes.get_legend().legend_handles[: len(pairs)]
+        assert [line.get_color() for line in dots] == [entry.get_color() for entry in entries]
+        assert len({line.get_color() for line in dots}) == len(pairs)
         assert min(b - a for a, b in pairwise(rows)) > 0.2
         assert [-0.01, -0.01] in [list(line.get_xdata()) for line in axes.lines]
         figure.canvas.draw()

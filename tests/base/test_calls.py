@@ -78,7 +78,7 @@ def test_an_update_of_metrics_of_lists():
     assert len(names) <= 355, names
 
 
-def test_more_metrics_hardly_add_any():
+def test_more_cutoffs_hardly_add_any():
     """Further cut-offs add at most 5 calls to an update: only the formulas grow, not the sums or the states."""
     scores, target = torch.zeros(64, 1000), torch.arange(3).expand(64, -1)
     one, five = (calls(trm.RecMetricCollection(["HR", "Recall"], k=k), scores, target) for k in (5, [1, 2, 3, 4, 5]))

@@ -83,7 +83,7 @@ def test_weights_and_clusters():
     assert rows.mean() == {label: pytest.approx(value.item()) for label, value in values.items()}
 
 
-def test_padding_empty_rows_and_bad_rows():
+def test_empty_rows_and_bad_rows():
     """With "neg" a row without a relevant item counts as 0; a deferred error raises in `compute` and leaves no rows."""
     metrics = collection(empty_target_action="neg")
     metrics.update(*batch(0))
@@ -133,7 +133,7 @@ def test_copies_have_them(copied):
 
 
 def test_merge_appends():
-    """`merge_state` appends the rows of the other collection, and refuses a collection that keeps no rows."""
+    """`merge_state` appends the rows of the other collection; one that keeps no rows is refused and changes nothing."""
     one, two, whole = collection(), collection(), collection()
     for seed, metrics in enumerate((one, two)):
         ids = torch.arange(5) + 5 * seed
@@ -142,8 +142,14 @@ def test_merge_appends():
     one.merge_state(two)
     one.compute(), whole.compute()
     same(one.rows, whole.rows)
+    plain = trm.RecMetricCollection(LABELS)
+    plain.update(*batch(2))
+    values = one.compute()
     with pytest.raises(ValueError, match="keep_rows=True"):
-        one.merge_state(trm.RecMetricCollection(LABELS))
+        one.merge_state(plain)
+    assert one["HR@2"].num_users == 8
+    assert one.compute() == values
+    same(one.rows, whole.rows)
 
 
 def test_state_dicts_hold_none():
@@ -299,7 +305,7 @@ def test_weightless_rows_have_numbers_too():
 def test_rows_that_are_lost_are_not_shown():
     """`rows` raises where a member was updated alone, because its mean is then over other rows than those kept.
 
-    For the same reason a member with kept rows cannot be deleted before `reset`.
+    The same holds for a loaded state, and a member with kept rows cannot be deleted before `reset`.
     """
     metrics = collection()
     metrics.update(*batch(0))
@@ -314,6 +320,16 @@ def test_rows_that_are_lost_are_not_shown():
     metrics.update(*batch(1))
     metrics.compute()
     assert list(metrics.rows.values) == ["NDCG@2", "AUROC"]
+    saved = collection()
+    for metric in saved.values():
+        metric.persistent(True)
+    saved.update(*batch(0, rows=9))
+    loaded = collection()
+    loaded.update(*batch(1))
+    loaded.load_state_dict(saved.state_dict())
+    loaded.compute()
+    with pytest.raises(ValueError, match=r"4 rows of \S+ are kept, but it is a mean over 8: .* a state is loaded"):
+        loaded.rows  # noqa: B018
 
 
 def test_keys_that_hide_what_they_are_of():

@@ -440,7 +440,7 @@ META_UPDATES = {
     "weights": lambda s, t: ((s, t), {"weights": s[:, 0]}),
     "dense": lambda s, t: ((s, s > 0), {}),
     "graded": lambda s, t: ((s, s), {"exclude": t}),
-    "ranking": lambda s, t: ((trm.Ranking.from_scores(s, t, exclude=t, depth=None),), {}),
+    "ranking": lambda s, t: ((s, t), {"exclude": t}),
     "many targets": lambda s, t: ((s, t.repeat(1, 100)), {}),
     "bfloat16": lambda s, t: ((s.bfloat16(), t), {}),
     "jagged": lambda s, t: ((s, jagged(t)), {"exclude": (jagged(t), past(t)), "gains": jagged(t)}),
@@ -462,20 +462,18 @@ def test_update_never_waits_for_the_device(form, empty, padding_idx):
     """Every form of `update` runs on "meta", which has no values, and so reads no value."""
     options = {"max_relevant": 5, "empty_target_action": empty, "padding_idx": padding_idx}
     metrics = [fresh(m, **options) for m in METRICS.values()]
-    if form == "ranking":
-        metrics = [
-            m for m in metrics if "score_threshold" not in m.options and padding_idx is None and not m.needs.list_depth
-        ]
     scores, target = torch.empty(6, 20, device="meta"), torch.empty(6, 3, dtype=torch.int64, device="meta")
     args, kwargs = META_UPDATES[form](scores, target)
-    if metrics:
-        collection = trm.RecMetricCollection(metrics, **options).to("meta")
-        collection.update(*args, **kwargs)
-        collection.update(*args, **kwargs)
+    if form == "ranking":
+        metrics = [m for m in metrics if "score_threshold" not in m.options and not m.needs.list_depth]
+        args, kwargs = (trm.Ranking.from_scores(*args, **kwargs, depth=None, padding_idx=padding_idx),), {}
+    collection = trm.RecMetricCollection(metrics, **options).to("meta")
+    collection.update(*args, **kwargs)
+    collection.update(*args, **kwargs)
     for metric in metrics:
         metric = metric.clone().to("meta")
         metric.update(*args, **kwargs)
-        assert metric.update_count == (2 + 1 if metrics else 1)
+        assert metric.update_count == 3
 
 
 @pytest.mark.parametrize("k", [1, 3])

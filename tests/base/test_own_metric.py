@@ -392,7 +392,8 @@ def test_bounds():
 
 
 def test_a_subclass_keeps_its_name_until_it_has_another_formula():
-    """A subclass of one of our metrics keeps its label until it has another formula."""
+    """A subclass of one of our metrics keeps its label until it has another formula, and goes by its name then."""
     assert type("Mine", (trm.HR,), {})(3).label == "HR@3"
-    assert type("Mine", (trm.HR,), {"formula": staticmethod(lambda ranking, k: 3)})  # raises nothing
+    own = {"formula": staticmethod(lambda ranking, k, score_threshold=None: ranking.hits(k).any(-1).double())}
+    assert type("Mine", (trm.HR,), own)(3).label == "Mine@3"
     assert functools.partial(type("Mine", (RBP,), {"formula": RBP.formula}), p=0.5)(3).label == "Mine-p0_5@3"

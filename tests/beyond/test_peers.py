@@ -324,11 +324,13 @@ def lenskit_similarity(items, vectors):
 
 @pytest.mark.parametrize("k", K)
 def test_lenskit_similarity(k):
-    """LensKit's ILS is 1 - our diversity for one-hot categories and embeddings, and 1 for a list of one item."""
+    """LensKit's ILS is 1 - our diversity for one-hot categories and embeddings; for one item it is 1 and ours nan."""
     for of, vectors in (("categories", torch.nn.functional.one_hot(GENRE).double()), ("embeddings", VECTORS)):
         expected = [1 - lenskit_similarity(items[:k], vectors) for items in FULL]
         assert rows(functional.intra_list_diversity, k, catalogue=CATALOGUE, of=of) == near(expected)
-    assert lenskit_similarity([3], VECTORS) == 1
+        assert lenskit_similarity([3], vectors) == 1
+        single = rows(functional.intra_list_diversity, k, [[3]] * USERS, catalogue=CATALOGUE, of=of)
+        assert single == near([nan] * USERS)
 
 
 # ----------------------------------------------------------------------------------------------------- SciPy, Steck
@@ -431,7 +433,8 @@ def test_recbole_counts_padding(k):
 
 def test_recbole_takes_a_share_of_the_items_for_tail():
     """RecBole's `tail_ratio` is a share of the items that occur in train, our head holds a share of the occurrences."""
-    popularity = tensor([4, 3, 2, 1, 0])
-    by_items = sorted((p, i) for i, p in enumerate(popularity.tolist()) if p)
-    assert [i for _, i in by_items[: max(int(4 * 0.5), 1)]] == [3, 2]
-    assert trm.Catalogue(5, popularity=popularity).tail(0.5).tolist() == [False, False, True, True, True]
+    popularity = tensor([9, 3, 2, 1, 0])
+    ascending = sorted((p, i) for i, p in enumerate(popularity.tolist()) if p)
+    theirs = {i for _, i in ascending[: max(int(len(ascending) * 0.5), 1)]}
+    tail = trm.Catalogue(5, popularity=popularity).tail(0.5).nonzero().flatten().tolist()
+    assert (theirs, {*tail}) == ({2, 3}, {1, 2, 3, 4})  # item 0 alone holds half of the occurrences

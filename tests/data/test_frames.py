@@ -173,8 +173,8 @@ def test_missing_libraries_are_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "narwhals", None)
     with pytest.raises(ImportError, match=r"needs narwhals: pip install 'torchrecmetrics\[frames\]'"):
         Log.from_frame(pd.DataFrame(COLUMNS))
-    for room in ("ids", "frames"):
-        monkeypatch.setattr(f"torchrecmetrics.data.{room}.arrow", lambda: None)
+    for module in ("ids", "frames"):
+        monkeypatch.setattr(f"torchrecmetrics.data.{module}.arrow", lambda: None)
     assert read(COLUMNS).users.tolist() == [1, 0, 1, 2]
 
 

@@ -220,7 +220,7 @@ def test_meta_is_never_read():
     collection.update(**{name: value.to("meta") for name, value in batch().items()})
 
 
-def test_many_groups_take_no_loop():
+def test_a_thousand_groups():
     """With a thousand groups every value is that of the rows of its group."""
     given = batch(rows=3000, groups=1000)
     del given["weights"]

@@ -67,11 +67,16 @@ def test_is_a_set_of_pairs(graph, other, offset):
 
 @pytest.mark.parametrize(("reduce", "expected"), [("sum", [5.0, 2.0]), ("max", [4.0, 2.0]), ("last", [1.0, 2.0])])
 def test_values_of_repeated_edges(reduce, expected):
-    """Values of repeated edges become their sum, maximum or last value, also in `select`, `without` and `union`."""
+    """Values of repeated edges become their sum, maximum or last value, also in `select`, `without` and `union`.
+
+    `select` pads values with 0.
+    """
     edges = torch.tensor([[0, 1, 0], [3, 0, 3]])
     graph = Interactions.from_edge_index(edges, 2, 4, torch.tensor([4.0, 2.0, 1.0]), values_reduce=reduce)
     assert graph.values.tolist() == expected
     assert graph.select([1, 0]).values.tolist() == [[2.0], [expected[0]]]
+    wider = graph.union(Interactions.from_edge_index(torch.tensor([[1], [2]]), 2, 4, torch.tensor([7.0])))
+    assert wider.select([1, 0]).values.tolist() == [[2.0, 7.0], [expected[0], 0.0]]
     assert graph.without(graph).values.tolist() == []
     assert graph.union(graph).values.tolist() == expected
 
@@ -145,7 +150,7 @@ def frame():
 )
 def test_a_matrix_where_a_column_is_expected_is_named_with_its_way_in(make, message):
     given = make()
-    doors = [
+    functions = [
         ("edge_index", lambda: Interactions.from_edge_index(given, 3, 5)),
         ("values", lambda: Interactions.from_edge_index(EDGES, 3, 5, given)),
         ("ids", lambda: Interactions.from_padded(given, 5)),
@@ -158,9 +163,9 @@ def test_a_matrix_where_a_column_is_expected_is_named_with_its_way_in(make, mess
         ("times", lambda: Interactions.leave_last_out([0], [0], given)),
         ("users", lambda: GRAPH.select(given)),
     ]
-    for name, door in doors:
+    for name, function in functions:
         with pytest.raises(TypeError, match=f"^{name} is a {message}"):
-            door()
+            function()
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
@@ -297,19 +302,19 @@ def test_type_checkers_know_what_from_text_returns():
 def test_ids_far_beyond_their_number_are_warned_of(tmp_path):
     """Ids far beyond their number, such as hashes, warn at the caller's line unless a vocabulary or a size is given."""
     (tmp_path / "train.txt").write_text("0 1 2\n1 2 999\n")
-    doors = {
+    functions = {
         "items": lambda: Interactions.from_text(tmp_path / "train.txt"),
         "users": lambda: Interactions.from_columns([0, 7, 300], [0, 1, 2]),
         " items": lambda: Interactions.from_columns([0, 1, 2], [0, 7, 300]),
         " users": lambda: Interactions.leave_last_out([0, 7, 300], [0, 1, 2]),
         "  users": lambda: Interactions.split_by_time([0, 7, 300], [0, 1, 2], [0, 1, 2], 1, 2),
     }
-    for name, door in doors.items():
+    for name, function in functions.items():
         cure = rf"Interactions.from_columns\(..., {name.strip()[:-1]}_ids=sorted\(set\({name.strip()}\)\)\)"
         with pytest.warns(
             UserWarning, match=f"{name.strip()} hold 3 distinct ids up to .*; a vocabulary .*: {cure}"
         ) as got:
-            door()
+            function()
         assert [warning.filename for warning in got] == [__file__]
     with pytest.warns(UserWarning, match="or num_users=301 where there are so many"):
         Interactions.from_columns([0, 7, 300], [0, 1, 2])
@@ -557,12 +562,13 @@ def test_nanoseconds_of_pandas_objects_count():
     assert parts(times, times[1], times[0]) == [[2], [1], [0]]
 
 
-def test_missing_ids_are_unknown():
-    """None is not in any vocabulary, so it raises or is dropped."""
-    graph = Interactions.from_columns(["a", None, "b"], [0, 1, 2], user_ids=["a", "b"], unknown="drop")
+@pytest.mark.parametrize("missing", [None, math.nan])
+def test_missing_ids_are_unknown(missing):
+    """None and NaN are in no vocabulary, so they raise or are dropped."""
+    graph = Interactions.from_columns(["a", missing, "b"], [0, 1, 2], user_ids=["a", "b"], unknown="drop")
     assert (pairs(graph), graph.num_dropped) == ([(0, 0), (1, 2)], 1)
-    with pytest.raises(ValueError, match="first in row 1: user None"):
-        Interactions.from_columns(["a", None, "b"], [0, 1, 2], user_ids=["a", "b"])
+    with pytest.raises(ValueError, match=f"first in row 1: user {missing}"):
+        Interactions.from_columns(["a", missing, "b"], [0, 1, 2], user_ids=["a", "b"])
 
 
 def test_split_by_time():
@@ -594,7 +600,7 @@ def test_a_million_edges():
 @pytest.mark.parametrize("value", ["9", True, math.nan, 9.0, 1j, torch.tensor(True), [9]])
 def test_sizes_are_whole_numbers(value):
     """A size that is not a whole number is refused by every function, with its name, type and value."""
-    doors = [
+    functions = [
         ("num_users", lambda: Interactions.from_edge_index(EDGES, value, 5)),
         ("num_items", lambda: Interactions.from_edge_index(EDGES, 3, value)),
         ("item_offset", lambda: Interactions.from_edge_index(EDGES, 3, 5, item_offset=value)),
@@ -605,9 +611,9 @@ def test_sizes_are_whole_numbers(value):
         ("max_items", lambda: GRAPH.select([0], max_items=value)),
     ]
     given = re.escape(f"{type(value).__name__}: {value!r}")
-    for name, door in doors:
+    for name, function in functions:
         with pytest.raises(TypeError, match=f"^{name} must be a whole number >= 0, an int, got {given}$"):
-            door()
+            function()
 
 
 def test_sizes_of_numpy_and_torch_are_whole_numbers():
@@ -617,9 +623,9 @@ def test_sizes_of_numpy_and_torch_are_whole_numbers():
 
 
 @pytest.mark.parametrize("column", [[1j], torch.tensor([1j]), [1j, 2], torch.tensor([1j]).numpy()])
-def test_complex_numbers_are_refused_at_every_door(column):
+def test_complex_numbers_are_refused_by_every_function(column):
     """Complex numbers are refused by every function, also if the vocabulary is complex too."""
-    doors = [
+    functions = [
         lambda: Interactions.from_columns(column, [0] * len(column)),
         lambda: Interactions.from_columns(column, [0] * len(column), user_ids=column),
         lambda: Interactions.from_columns([0], [0], item_ids=column),
@@ -628,9 +634,9 @@ def test_complex_numbers_are_refused_at_every_door(column):
         lambda: Interactions.split_by_time([0, 0, 0], [0, 1, 2], [0, 1, 2], column[0], 2),
         lambda: GRAPH.select(column),
     ]
-    for door in doors:
+    for function in functions:
         with pytest.raises((TypeError, ValueError), match="complex"):
-            door()
+            function()
 
 
 GRAPH = Interactions.from_edge_index(EDGES, 3, 5)

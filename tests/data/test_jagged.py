@@ -173,7 +173,7 @@ BAD_OFFSETS = {
 }
 
 
-def doors(form):
+def functions(form):
     """Return the functions that take jagged rows, each with the name of its argument."""
     target = torch.tensor([2, 1, 3])
     return [
@@ -189,15 +189,15 @@ def test_offsets_that_are_none(case):
     """Invalid offsets raise on the CPU and are counted with deferred checks; without checks indexing is still safe."""
     offsets, detail = BAD_OFFSETS[case]
     bad = (VALUES, torch.tensor(offsets))
-    for name, door in doors(bad):
+    for name, function in functions(bad):
         with pytest.raises(
             ValueError, match=rf"rows that offsets do not tell \(they start at 0.*\): {name}'s {detail}"
         ):
-            door()
-        counted = door(validate_args="deferred")
+            function()
+        counted = function(validate_args="deferred")
         told = dict(zip(trm.checks.VIOLATIONS, counted.invalid.tolist(), strict=True))
         assert told == {**dict.fromkeys(told, 0), "offsets": sum(counted.violations.rows.tolist())}
-        assert len(door(validate_args=False)) == 3
+        assert len(function(validate_args=False)) == 3
     with pytest.raises(ValueError, match=f"matrix's {detail}"):
         trm.Interactions.from_jagged(*bad, num_items=4)
     with pytest.raises(ValueError, match=f"history's {detail}"):
@@ -210,11 +210,11 @@ def test_offsets_that_are_none(case):
 
 @pytest.mark.parametrize("argument", ["target", "exclude", "item_ids"])
 def test_rows_longer_than_max_length(argument):
-    for name, door in doors(trm.Jagged(VALUES, OFFSETS, 1)):
+    for name, function in functions(trm.Jagged(VALUES, OFFSETS, 1)):
         if name == argument:
             with pytest.raises(ValueError, match=f"{name}'s row 0 is 0 to 2 of 3 values, max_length=1"):
-                door()
-            assert door(validate_args="deferred").violations.rows.tolist() == [True, False, False]
+                function()
+            assert function(validate_args="deferred").violations.rows.tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -237,9 +237,9 @@ def test_rows_longer_than_max_length(argument):
     ],
 )
 def test_what_is_no_jagged_tensor(form, error, message):
-    for name, door in doors(form):
+    for name, function in functions(form):
         with pytest.raises(error, match=message) as raised:
-            door()
+            function()
         assert name in str(raised.value)
 
 
@@ -263,9 +263,9 @@ def test_sequences_that_nobody_could_look_at():
 
 def test_rows_of_another_number():
     two = trm.Jagged(VALUES, torch.tensor([0, 2, 3]))
-    for name, door in doors(two)[:3]:
+    for name, function in functions(two)[:3]:
         with pytest.raises(ValueError, match=rf"{name} has 2 rows \(offsets \[3\]\), the scores \(or lists\) have 3"):
-            door()
+            function()
     past = trm.prefix_history(VALUES, OFFSETS)
     with pytest.raises(ValueError, match=r"exclude has 2 rows, the scores \(or lists\) have 3"):
         trm.HR(1).update(SCORES, torch.tensor([1, 2, 3]), exclude=past[:2])
@@ -273,9 +273,9 @@ def test_rows_of_another_number():
 
 def test_on_another_device():
     away = trm.Jagged(VALUES.to("meta"), OFFSETS.to("meta"), 2)
-    for name, door in doors(away)[:3]:
+    for name, function in functions(away)[:3]:
         with pytest.raises(ValueError, match=rf"{name} is on meta, but the scores \(or lists\) are on cpu"):
-            door()
+            function()
 
 
 @pytest.mark.parametrize(
@@ -308,15 +308,15 @@ def test_nested_tensors_of_other_kinds():
     table = torch.arange(9).remainder(4).reshape(3, 3)
     gaps = torch.nested.narrow(table, 1, torch.zeros(3).long(), torch.tensor([2, 1, 3]), layout=torch.jagged)
     deep = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)], layout=torch.jagged)
-    for name, door in doors(strided):
+    for name, function in functions(strided):
         with pytest.raises(TypeError, match=rf"{name} is a nested tensor of the strided layout: pass .*\({name}, -1\)"):
-            door()
-    for name, door in doors(gaps):
+            function()
+    for name, function in functions(gaps):
         with pytest.raises(ValueError, match=rf"{name} is a nested tensor with gaps .*: pass {name}.contiguous\(\)"):
-            door()
-    for name, door in doors(deep):
+            function()
+    for name, function in functions(deep):
         with pytest.raises(ValueError, match=rf"values of a jagged {name} must be \[E\]"):
-            door()
+            function()
     again = torch.nested.as_nested_tensor(list(strided.unbind()), layout=torch.jagged)
     for cured in (gaps.contiguous(), again):
         assert len(trm.Ranking.from_scores(SCORES, cured)) == 3

@@ -155,7 +155,10 @@ def test_every_user_may_be_held_out():
 
 
 def test_to_interactions():
-    """Repeated events become one edge by sum or last value; `min_value` keeps edges without values; ids are kept."""
+    """Repeated events become one edge by sum, maximum or last value, and ids are kept.
+
+    `min_value` keeps edges without values.
+    """
     log = log_of([(1, 1, 0, 5), (0, 2, 0, 1), (1, 1, 3, 2), (0, 1, 0, 4)])
     with pytest.raises(
         ValueError, match=r"1 of 4 edges repeat .* user 'u1', item 10 with \[5, 2\]: values_reduce='sum'"
@@ -165,6 +168,7 @@ def test_to_interactions():
     assert (graph.users.tolist(), graph.items.tolist(), graph.values.tolist()) == ([0, 0, 1], [0, 1, 0], [4, 1, 7])
     assert (graph.user_ids, graph.item_ids, graph.num_items_inferred) == (log.user_ids, log.item_ids, False)
     assert log.to_interactions(values_reduce="last").values.tolist() == [4, 1, 2]
+    assert log.to_interactions(values_reduce="max").values.tolist() == [4, 1, 5]
     liked = log.to_interactions(4)
     assert (liked.users.tolist(), liked.items.tolist(), liked.values) == ([0, 1], [0, 0], None)
     assert (liked.num_users, liked.num_items) == (2, 2)

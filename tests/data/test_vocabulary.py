@@ -28,8 +28,8 @@ def storage(request, monkeypatch):
     if request.param == "pyarrow":
         pytest.importorskip("pyarrow")
     else:
-        for room in ("ids", "frames"):
-            monkeypatch.setattr(f"torchrecmetrics.data.{room}.arrow", lambda: None)
+        for module in ("ids", "frames"):
+            monkeypatch.setattr(f"torchrecmetrics.data.{module}.arrow", lambda: None)
 
 
 same_for_each = settings(
@@ -76,8 +76,8 @@ def test_files_do_not_depend_on_pyarrow(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
     Vocabulary(["b", "é", ""]).save(tmp_path / "with")
     with monkeypatch.context() as without:
-        for room in ("ids", "frames"):
-            without.setattr(f"torchrecmetrics.data.{room}.arrow", lambda: None)
+        for module in ("ids", "frames"):
+            without.setattr(f"torchrecmetrics.data.{module}.arrow", lambda: None)
         assert list(Vocabulary.load(tmp_path / "with")) == ["b", "é", ""]
         Vocabulary([b"\0", b"a\0"]).save(tmp_path / "without")
     assert list(Vocabulary.load(tmp_path / "without")) == [b"\0", b"a\0"]
@@ -218,8 +218,9 @@ def test_files_of_something_else_are_refused(tmp_path):
     write(tmp_path / "d", "Vocabulary", {"version": 99})
     with pytest.raises(ValueError, match="version 99, later than 1: update torchrecmetrics"):
         Vocabulary.load(tmp_path / "d")
-    with pytest.raises(TypeError):
-        Vocabulary([(1,), (2,)][:0] or [1j]).save(tmp_path / "e")
+    for ids, kind in (([(1,), (2,)], "tuple"), ([1j], "complex")):
+        with pytest.raises(TypeError, match=kind):
+            Vocabulary(ids).save(tmp_path / "e")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c", "d"]
     with pytest.raises(FileNotFoundError):
         Vocabulary.load(tmp_path / "e")

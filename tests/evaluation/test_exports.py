@@ -39,6 +39,7 @@ def test_results_of_embeddings_have_them_too():
     test = trm.Interactions.from_columns([0, 1], [0, 1], num_users=3, num_items=2)
     found = trm.evaluate(collection, torch.eye(3, 2), torch.eye(2), target=test)
     assert found.to_dict()["metric"] == ["HR", "MRR"]
+    assert found.to_dict()["num_users"] == [2, 2]
     assert found.counts() | {"num_users": 2, "num_skipped": 1} == found.counts()
 
 
@@ -141,7 +142,10 @@ def test_rankings_are_saved_whole(kind, tmp_path):
             trm.functional.ndcg(read, 1)
     else:
         assert torch.equal(trm.functional.ndcg(read, 1), expected)
-    metric.update(read)
+    again = metric.clone()
+    metric.update(ranking)
+    again.update(read)
+    assert (again.state().sums == metric.state().sums).all()
     with pytest.raises(ValueError, match=r"holds Ranking, not Interactions: Ranking.load reads it"):
         trm.Interactions.load(tmp_path / "a.pt")
 

@@ -223,10 +223,18 @@ def test_gains_and_exclude_tuples(device):
 
 @pytest.mark.parametrize("action", ["skip", "neg", "pos"])
 def test_users_without_ground_truth(action):
-    """Users without ground truth are counted as `empty_target_action` says."""
+    """Users without ground truth are counted as `empty_target_action` says, and are never scored."""
     users, items, train, test = world()
-    got = trm.evaluate(NAMES, users, items, target=test, exclude=train, k=[5, 10], empty_target_action=action)
-    assert numbers(got) == by_hand(users, items, train, test, empty_target_action=action)
+    options = {"target": test, "exclude": train, "k": [5, 10], "empty_target_action": action}
+    expected, scored = by_hand(users, items, train, test, empty_target_action=action), []
+    assert numbers(trm.evaluate(NAMES, users, items, **options)) == expected
+
+    def scores(ids):
+        scored.extend(ids.tolist())
+        return users[ids] @ items.T
+
+    assert numbers(trm.evaluate(NAMES, scores, **options)) == expected
+    assert sorted(scored) == test.users.unique().tolist()
 
 
 def test_works_on_a_clone():

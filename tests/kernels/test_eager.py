@@ -286,7 +286,7 @@ def test_five_cutoffs_sum_once(monkeypatch, generator):
     for k in (3, 3, [1, 2, 3, 5, 8]):
         made.clear()
         trm.RecMetricCollection(["HR", "NDCG", "MAP", "Recall", "MRR"], k=k).update(scores, target)
-    assert len(made) == 3  # DCG, the ideal DCG and the precisions
+        assert len(made) == 3  # DCG, the ideal DCG and the precisions
 
 
 def test_one_ranking_serves_every_option(generator):
@@ -524,12 +524,12 @@ def test_what_counted_can_be_asked_for():
 def test_rows_with_room_behind_them(rows, generator):
     """Rows that begin with a cache line, with unused memory behind them, have the same counts and best items."""
     scores = (torch.randn(rows, 1000, generator=generator) * 9).round()
-    room = torch.full((rows, 1008), torch.inf)
-    room[:, :1000] = scores
+    wider = torch.full((rows, 1008), torch.inf)
+    wider[:, :1000] = scores
     question = Question(scores[:, :3].contiguous(), 10, (0.5,))
     for strategy in eager.STRATEGIES:
-        check(strategy(room[:, :1000], question), scores, question.thresholds, 10, (0.5,), [], scores.isnan())
-    assert torch.equal(kernels.topk_ids(room[:, :1000], 10), kernels.topk_ids(scores, 10))
+        check(strategy(wider[:, :1000], question), scores, question.thresholds, 10, (0.5,), [], scores.isnan())
+    assert torch.equal(kernels.topk_ids(wider[:, :1000], 10), kernels.topk_ids(scores, 10))
 
 
 def test_products_begin_with_a_cache_line(generator):

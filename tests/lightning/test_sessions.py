@@ -74,10 +74,17 @@ def test_whole_sessions(tmp_path):
     assert logged(run) == pytest.approx(expected())
 
 
-def test_what_flat_rows_do_not_take(tmp_path):
-    """`sample_ids` belongs to rows of the whole catalogue, and is refused with flat rows."""
+HISTORY = trm.Interactions.from_columns([0], [0], num_users=30, num_items=9)
+
+
+@pytest.mark.parametrize("option", [{"sample_ids": "indexes"}, {"exclude": HISTORY}])
+def test_what_flat_rows_do_not_take(option, tmp_path):
+    """`sample_ids` and `exclude` belong to rows of the whole catalogue, and are refused with flat rows."""
     import pytorch_lightning as pl
 
-    run = trainer(pl, tmp_path, RecMetricsCallback(NAMES, k=3, sample_ids="indexes"))
-    with pytest.raises(ValueError, match="sample_ids= is not for flat rows"):
+    def step(scores, labels, ids):
+        return {"scores": scores, "target": labels, "indexes": ids, "user_ids": ids * 0}
+
+    run = trainer(pl, tmp_path, RecMetricsCallback(NAMES, k=3, **option))
+    with pytest.raises(ValueError, match=f"{next(iter(option))}= is not for flat rows"):
         run.validate(make_module(pl, step), DataLoader(TensorDataset(*flat()), batch_size=16), verbose=False)

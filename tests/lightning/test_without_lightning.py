@@ -33,6 +33,9 @@ class Model(nn.Module):
         return scores if labels is None else {"loss": scores.mean(), "logits": scores}
 
 
+SIZES = (7, 8, 9, 10, 13)  # batches of 4 leave 3, 0, 1 and 2 rows
+
+
 def data(n):
     generator = torch.Generator().manual_seed(n)
     return torch.rand(n, 50, generator=generator), torch.randint(50, (n,), generator=generator)
@@ -61,7 +64,7 @@ def accelerate_loop(n):
 def _accelerate(rank, world_size):
     os.environ |= {"LOCAL_RANK": str(rank), "RANK": str(rank), "WORLD_SIZE": str(world_size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29501", "ACCELERATE_USE_CPU": "true"}
-    done = [accelerate_loop(n) for n in (7, 8, 9, 13)]
+    done = [accelerate_loop(n) for n in SIZES]
     # Accelerate's state outlives the process group
     from accelerate.state import AcceleratorState, GradientState
 
@@ -72,9 +75,9 @@ def _accelerate(rank, world_size):
 
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_accelerate(world_size, processes):
-    """Gathered ranks give the values of one process, for data sets of 7, 8, 9 and 13 rows in batches of 4."""
+    """Gathered ranks give the values of one process, for data sets of 7 to 13 rows in batches of 4."""
     pytest.importorskip("accelerate")
-    expected = [(by_hand(n, ["HR", "NDCG"], [5, 10], history=True), n) for n in (7, 8, 9, 13)]
+    expected = [(by_hand(n, ["HR", "NDCG"], [5, 10], history=True), n) for n in SIZES]
     assert processes.run(_accelerate, world_size) == [expected] * world_size
 
 

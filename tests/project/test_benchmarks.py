@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -143,6 +144,11 @@ def test_table(kept, tmp_path):
     assert {line.count("|") for line in table} == {6}
     assert len(table) == 2 + sum(f"{case['id']} {case['case']}" in report.MAIN for case in kept["cases"])
     assert table[2].startswith("| C1 | scores float32 [")
+    main = [case for case in kept["cases"] if f"{case['id']} {case['case']}" in report.MAIN]
+    for case, line in zip(main, table[2:], strict=True):
+        ours, _, others = line.split(" | ")[2:]
+        assert re.fullmatch(r"\*\*[\d,.]+ ms\*\*", ours), line
+        assert all(re.search(rf"{re.escape(name)} [\d,.]+", others) for name in case["times_ours"]), line
 
 
 def test_page_shows_what_is_kept():

@@ -15,10 +15,6 @@ BLOCKS = [block for page in PAGES for block in blocks(page)]
 READERS = {}  # page: the Reader that runs its blocks
 
 
-# warnings of Lightning about runs as small as those on pages
-@pytest.mark.filterwarnings("ignore:.*does not have many workers")
-@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.`")
-@pytest.mark.filterwarnings("ignore:.*is smaller than the logging interval")
 def marks(block):
     """Return the marks of a block: blocks of a page that starts programs are slow."""
     programs = any(other.kind == "bash" and other.not_run is None for other in BLOCKS if other.page == block.page)

@@ -71,7 +71,7 @@ class TestFiles:
 class TestNumbers:
     """The numbers of the library in the pictures, against arithmetic."""
 
-    def test_doors(self, pictures):
+    def test_inputs(self, pictures):
         numbers = pictures.doors_numbers()
         # items in order of their scores: 1, 4, 2, 3, 0
         assert numbers["ranks"] == {"scores": [2, 4], "list": [2, 4]}

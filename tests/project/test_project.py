@@ -33,7 +33,9 @@ def test_no_address_that_does_not_exist():
     )
     named = re.compile(r"OWNER|github\.com/\w+/torchrecmetrics|\w+\.github\.io/torchrecmetrics")
     for path in [*(ROOT / name for name in names), *(ROOT / "docs").rglob("*.md"), *(ROOT / ".github").rglob("*.*")]:
-        assert not named.findall(path.read_text(encoding="utf-8")), path
+        text = path.read_text(encoding="utf-8")
+        assert not named.findall(text), path
+        assert not re.findall(r"\]\(/", text), path
 
 
 def test_readme_is_one_screen():

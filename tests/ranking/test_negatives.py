@@ -100,12 +100,9 @@ def test_ogb_places_ties_in_the_middle(generator):
     assert hits.compute() == (positive > pool.topk(20).values[-1]).double().mean()
 
 
-@pytest.mark.parametrize("shape", [(6, 20), (20,)])
-@pytest.mark.parametrize("lengths", [None, 6])
+@pytest.mark.parametrize(("shape", "lengths"), [((6, 20), None), ((6, 20), 6), ((20,), None)])
 def test_never_waits_for_the_device(shape, lengths):
     """No value is read: ranking and update run on the device `meta`, where reading a value raises."""
-    if lengths and len(shape) == 1:
-        return
     lengths = None if lengths is None else torch.ones(lengths, dtype=torch.int64, device="meta")
     ranking = Ranking.from_negatives(torch.empty(6, device="meta"), torch.empty(shape, device="meta"), lengths=lengths)
     trm.RecMetricCollection(["MRR", "AUROC", "MeanRank", "AMRI", "AdjustedHR@10"]).to("meta").update(ranking)

@@ -226,10 +226,12 @@ def test_more_items_than_int32(monkeypatch):
 @pytest.mark.nightly
 @pytest.mark.parametrize("width", [1, 100])
 def test_memory_beside_the_scores(width):
-    """Memory beside the scores does not grow with B x I: it stays below 256 MB.
+    """Memory beside the scores does not grow with B x I: it stays below 64 MB.
 
-    As whole matrices the scores would take 600 MB with one target per row, and 72 MB with 100.
+    As whole matrices the scores would take 600 MB with one target per row, and 120 MB with 100. The C allocator gives
+    freed tensors back to the system, so that only memory in use at one time counts.
     """
+    import os
     import subprocess
     import sys
 
@@ -241,12 +243,19 @@ exclude = torch.zeros(300_000, dtype=torch.bool)
 metric = trm.RecMetricCollection(["HR", "NDCG", "AUROC"], k=10)
 metric.update(scores[:8], target[:8] % 300_000, exclude=exclude)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-rows = 500 if {width} == 1 else 60
+rows = 500 if {width} == 1 else 100
 metric.update(scores[:rows], target[:rows] % 300_000, exclude=exclude)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
-    assert int(done.stdout) < 256
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "1000000"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert int(done.stdout) < 64
 
 
 def test_no_rows(device):
@@ -597,14 +606,19 @@ def test_a_selection_is_no_list():
 
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
-@pytest.mark.parametrize("k", [1, 3, 40_000, 2**31 - 1, 2**31, 2**40, 2**53 - 1])
-@pytest.mark.parametrize("depth", [None, 2**40, 2**53 - 1])
+@pytest.mark.parametrize(
+    ("k", "depth"),
+    [
+        (k, depth)
+        for k in (1, 3, 40_000, 2**31 - 1, 2**31, 2**40, 2**53 - 1)
+        for depth in (None, 2**40, 2**53 - 1)
+        if depth is None or depth >= k
+    ],
+)
 def test_ranks_of_any_integer_type(dtype, k, depth, device):
     """Ranks <= 0 are padding and ranks up to k are hits in any integer dtype, also where the dtype cannot hold k."""
     largest = torch.iinfo(dtype).max
     ranks = torch.tensor([[0, 2, -1], [3, largest, 0], [0, 0, 0]], dtype=dtype, device=device)
-    if depth is not None and depth < k:
-        return
     found = [k >= 2, k >= 3], [1 / 2 if k > 1 else 0.0, 1 / 3 if k > 2 else 0.0], [k >= 2, (k >= 3) + (largest <= k)]
     for metric, expected in zip((trm.HR(k), trm.MRR(k), trm.Precision(k)), found, strict=True):
         metric.to(device).update(ranks, depth=depth)
@@ -1018,12 +1032,14 @@ def test_a_rejected_list_is_not_also_too_short():
 
 
 def test_a_ranking_that_was_read_can_be_kept():
-    """A ranking can be pickled after metrics have read it, and gives the same values."""
+    """A ranking can be pickled after metrics have read it, without cached results, and gives the same values."""
     import pickle
 
     ranking = trm.Ranking.from_scores(torch.rand(2, 5), torch.tensor([1, 2]))
     trm.RecMetricCollection(["NDCG", "HR"], k=[1, 3]).update(ranking)
     again = pickle.loads(pickle.dumps(ranking))
+    assert ranking._derived
+    assert not again._derived
     assert torch.equal(again.ranks, ranking.ranks)
     assert trm.NDCG(3)(again) == trm.NDCG(3)(ranking)
 

@@ -226,7 +226,7 @@ def fault(rank, world_size, kind):
         ("ties", "processes that share items differ in options"),
         ("one", "target beside a shard is item ids"),
         ("scores", "scores must be a tensor"),
-        ("range", "target"),
+        ("range", "4 of 4 rows with a target id beyond the last item: row 0 holds 11 of 10 items"),
         ("nan", "1 of 4 rows with a score that is NaN or +inf: row 1"),
     ],
 )
