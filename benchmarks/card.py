@@ -123,7 +123,9 @@ def sweep(tiny: bool) -> None:
     for dtype in (torch.float32,) if tiny else (torch.float32, torch.bfloat16):
         for width in (1, 10, 50):
             scores, question = _scores(rows, items, width, dtype)
-            more: list[dict[str, Any]] = [{"_HELD": 16}, {"_HELD": 64}] if width == 1 else []
+            more: list[dict[str, Any]] = (
+                [{"_COUNTERS_PER_THREAD": 16}, {"_COUNTERS_PER_THREAD": 64}] if width == 1 else []
+            )
             if width > 1:
                 more = [{"_TILE": 2048}, {"_TILE": 8192}, {"_PART": 256}, {"_PART": 1024}]
                 more += [{"_SHARES": (64,)}, {"_SHARES": (16,)}, {"_SHARES": (256, 32, 4)}, {"_LONG": 2**40}]
@@ -133,7 +135,7 @@ def sweep(tiny: bool) -> None:
                     note("scores", partial(kernels.count, scores, question), **about)
             del scores, question
     shapes = [(20, 90, 1, 16)] if tiny else [(100_000, 1_000_000, 1, 128), (16_384, 10_000_000, 1, 64)]
-    cut = kernels._cut
+    cut = kernels._tile_sizes
     for rows, items, width, d in shapes:
         products, own = _products(rows, items, width, d, torch.float16 if tiny else torch.bfloat16)
         question = Question(own)

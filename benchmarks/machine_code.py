@@ -148,7 +148,7 @@ def over_scores(card: int, kind: str, edges: int, to_a_depth: bool = False, mask
     types = {"scores": f"*{kind}", "masks": "*u8", "matrix": "*u8", "found_out": "*i64"}
     types |= dict.fromkeys(("edges", "lowest", "highest_out"), f"*{working}")
     types |= dict.fromkeys(("above_out", "at_least_out"), "*i64")
-    kernel, options = kernels._way(edges, to_a_depth)[-1]
+    kernel, options = kernels._choose_kernels(edges, to_a_depth)[-1]
     constants = {"step": 1, "mask_step": 1, "matrix_step": 1, "MASKED": masked, "MATRIX": masked, "FAR": False}
     constants |= {name: value for name, value in options.items() if name != "num_warps"}
     warps = options["num_warps"]
@@ -162,7 +162,7 @@ def over_products(card: int, kind: str, precision: str, width: int, columns: int
 
     types = dict.fromkeys(("users", "items"), f"*{kind}") | dict.fromkeys(("bias", "edges", "out"), "*fp32")
     types |= dict.fromkeys(("order", "asked", "above_out", "at_least_out", "ids"), "*i64")
-    cut = kernels._cut((KINDS[kind],) * 2, precision, width, columns, divmod(card, 10))
+    cut = kernels._tile_sizes((KINDS[kind],) * 2, precision, width, columns, divmod(card, 10))
     constants = {"user_step": 1, "item_step": 1, "OPERAND": kernels._TYPES[cut.operand], "PRECISION": cut.precision}
     constants |= {"BIASED": biased, "D": width, "M": cut.rows, "K": cut.entries}
     if columns:

@@ -418,7 +418,7 @@ def _evaluate(given: argparse.Namespace) -> int:
         found.rows.to_parquet(given.rows)
     table = str(found).replace("with trm.compare", "with torchrecmetrics compare")
     print(f"{found.to_markdown()}\n\n{found.counted()}" if given.markdown else table)
-    return _compared(found, lowest, highest)
+    return _check_thresholds(found, lowest, highest)
 
 
 def _thresholds(option: str, given: Sequence[Threshold], collection: RecMetricCollection) -> list[Threshold]:
@@ -462,7 +462,7 @@ def _look_at_times(logs: Sequence[Log]) -> None:
         )
 
 
-def _compared(found: Evaluation, lowest: Sequence[Threshold], highest: Sequence[Threshold]) -> int:
+def _check_thresholds(found: Evaluation, lowest: Sequence[Threshold], highest: Sequence[Threshold]) -> int:
     """Print to stderr which metrics miss their thresholds, and return the exit status; NaN misses every threshold."""
     missed = [
         f"{label} is {found[label]:.6g}, below {limit:.6g}" for label, limit in lowest if not found[label] >= limit

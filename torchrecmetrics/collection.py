@@ -137,7 +137,7 @@ class RecMetricCollection(MetricCollection):
         self._groups = {}  # torchmetrics 1.4 sets it in its add_metrics, which this class overrides
         self._keeper = RowKeeper() if keep_rows else None
         self._rows: Rows | None = None
-        self._lost: str | None = None
+        self._lost_rows_message: str | None = None
         self._window: Window | None = None
         self._recent: list[Summary] | None = None
         self.groups: tuple[str, ...] = () if groups is None else check_names(groups, in_keys=True)
@@ -273,7 +273,7 @@ class RecMetricCollection(MetricCollection):
         super().__setitem__(key, metric)
         for number, name in enumerate(metric.groups):
             super().__setitem__(f"{key}/{name}", GroupValue(metric, number))
-        self._adopt()
+        self._link_members()
 
     @property
     def members(self) -> list[RankingMetric]:
@@ -554,7 +554,7 @@ class RecMetricCollection(MetricCollection):
             key: (found[id(metric)] if group is None else found[id(metric)].groups[group]).value.clone()
             for key, _, metric, group in self._entries()
         }
-        return values | {key: summary.value.clone() for key, summary in self._of_window().items()}
+        return values | {key: summary.value.clone() for key, summary in self._window_summaries().items()}
 
     def keep_window(self, window: int | str | None = None, half_life: float | None = None) -> None:
         """Also give values of recent rows from now on; arguments as in the constructor.
@@ -566,7 +566,7 @@ class RecMetricCollection(MetricCollection):
         recent.check(self.members)
         self._window, self._recent = recent, None
 
-    def _of_window(self) -> dict[str, Summary]:
+    def _window_summaries(self) -> dict[str, Summary]:
         """Return the results of the window by key, such as `HR@10/window`; empty without a window."""
         if self._window is None:
             return {}
@@ -620,17 +620,17 @@ class RecMetricCollection(MetricCollection):
         return found
 
     def _gather_rows(self, keeper: RowKeeper) -> None:
-        self._rows = self._lost = None
+        self._rows = self._lost_rows_message = None
         labels = {member: key for key, member in self.keyed(keep_base=True).items() if not member.of_items}
         try:
             self._rows = rows = keeper.gathered(self.evaluator.metrics, labels)
         except ValueError as error:  # raised by `rows`: the values do not need them
-            self._lost = str(error)
+            self._lost_rows_message = str(error)
             return
         for metric, key in labels.items():
             values = rows.values[key]
             if (kept := len(values) - int(values.isnan().count_nonzero())) != metric.num_users:
-                self._lost = (
+                self._lost_rows_message = (
                     f"{kept} rows of {key} are kept, but it is a mean over {metric.num_users}: rows are lost where "
                     "a state is loaded, or a member is updated or reset alone"
                 )
@@ -659,8 +659,8 @@ class RecMetricCollection(MetricCollection):
         """
         if not self.keep_rows:
             raise ValueError("no rows were kept: make the collection with keep_rows=True")
-        if self._lost is not None:
-            raise ValueError(self._lost)
+        if self._lost_rows_message is not None:
+            raise ValueError(self._lost_rows_message)
         if self._rows is None:
             raise RuntimeError("rows are those of the last compute(); call it first")
         return self._rows
@@ -668,7 +668,7 @@ class RecMetricCollection(MetricCollection):
     def standard_errors(self) -> dict[str, Tensor]:
         """Return the standard error of the last `compute` for every member, under its key."""
         errors = {entry.key: entry.summary.standard_error.clone() for entry in self.found()}
-        return errors | {key: summary.standard_error.clone() for key, summary in self._of_window().items()}
+        return errors | {key: summary.standard_error.clone() for key, summary in self._window_summaries().items()}
 
     @property
     def points(self) -> list[Point]:
@@ -786,7 +786,7 @@ class RecMetricCollection(MetricCollection):
             raise ValueError("row_ids and clusters tell kept rows apart: make the collection with keep_rows=True")
         return None
 
-    def _adopt(self) -> None:
+    def _link_members(self) -> None:
         """Link each member to this collection, so that the first member that is computed synchronises all members."""
         for metric in self.members:
             metric.__dict__["_collection"] = self
@@ -822,7 +822,7 @@ class RecMetricCollection(MetricCollection):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._adopt()
+        self._link_members()
 
 
 def _point(found: Found) -> Point:

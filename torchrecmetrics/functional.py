@@ -113,10 +113,10 @@ def recall(
             "recall is either divided by min(k, R) (normalize='min', truncated=True) or weighted by gains, not both"
         )
     if weighted:
-        found = _first(_gains(ranking), _num_found(ranking, k, score_threshold))
+        found = _sum_of_first(_gains(ranking), _num_found(ranking, k, score_threshold))
         return _defined(ranking, found / (_relevant(ranking) if ranking.gains is None else ranking.ideal_gains.sum(1)))
     hits = _hits(ranking, k, score_threshold)
-    return _defined(ranking, hits / (_at_most(ranking, k) if by_min else _relevant(ranking)))
+    return _defined(ranking, hits / (_max_hits(ranking, k) if by_min else _relevant(ranking)))
 
 
 def f1(
@@ -158,7 +158,7 @@ def average_precision(ranking: Ranking, k: Cutoffs | None = None, *, normalize: 
     _check(ranking, "average_precision")
     check_choice("normalize", normalize, ("relevant", "min"))
     found = _over_hits(ranking, _precisions(ranking), k)
-    relevant = _relevant(ranking) if k is None or normalize == "relevant" else _at_most(ranking, k)
+    relevant = _relevant(ranking) if k is None or normalize == "relevant" else _max_hits(ranking, k)
     return _defined(ranking, found / relevant)
 
 
@@ -184,7 +184,7 @@ def ndcg(ranking: Ranking, k: Cutoffs | None = None, *, gain: Gain = "linear") -
         return _defined(ranking, found / _ideal_dcg(ranking).take(relevant))
     if ranking.penalties is not None:
         found = found + _lost_dcg_at(ranking, gain, k)
-    return _defined(ranking, found / _first(_graded_ideal_dcg(ranking, gain), relevant))
+    return _defined(ranking, found / _sum_of_first(_graded_ideal_dcg(ranking, gain), relevant))
 
 
 def reciprocal_rank(ranking: Ranking, k: Cutoffs | None = None) -> Tensor:
@@ -230,11 +230,11 @@ def _check(ranking: object, name: str) -> None:
 
 def _defined(ranking: Ranking, values: Tensor) -> Tensor:
     """Return `values` as floats, with NaN in rows without a relevant item."""
-    return values * _one(ranking)
+    return values * _one_or_nan(ranking)
 
 
 @derived
-def _one(ranking: Ranking) -> Tensor:
+def _one_or_nan(ranking: Ranking) -> Tensor:
     """Return 1 for each row with a relevant item, else NaN: float [B]."""
     return (ranking.num_relevant / ranking.num_relevant).to(ranking.ranks.dtype)
 
@@ -245,7 +245,7 @@ def _relevant(ranking: Ranking) -> Tensor:
     return ranking.num_relevant.to(ranking.ranks.dtype)
 
 
-def _at_most(ranking: Ranking, k: Cutoffs) -> Tensor:
+def _max_hits(ranking: Ranking, k: Cutoffs) -> Tensor:
     """Return min(k, R), the most hits that a row can have, float [B] or [K, B]."""
     return _relevant(ranking).clamp(max=ranking.cutoffs(k))
 
@@ -273,7 +273,7 @@ def _places(ranking: Ranking, k: Cutoffs, denominator: Denominator, score_thresh
     """Return the divisor that `denominator` names: k, min(k, R) or min(k, n'), float [B], [K, B] or [K, 1]."""
     check_choice("denominator", denominator, ("k", "min", "recommended"))
     if denominator == "min":
-        return _at_most(ranking, k)
+        return _max_hits(ranking, k)
     cut = ranking.cutoffs(k)
     if denominator == "recommended":
         return _recommended(ranking, score_threshold).clamp(max=cut).to(ranking.ranks.dtype)
@@ -320,10 +320,10 @@ def _over_hits(ranking: Ranking, sums: Tensor, k: Cutoffs | None) -> Tensor:
     k = None if k is None else check_cutoffs(k)
     if sums.shape[1] == 1:
         return ranking.any_hit(k) * sums[:, 0]
-    return _first(sums, ranking.num_hits(k))
+    return _sum_of_first(sums, ranking.num_hits(k))
 
 
-def _first(sums: Tensor, number: Tensor) -> Tensor:
+def _sum_of_first(sums: Tensor, number: Tensor) -> Tensor:
     """Return the sum of the first `number` [B] or [K, B] values of each row, in that shape; `sums` is from `_sums`."""
     if sums.shape[1] == 1:
         return torch.where(number > 0, sums[:, 0], 0)

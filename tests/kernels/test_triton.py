@@ -195,7 +195,9 @@ def test_what_decides_over_bits(card):
     for width in (*range(1, 140), 255, 256, 257, 512, 700, 1024):
         for types in ((torch.float32,) * 2, (torch.bfloat16,) * 2, (torch.float16, torch.float32)):
             for precision in ("highest", "high", "medium"):
-                cuts = [kernels._cut(types, precision, width, columns, divmod(card, 10)) for columns in (0, 1, 8)]
+                cuts = [
+                    kernels._tile_sizes(types, precision, width, columns, divmod(card, 10)) for columns in (0, 1, 8)
+                ]
                 assert len({(cut.entries, cut.operand, cut.precision) for cut in cuts}) == 1
                 assert cuts[0].entries >= 16
                 assert cuts[0].entries % 16 == 0
@@ -220,7 +222,7 @@ def test_where_it_runs(monkeypatch):
 def test_what_can_be_settled_is_searched():
     """Up to 8 thresholds are compared and more are searched; with a depth, two are searched and tiles are skipped."""
     ways = [(0, False), (1, True), (8, False), (9, False), (2, True)]
-    names = [[kernel.__name__ for kernel, _ in kernels._way(*way)] for way in ways]
+    names = [[kernel.__name__ for kernel, _ in kernels._choose_kernels(*way)] for way in ways]
     assert names == [["_by_comparing"]] * 3 + [["_by_buckets"], ["_by_buckets", "_by_skipping"]]
 
 

@@ -129,7 +129,7 @@ class Comparison(Table):
         return found[0]
 
     @property
-    def _tested(self) -> int:
+    def _num_tested(self) -> int:
         """Number of comparisons that were tested, for which p and intervals are corrected."""
         return sum(not math.isnan(r.p) for r in self.results)
 
@@ -169,10 +169,10 @@ class Comparison(Table):
         Raises:
             ImportError: without matplotlib.
         """
-        corrected = self.correction != "none" and self._tested > 1
+        corrected = self.correction != "none" and self._num_tested > 1
         title = f"{100 * self.level:g} % intervals"
         if corrected:
-            title += f", thin: corrected for {self._tested} comparisons"
+            title += f", thin: corrected for {self._num_tested} comparisons"
         found = [
             Difference(
                 r.key, f"{r.run} - {r.against}", r.difference, (r.low, r.high), (r.adjusted_low, r.adjusted_high)
@@ -196,7 +196,7 @@ class Comparison(Table):
 
     def _cells(self) -> list[list[str]]:
         """Return the table of `str()` as lines of cells, the header first."""
-        adjusted = self.correction != "none" and self._tested > 1
+        adjusted = self.correction != "none" and self._num_tested > 1
         widths = [r.adjusted_high - r.adjusted_low for r in self.results]
         least = min((w for w in widths if 0 < w < math.inf), default=1.0)
         digits = min(12, max(4, 1 - math.floor(math.log10(least))))
@@ -224,17 +224,17 @@ class Comparison(Table):
             how = f"all {self.resamples} other signs" if self.exact else f"{self.resamples} draws, seed {self.seed}"
             said = [f"Paired randomisation test: signs of {rows} {units} flipped ({how}), {self._sides()}."]
         alpha = f"{1 - self.level:.4g}"
-        if self._tested <= 1:
+        if self._num_tested <= 1:
             said.append(f"The interval excludes 0 exactly where p <= {alpha}.")
         elif self.correction == "none":
-            said.append(f"Not corrected for {self._tested} comparisons; an interval excludes 0 where p <= {alpha}.")
+            said.append(f"Not corrected for {self._num_tested} comparisons; an interval excludes 0 where p <= {alpha}.")
         else:
             by = {
                 "max-t": "step-down max-T; exact for each, asymptotic for all together",
                 "holm": "Holm's method",
             }[self.correction]
             said.append(
-                f"Corrected for {self._tested} comparisons ({by}); the intervals hold together, so "
+                f"Corrected for {self._num_tested} comparisons ({by}); the intervals hold together, so "
                 f"one with 0 may have an adjusted p <= {alpha}."
             )
         if self.groups:
@@ -334,7 +334,7 @@ def compare(
     paired.against(baseline)
     parts: dict[str | None, Paired] = {None: paired}
     if groups is not None:
-        parts |= _parts(paired, groups)
+        parts |= _pair_by_group(paired, groups)
     totals = Totals.beside(part.totals() for part in parts.values())
     exact = test == "randomization" and 2 ** min(paired.layout.units, 62) <= resamples
     own, shifted = _Sums(totals.sums, totals.squares), None
@@ -406,7 +406,7 @@ def _with_flips(
     return own, shifted
 
 
-def _parts(paired: Paired, groups: Groups) -> dict[str | None, Paired]:
+def _pair_by_group(paired: Paired, groups: Groups) -> dict[str | None, Paired]:
     """Return the paired runs over the rows of each group, by group name."""
     taken = [
         f"{label}/{name}" for label in paired.labels for name in groups.names if f"{label}/{name}" in paired.labels

@@ -125,7 +125,9 @@ def curve_of(
     if rows is None:
         ends = [point.interval(widest) for point in chosen]
     else:
-        error, size, critical = _together(rows, [point.label for point in chosen], level, resamples, seed)
+        error, size, critical = _simultaneous_critical_value(
+            rows, [point.label for point in chosen], level, resamples, seed
+        )
         ends = []
         for point, e, n in zip(chosen, error.tolist(), size.tolist(), strict=True):
             # the level at which Student's t equals `critical`, clipped to `level` (one point) and Bonferroni's level
@@ -141,7 +143,9 @@ def curve_of(
     )
 
 
-def _together(rows: Rows, labels: list[str], level: float, resamples: int, seed: int) -> tuple[Tensor, Tensor, float]:
+def _simultaneous_critical_value(
+    rows: Rows, labels: list[str], level: float, resamples: int, seed: int
+) -> tuple[Tensor, Tensor, float]:
     """Resample labels together; return standard errors, effective sizes and the critical value of a joint band.
 
     The critical value is the `level` quantile, over resamples, of the largest |resampled mean - mean| / (standard error

@@ -79,13 +79,13 @@ class Paired:
             self.pairs = [(name, baseline) for name in names if name != baseline]
         else:
             raise ValueError(f"baseline {baseline!r} is no run{nearest(baseline, names)}")
-        self._own = self._own_totals()
+        self._weight_scales = self._compute_weight_scales()
 
     def only(self, chosen: Tensor) -> Paired:
         """Return the same pairs over the rows of the first run that `chosen`, bool [n], selects."""
         part = copy(self)
         part.rows, part.layout = chosen.nonzero()[:, 0], self.layout.only(chosen)
-        part._own = part._own_totals()
+        part._weight_scales = part._compute_weight_scales()
         return part
 
     @property
@@ -116,7 +116,7 @@ class Paired:
         for rows, sums in self.layout.pieces():
             _, differences, weights = self._differences(rows)
             if shift is not None:
-                differences = torch.cat([differences, _less(differences, -shift * weights)], 1)
+                differences = torch.cat([differences, _rounded_difference(differences, -shift * weights)], 1)
             yield sums.keys, sums(differences)
 
     def shifted_squares(self, shift: float) -> Tensor:
@@ -145,12 +145,12 @@ class Paired:
         means = {key: torch.stack(values).mean(0) for key, values in run_values.items()}
         for (first, second), label in product(self.pairs, self.labels):
             x, y = means[first, label], means[second, label]
-            difference = _less(x, y)
-            if (first, second, label) in self._own:
-                scales = self._own[first, second, label]
-                w, wx = self._weighed(first, label, rows, run_values[first, label], scales)
-                v, wy = self._weighed(second, label, rows, run_values[second, label], scales)
-                weights, weighted = (w + v) / 2, _less(wx, wy)
+            difference = _rounded_difference(x, y)
+            if (first, second, label) in self._weight_scales:
+                scales = self._weight_scales[first, second, label]
+                w, wx = self._mean_weights(first, label, rows, run_values[first, label], scales)
+                v, wy = self._mean_weights(second, label, rows, run_values[second, label], scales)
+                weights, weighted = (w + v) / 2, _rounded_difference(wx, wy)
             else:
                 weights = torch.ones_like(x) if self._weights is None else self._weights[rows]
                 weighted = weights * difference
@@ -166,7 +166,7 @@ class Paired:
         """Return x - y over the rows that a pair compares, in the order of the first run, float64 [used]."""
         x, y = (torch.stack([self._values(run, label, self.rows) for run in self.runs[name]]).mean(0) for name in pair)
         weights = [self._own_weights(run, label, self.rows) for name in pair for run in self.runs[name]]
-        difference = _less(x, y)
+        difference = _rounded_difference(x, y)
         return difference[~difference.isnan() & (torch.stack(weights) > 0).any(0)]
 
     def _rows_in(self, run: Rows, rows: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ class Paired:
         weights = run.weights_of(label)
         return torch.ones(len(rows), dtype=torch.float64) if weights is None else weights[self._rows_in(run, rows)]
 
-    def _weighed(
+    def _mean_weights(
         self, name: str, label: str, rows: Tensor, values: list[Tensor], totals: dict[int, float]
     ) -> tuple[Tensor, Tensor]:
         """Return the means of w and w x over the runs of a name; `totals` scales each run's weights to a mean of 1."""
@@ -191,7 +191,7 @@ class Paired:
         weighed = [w * x for w, x in zip(weights, values, strict=True)]
         return torch.stack(weights).mean(0), torch.stack(weighed).mean(0)
 
-    def _own_totals(self) -> dict[tuple[str, str, str], dict[int, float]]:
+    def _compute_weight_scales(self) -> dict[tuple[str, str, str], dict[int, float]]:
         """Return factors that scale a metric's own weights to a mean of 1, {(run, run, label): {id(run): factor}}."""
         scales = {}
         for (first, second), label in product(self.pairs, self.labels):
@@ -207,7 +207,7 @@ class Paired:
         return scales
 
 
-def _less(x: Tensor, y: Tensor) -> Tensor:
+def _rounded_difference(x: Tensor, y: Tensor) -> Tensor:
     """Return x - y, with differences that are rounding errors set to 0."""
     difference = x - y
     return difference.masked_fill(difference.abs() <= EQUAL * torch.maximum(x.abs(), y.abs()), 0)

@@ -26,7 +26,7 @@ _PANEL = 3.3
 _SPREAD = 20
 """Ratio of the largest to the smallest cut-off from which on the axis of k is logarithmic."""
 
-_MADE: WeakKeyDictionary[Figure, dict[str, float]] = WeakKeyDictionary()
+_OWN_FIGURES: WeakKeyDictionary[Figure, dict[str, float]] = WeakKeyDictionary()
 """Figures made here, and the inches added on each side for labels and legends."""
 
 
@@ -99,7 +99,7 @@ def draw_lines(lines: Sequence[Line], ax: Axes | None) -> Drawn:
         if not math.isnan(line.low[0]):
             axes.axhspan(line.low[0], line.high[0], color=level.get_color(), alpha=0.12, lw=0)
     _axis_of_k(axes, {k for line in against for k in line.k})
-    axes.set_ylabel(_says(lines, "value"))
+    axes.set_ylabel(_axis_label(lines, "value"))
     _legend(axes)
     return _figure(axes), axes
 
@@ -122,7 +122,7 @@ def _draw_dots(lines: Sequence[Line], ax: Axes | None) -> Drawn:
             line.values, [row], xerr=_errors(line), fmt="o", ms=6, capsize=3, color=_colour(0), label=line.label
         )
     _rows(axes, [line.label for line in lines])
-    axes.set_xlabel(_says(lines, "value"))
+    axes.set_xlabel(_axis_label(lines, "value"))
     return _figure(axes), axes
 
 
@@ -132,7 +132,7 @@ def draw_steps(units: Mapping[str, Mapping[str, Sequence[float]]], ax: Axes | Se
     for axes, values in zip(panels, units.values(), strict=True):
         for place, (label, line) in enumerate(values.items()):
             axes.plot(range(len(line)), line, marker=_marker(place), ms=5, lw=1.6, label=label)
-        _whole(axes.xaxis)
+        _integer_ticks(axes.xaxis)
         axes.set(xlabel="step", ylabel="value")
         axes.grid(axis="y", alpha=0.3)
         _legend(axes)
@@ -243,7 +243,7 @@ def draw_histogram(
     axes.hist(below, [-edge for edge in reversed(edges)], color=_colour(1), label=sides[2])
     axes.axvline(0, color=pyplot().rcParams["axes.edgecolor"], lw=1)
     axes.set(xlabel=xlabel, ylabel="rows", xlim=(-1.02 * widest, 1.02 * widest))
-    _whole(axes.yaxis)
+    _integer_ticks(axes.yaxis)
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
     handles, labels = axes.get_legend_handles_labels()
@@ -270,7 +270,7 @@ def _new_axes(heights: Sequence[float | None]) -> list[Axes]:
     figure, axes = plt.subplots(
         len(inches), figsize=(width, sum(inches)), height_ratios=inches, layout="constrained", squeeze=False
     )
-    _MADE[figure] = {"left": 0.0, "right": 0.0}
+    _OWN_FIGURES[figure] = {"left": 0.0, "right": 0.0}
     return [*axes[:, 0]]
 
 
@@ -316,16 +316,16 @@ def _marker(place: int) -> str:
 
 def _errors(line: Line) -> list[list[float]]:
     """Return the distances from the values down and up to the ends of their intervals; nan = no interval."""
-    down = [_above(value, low) for value, low in zip(line.values, line.low, strict=True)]
-    return [down, [_above(high, value) for value, high in zip(line.values, line.high, strict=True)]]
+    down = [_nonnegative_difference(value, low) for value, low in zip(line.values, line.low, strict=True)]
+    return [down, [_nonnegative_difference(high, value) for value, high in zip(line.values, line.high, strict=True)]]
 
 
-def _above(high: float, low: float) -> float:
+def _nonnegative_difference(high: float, low: float) -> float:
     """Return `high` - `low`, or 0 where the difference is negative by rounding."""
     return max(high - low, 0.0)  # max keeps nan, its first argument
 
 
-def _says(lines: Sequence[Line], what: str) -> str:
+def _axis_label(lines: Sequence[Line], what: str) -> str:
     """Return an axis label: `what`, followed by "95 % interval" if the lines have intervals."""
     known = any(not math.isnan(low) for line in lines for low in line.low)
     return f"{what}, 95 % interval" if known else what
@@ -369,7 +369,7 @@ def _axis_of_k(axes: Axes, cutoffs: set[int]) -> None:
     axes.set_axisbelow(True)
 
 
-def _whole(axis: Any) -> None:
+def _integer_ticks(axis: Any) -> None:
     """Restrict the ticks of an axis to whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
@@ -384,7 +384,7 @@ def _legend(axes: Axes, handles: Sequence[Any] | None = None) -> None:
     if not handles:
         return
     labels = [str(handle.get_label()) for handle in handles]
-    if _figure(axes) not in _MADE:
+    if _figure(axes) not in _OWN_FIGURES:
         labels = ["\n".join(textwrap.wrap(label, _WRAP)) for label in labels]
     columns = -(-len(labels) // _LEGEND)
     axes.legend(handles, labels, ncols=columns, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
@@ -399,7 +399,7 @@ def _inches(labels: Sequence[str]) -> float:
 def _widen(axes: Axes, side: str, inches: float) -> None:
     """Widen a figure made here by the labels or legend on one side, so that its axes keep their width."""
     figure = _figure(axes)
-    grown = _MADE.get(figure)
+    grown = _OWN_FIGURES.get(figure)
     if grown is not None and inches > grown[side]:
         width, height = figure.get_size_inches()
         figure.set_size_inches(width + inches - grown[side], height)

@@ -30,8 +30,8 @@ _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 _POISSON = (24107, 24113, 12055, 4017, 1004, 201, 33, 5, 1)
 
 
-_entered: list[int] = []
-_entering = Lock()
+_thread_counts: list[int] = []
+_thread_lock = Lock()
 
 
 @contextmanager
@@ -41,16 +41,16 @@ def one_thread() -> Iterator[None]:
     Chunks fit into the cache of one core and take less time than the synchronisation of threads: on a machine that
     others use too, two threads took ten times as long as one.
     """
-    with _entering:
-        _entered.append(torch.get_num_threads())  # the first entry is the number before any block
+    with _thread_lock:
+        _thread_counts.append(torch.get_num_threads())  # the first entry is the number before any block
         torch.set_num_threads(1)
     try:
         yield
     finally:
-        with _entering:
-            before = _entered[0]
-            _entered.pop()
-            if not _entered:
+        with _thread_lock:
+            before = _thread_counts[0]
+            _thread_counts.pop()
+            if not _thread_counts:
                 torch.set_num_threads(before)
 
 

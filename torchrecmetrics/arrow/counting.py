@@ -60,7 +60,7 @@ class Counting:
         """Counts of the groups, int64 [metrics, groups, 4], beside `group_sums`, float64 [metrics, groups, 5]."""
         self.names = distinct(roles)
         if roles.lists is not None:
-            _check_told(collection, complete, roles.target)
+            _check_columns_suffice(collection, complete, roles.target)
 
     def written(self, partition: str | None) -> Any:
         """Return the tally as a RecordBatch."""
@@ -101,7 +101,7 @@ class Counting:
         values = rows_of(ids, self.item_ids)
         values |= {role: column.numbers() for role, column in read.items() if role not in ids}
         groups, codes = ([], None) if roles.groups is None else groups_of(batch.column(roles.groups), roles.groups)
-        self._meet(groups)
+        self._add_groups(groups)
         if codes is not None:  # numbers in `self.groups`
             codes = torch.tensor([*map(self.groups.index, groups), -1], device="cpu")[codes]
         part = _Part(self, read, values, codes, self.num_rows)
@@ -123,7 +123,7 @@ class Counting:
         self.collection.add_sums(sums if found.groups is None else self._without_groups(sums))
         self.facts = Facts(*map(sum, zip(self.facts, facts, strict=True)))
 
-    def _meet(self, groups: list[str]) -> None:
+    def _add_groups(self, groups: list[str]) -> None:
         """Extend the states of groups by zeros for new groups."""
         new = [name for name in groups if name not in self.groups]
         self.groups += new
@@ -248,7 +248,7 @@ class _Part(NamedTuple):
         return None
 
 
-def _check_told(collection: RecMetricCollection, complete: bool, target: str | None) -> None:
+def _check_columns_suffice(collection: RecMetricCollection, complete: bool, target: str | None) -> None:
     """Raise for metrics that read data without a column: relevant items, histories or deeper lists."""
     for label, metric in collection.items():
         if metric.needs.target and target is None:

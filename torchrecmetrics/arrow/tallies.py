@@ -108,7 +108,7 @@ def tally(
         raise TypeError(f"partition must be a name or a number, got {describe(partition)}")
     counting = Counting(collection, roles, _numbering(item_ids, collection), complete, duplicates)
     batches, whole = _batches(data)
-    written = _at_the_end(counting, batches, None if partition is None else str(partition))
+    written = _tally_of_batches(counting, batches, None if partition is None else str(partition))
     return pa.Table.from_batches(written) if whole else written
 
 
@@ -216,7 +216,7 @@ def _batches(data: Any) -> tuple[Iterable[Any], bool]:
     return data, False
 
 
-def _at_the_end(counting: Counting, batches: Iterable[Any], partition: str | None) -> Iterator[Any]:
+def _tally_of_batches(counting: Counting, batches: Iterable[Any], partition: str | None) -> Iterator[Any]:
     """Add all batches, then yield the tally as one RecordBatch."""
     for batch in batches:
         counting.add(batch)

@@ -170,10 +170,10 @@ class RowEvaluator:
         list_batch = None
         if self.counters:
             items = ranking.items if self._reads_lists else torch.empty_like(ranking.ranks[:, :0], dtype=torch.int64)
-            list_batch = ListBatch(items, _both(counted, asked), ranking)
+            list_batch = ListBatch(items, _and_masks(counted, asked), ranking)
         violations = self._violations(ranking, checks, short)
         if short is not None:
-            counted = _both(counted, ~short[: len(self.metrics)])
+            counted = _and_masks(counted, ~short[: len(self.metrics)])
         mask = self._mask(values, empty, counted, asked)
         flags = torch.stack([empty, ranking.unreachable, ranking.tied])[:, None]
         if self._num_accuracy < len(self.metrics):
@@ -321,7 +321,7 @@ def _formula_groups(metrics: Sequence[RankingMetric]) -> list[list[RankingMetric
     return groups
 
 
-def _both(mask: Tensor | None, other: Tensor | None) -> Tensor | None:
+def _and_masks(mask: Tensor | None, other: Tensor | None) -> Tensor | None:
     """Return the mask of the rows that are in both masks; None = all rows."""
     if mask is None or other is None:
         return other if mask is None else mask

@@ -73,7 +73,7 @@ def popularity_lift(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue) -> Te
     recommendation, 2019 (there the ratio of means over groups of users).
     """
     catalogue = _on(ranking, catalogue)
-    return _mean_popularity(ranking, check_cutoffs(k), catalogue) / _usual_popularity(ranking, catalogue) - 1
+    return _mean_popularity(ranking, check_cutoffs(k), catalogue) / _history_popularity(ranking, catalogue) - 1
 
 
 def novelty(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, normalize: bool = False) -> Tensor:
@@ -109,7 +109,7 @@ def intra_list_diversity(ranking: Ranking, k: Cutoffs, *, catalogue: Catalogue, 
     Source: Ziegler et al., Improving recommendation lists through topic diversification, 2005.
     """
     length = _length(ranking, k)
-    alike = 2 * _sum(ranking, k, _alike_before(ranking, _on(ranking, catalogue), _likeness(catalogue, of)))
+    alike = 2 * _sum(ranking, k, _similarity_to_previous(ranking, _on(ranking, catalogue), _likeness(catalogue, of)))
     return (1 - alike / (length * (length - 1))).clamp(min=0)
 
 
@@ -152,7 +152,7 @@ def calibration(
     catalogue = _on(ranking, catalogue)
     cut = check_cutoffs(k)
     cutoffs = cut if isinstance(cut, tuple) else (cut,)
-    pieces = [_apart(p, q, divergence) for p, q in _distributions(ranking, catalogue, cutoffs, discount)]
+    pieces = [_divergence(p, q, divergence) for p, q in _distributions(ranking, catalogue, cutoffs, discount)]
     found = torch.cat(pieces, 1)
     return found if isinstance(cut, tuple) else found[0]
 
@@ -285,33 +285,33 @@ def _limited(ranking: Ranking, length: Tensor, k: Cutoffs) -> Tensor:
 
 def _of_items(ranking: Ranking, table: Tensor) -> Tensor:
     """Look the listed items up in a table [I]; return [B, D], 0 at ranks without an item."""
-    return _emptied(ranking, _at(table, _known(ranking)))
+    return _fill_empty_ranks(ranking, _lookup(table, _table_indices(ranking)))
 
 
 @derived
-def _known(ranking: Ranking) -> Tensor:
+def _table_indices(ranking: Ranking) -> Tensor:
     """Return the item ids with 0 at ranks without an item, so that a table can be indexed, int64 [B, D]."""
     return ranking.items.clamp(min=0)
 
 
 @derived
-def _none(ranking: Ranking) -> Tensor:
+def _is_empty_rank(ranking: Ranking) -> Tensor:
     """Return which ranks hold no item, bool [B, D]."""
     return ranking.items < 0
 
 
 @derived
-def _there(ranking: Ranking) -> Tensor:
+def _has_item(ranking: Ranking) -> Tensor:
     """Return 1 at ranks that hold an item and else 0, float [B, D]."""
     return (ranking.items >= 0).to(float_dtype(ranking.items.device))
 
 
-def _emptied(ranking: Ranking, values: Tensor, nothing: float = 0) -> Tensor:
+def _fill_empty_ranks(ranking: Ranking, values: Tensor, nothing: float = 0) -> Tensor:
     """Replace values [B, D] by `nothing` at ranks without an item."""
-    return values.masked_fill(_none(ranking), nothing)
+    return values.masked_fill(_is_empty_rank(ranking), nothing)
 
 
-def _at(table: Tensor, ids: Tensor) -> Tensor:
+def _lookup(table: Tensor, ids: Tensor) -> Tensor:
     """Return the entries or rows of a table at ids, in the shape of the ids, in half the time of `table[ids]`."""
     return table.index_select(0, ids.flatten()).view(*ids.shape, *table.shape[1:])
 
@@ -356,22 +356,22 @@ def first_had(ranking: Ranking) -> Tensor:
 
 
 @derived
-def _had(ranking: Ranking) -> Tensor:
+def _history_ids(ranking: Ranking) -> Tensor:
     """Return `history_of` with 0 in place of padding and repeats, so that a table can be indexed, int64 [B, H]."""
     return torch.where(first_had(ranking), history_of(ranking), 0)
 
 
 @derived
-def _num_had(ranking: Ranking) -> Tensor:
+def _history_sizes(ranking: Ranking) -> Tensor:
     """Return the number of distinct items in each history, float [B]."""
     return first_had(ranking).sum(1, dtype=float_dtype(ranking.items.device))
 
 
 @derived
-def _usual_popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
+def _history_popularity(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """Return the mean popularity of the history, float [B]; NaN if the mean is 0 or the history is empty."""
-    popularity = torch.where(first_had(ranking), _at(catalogue.popularity, _had(ranking)), 0)
-    mean = popularity.sum(1, dtype=float_dtype(popularity.device)) / _num_had(ranking)
+    popularity = torch.where(first_had(ranking), _lookup(catalogue.popularity, _history_ids(ranking)), 0)
+    mean = popularity.sum(1, dtype=float_dtype(popularity.device)) / _history_sizes(ranking)
     return mean.masked_fill(mean == 0, torch.nan)
 
 
@@ -389,8 +389,10 @@ def _serendipities(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     padded = isinstance(padding_idx, int) and padding_idx < catalogue.num_items  # padding is not an item
     size = max(catalogue.num_items - padded, 1)
     place = torch.arange(1, items.shape[1] + 1, dtype=float_dtype(items.device), device=items.device)
-    hits = _emptied(ranking, hits_of(ranking))
-    usual = _at(catalogue.popularity_rank, _known(ranking)).clamp(max=size + 1)  # items without users: I + 1
+    hits = _fill_empty_ranks(ranking, hits_of(ranking))
+    usual = _lookup(catalogue.popularity_rank, _table_indices(ranking)).clamp(
+        max=size + 1
+    )  # items without users: I + 1
     # (I + 1 - place) / I - (I + 1 - usual place) / I
     return torch.where(hits, ((usual - place) / size).clamp(min=0), 0)
 
@@ -409,13 +411,13 @@ def _likeness(catalogue: Catalogue, of: Likeness | None) -> Likeness:
 
 
 @derived
-def _alike_before(ranking: Ranking, catalogue: Catalogue, of: Likeness) -> Tensor:
+def _similarity_to_previous(ranking: Ranking, catalogue: Catalogue, of: Likeness) -> Tensor:
     """Return the sum of each item's similarities to the items before it in the list, [B, D]."""
     if of == "categories" and catalogue.categories.dim() == 1:
-        return _same_before(ranking, catalogue)
+        return _num_previous_of_category(ranking, catalogue)
     table = catalogue.categories if of == "categories" else catalogue.embeddings
-    weights = _there(ranking) if of == "categories" else _of_items(ranking, catalogue.inverse_lengths)
-    return _by_pieces(_known(ranking), table, weights, _products)
+    weights = _has_item(ranking) if of == "categories" else _of_items(ranking, catalogue.inverse_lengths)
+    return _by_pieces(_table_indices(ranking), table, weights, _products)
 
 
 def _products(vectors: Tensor) -> Tensor:
@@ -424,20 +426,20 @@ def _products(vectors: Tensor) -> Tensor:
 
 
 @derived
-def _same_before(ranking: Ranking, catalogue: Catalogue) -> Tensor:
+def _num_previous_of_category(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """Count the items before each item that have its category code, int64 [B, D]; 0 at ranks without an item."""
-    codes = _emptied(ranking, _codes(ranking, catalogue), -1)
+    codes = _fill_empty_ranks(ranking, _codes(ranking, catalogue), -1)
     place = torch.arange(codes.shape[1], device=codes.device)
     bits = codes.shape[1].bit_length()
     keys = sort_rows((codes << bits) + place)  # by code, and by rank among equal codes
     before = place[1:] - _starts(keys >> bits)
-    return _emptied(ranking, torch.zeros_like(codes).scatter_(1, keys[:, 1:] & ((1 << bits) - 1), before))
+    return _fill_empty_ranks(ranking, torch.zeros_like(codes).scatter_(1, keys[:, 1:] & ((1 << bits) - 1), before))
 
 
 @derived
 def _codes(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """Return the category code of each listed item, int64 [B, D]; arbitrary at ranks without an item."""
-    return _at(catalogue.categories, _known(ranking))
+    return _lookup(catalogue.categories, _table_indices(ranking))
 
 
 def _starts(codes: Tensor) -> Tensor:
@@ -451,8 +453,8 @@ def _starts(codes: Tensor) -> Tensor:
 def _new_categories(ranking: Ranking, catalogue: Catalogue) -> Tensor:
     """Count the categories of each item that no item before it in the list has, [B, D]."""
     if catalogue.categories.dim() == 1:
-        return _emptied(ranking, _same_before(ranking, catalogue) == 0)
-    return _by_pieces(_known(ranking), catalogue.categories, _there(ranking), _first_times)
+        return _fill_empty_ranks(ranking, _num_previous_of_category(ranking, catalogue) == 0)
+    return _by_pieces(_table_indices(ranking), catalogue.categories, _has_item(ranking), _first_times)
 
 
 def _first_times(shares: Tensor) -> Tensor:
@@ -475,7 +477,7 @@ def _pieces(rows: int, cells_per_row: int, device: torch.device) -> Iterator[sli
 
 def _vectors(items: Tensor, table: Tensor, weights: Tensor) -> Tensor:
     """Return the rows of a table [I, C] for items [b, D], times the items' weights, as columns: float [b, C, D]."""
-    return (_at(table, items).to(weights.dtype) * weights[..., None]).transpose(1, 2)
+    return (_lookup(table, items).to(weights.dtype) * weights[..., None]).transpose(1, 2)
 
 
 def _by_pieces(items: Tensor, table: Tensor, weights: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -489,9 +491,9 @@ def _distributions(
     ranking: Ranking, catalogue: Catalogue, k: Sequence[int], discount: Discount | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the categories of the history, p [b, C], and of the list, q [K, b, C], for slices of rows; NaN if empty."""
-    items, history, device = _known(ranking), _had(ranking), ranking.items.device
+    items, history, device = _table_indices(ranking), _history_ids(ranking), ranking.items.device
     dtype, (rows, depth), width = float_dtype(device), items.shape, items.shape[1] + history.shape[1]
-    weights, first = _there(ranking), first_had(ranking).to(dtype)
+    weights, first = _has_item(ranking), first_had(ranking).to(dtype)
     if discount:
         weights = weights * log2_discounts(depth, dtype, device)
     length = _sum(ranking, k, weights) if discount else _length(ranking, k)
@@ -504,13 +506,13 @@ def _distributions(
             running = _running(_vectors(piece_items, catalogue.categories, weight))
             q = torch.stack([running[..., min(cutoff, depth) - 1] for cutoff in k])
         else:
-            codes = _codes(ranking, catalogue)[piece], _at(catalogue.categories, usual)
+            codes = _codes(ranking, catalogue)[piece], _lookup(catalogue.categories, usual)
             listed, had, columns = _slots(*codes, catalogue.num_categories)
             tables = torch.zeros((1 + len(k), len(piece_items), columns), dtype=dtype, device=device)
             p, q = tables[0].scatter_add_(1, had, once), tables[1:]
             for table, cutoff in zip(q, k, strict=True):
                 table.scatter_add_(1, listed[:, :cutoff], weight[:, :cutoff])
-        yield p / _num_had(ranking)[piece, None], q / length[:, piece, None]
+        yield p / _history_sizes(ranking)[piece, None], q / length[:, piece, None]
 
 
 def _slots(codes: Tensor, others: Tensor, categories: int) -> tuple[Tensor, Tensor, int]:
@@ -523,7 +525,7 @@ def _slots(codes: Tensor, others: Tensor, categories: int) -> tuple[Tensor, Tens
     return slots[:, :depth], slots[:, depth:], width
 
 
-def _apart(p: Tensor, q: Tensor, divergence: Divergence) -> Tensor:
+def _divergence(p: Tensor, q: Tensor, divergence: Divergence) -> Tensor:
     """Return the divergence of q [K, b, C] from p [b, C]: [K, b]."""
     if divergence == "kl":
         return _kl(p, q, 0.99).clamp(min=0)

@@ -66,7 +66,7 @@ class ItemGroupMetric(RankingMetric):
         return self.catalogue
 
     @property
-    def _number(self) -> int:
+    def _num_groups(self) -> int:
         """Number of groups."""
         return 2 if self.options["of"] == "popularity" else self._catalogue.num_categories
 
@@ -83,7 +83,7 @@ class ItemGroupMetric(RankingMetric):
         return catalogue.categories.long()
 
     def _begin(self, name: str) -> None:
-        self._add_sum_states(f"{name}-{self._number}", 0, 1 + len(VIOLATIONS) + 2 * self._number)
+        self._add_sum_states(f"{name}-{self._num_groups}", 0, 1 + len(VIOLATIONS) + 2 * self._num_groups)
 
     def _try_formula(self) -> None:
         check_choice("of", self.options["of"], ("popularity", "categories"))
@@ -112,7 +112,7 @@ class ItemGroupMetric(RankingMetric):
             if self.padding_idx is not None:  # padding is not an item
                 inside = inside & (ids != self.padding_idx)
             group = codes.index_select(0, ids.where(inside, 0).flatten())
-            indices.append(group + (1 + kinds + place * self._number))
+            indices.append(group + (1 + kinds + place * self._num_groups))
             values.append((counts * inside).flatten())
         if violations is not None:
             indices.append(torch.arange(1, 1 + kinds, device=items.device))
@@ -124,7 +124,7 @@ class ItemGroupMetric(RankingMetric):
         """Return the value of each metric from its counts of groups, without a standard error."""
         found: list[Summary] = []
         for metric, state in zip(metrics, states, strict=True):
-            first, counts = torch.split(state.counts, [1 + len(VIOLATIONS), 2 * metric._number])
+            first, counts = torch.split(state.counts, [1 + len(VIOLATIONS), 2 * metric._num_groups])
             rows, *invalid = first.tolist()
             metric._check_input(invalid)
             hits, possible = counts.view(2, -1)

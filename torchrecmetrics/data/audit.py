@@ -19,10 +19,10 @@ _POPULAR = 0.5
 _HEAD = 0.5
 _HEAVY = 0.1
 _HEAVY_TIMES_MEAN = 5
-_APART = 100
-_CLOCK = 1e6
+_UNIT_RATIO = 100
+_SMALLEST_CLOCK_TIME = 1e6
 """If no time reaches this number, times count days or steps from any start, and their units are not checked."""
-_NOTHING: dict[str, list[Any]] = {
+_EMPTY_IDS: dict[str, list[Any]] = {
     "whole numbers": [-1],
     "text": ["", "-1", "nan", "NaN", "NA", "N/A", "<NA>", "null", "NULL", "none", "None"],
     "bytes": [b"", b"nan", b"NaN", b"NA", b"null", b"NULL", b"None"],
@@ -132,9 +132,9 @@ def audit(what: Log | LogSplit | UserSplit | Interactions | Split) -> Audit:
     times = _times(parts)
     is_split = len(parts) > 1
     in_test = torch.cat([torch.full((len(part),), int(is_split and name == "test")) for name, part in parts.items()])
-    findings = _of_all(whole, None if times is None else torch.cat(list(times.values())), in_test, is_split)
+    findings = _findings_of_parts(whole, None if times is None else torch.cat(list(times.values())), in_test, is_split)
     if is_split:
-        findings |= _of_split(parts, times)
+        findings |= _findings_of_split(parts, times)
     title = ", ".join(f"{name} {len(part)}" for name, part in parts.items())
     return Audit(f"{type(what).__name__}: {title} events" if is_split else f"{type(what).__name__}: {title}", findings)
 
@@ -203,25 +203,27 @@ def _times(parts: dict[str, Events]) -> dict[str, Tensor] | None:
     return dict(zip(parts, in_one_unit(times), strict=True))
 
 
-def _of_all(whole: Events, times: Tensor | None, in_test: Tensor, split: bool) -> dict[str, Finding]:
+def _findings_of_parts(whole: Events, times: Tensor | None, in_test: Tensor, split: bool) -> dict[str, Finding]:
     """Return the findings about the events of all parts together."""
     per_user = torch.bincount(whole.users, minlength=whole.shape[0])
     per_item = torch.bincount(whole.items, minlength=whole.shape[1])
     of_all = " of all parts" if split else ""
     found = _sizes(whole, per_user, per_item, times, split)
-    found |= _of_events(whole, times, in_test, of_all)
+    found |= _findings_of_events(whole, times, in_test, of_all)
     if times is not None:
-        found |= _of_times(times, of_all)
+        found |= _findings_of_times(times, of_all)
     found |= _most_frequent(whole, per_user, per_item, of_all)
     if not split:
-        found["popular_item"] = _reach(whole, whole, "users have the most popular item")._replace(wrong=False)
+        found["popular_item"] = _popular_item_finding(whole, whole, "users have the most popular item")._replace(
+            wrong=False
+        )
     return found | _unused(whole, per_user, per_item, split)
 
 
 def _sizes(whole: Events, per_user: Tensor, per_item: Tensor, times: Tensor | None, split: bool) -> dict[str, Finding]:
     """Return the findings `events`, `users`, `items` and `pairs`: counts, never faults."""
     of_all, in_all = (" of all parts", " in all parts") if split else ("", "")
-    found = {"events": Finding(len(whole), 0, f"events{of_all}{_ends(times)}", "", False)}
+    found = {"events": Finding(len(whole), 0, f"events{of_all}{_time_range_text(times)}", "", False)}
     for name, count, ids in (("users", per_user, whole.user_ids), ("items", per_item, whole.item_ids)):
         used = int((count > 0).sum())
         found[name] = Finding(used, 0, f"{name}{of_all} occur; {_range(count, ids)}", "", False)
@@ -232,22 +234,22 @@ def _sizes(whole: Events, per_user: Tensor, per_item: Tensor, times: Tensor | No
     return found
 
 
-def _of_events(whole: Events, times: Tensor | None, in_test: Tensor, of_all: str) -> dict[str, Finding]:
+def _findings_of_events(whole: Events, times: Tensor | None, in_test: Tensor, of_all: str) -> dict[str, Finding]:
     """Return the findings `repeated_events` and `empty_ids` (ids such as "" and "nan")."""
     when = "" if times is None else " and time"
     says = f"events{of_all} repeat the user, item{when} of another"
     found = {"repeated_events": _finding(_repeats(_keys(whole) * 2 + in_test, times), says, _namer(whole), True)}
     empty = torch.zeros(len(whole), dtype=torch.bool, device="cpu")
     for rows, ids in ((whole.users, whole.user_ids), (whole.items, whole.item_ids)):
-        if ids is not None and ids.kind in _NOTHING:
-            nothing = ids.rows(_NOTHING[ids.kind], unknown="mark")
+        if ids is not None and ids.kind in _EMPTY_IDS:
+            nothing = ids.rows(_EMPTY_IDS[ids.kind], unknown="mark")
             empty |= torch.isin(rows, nothing[nothing >= 0])
     says = f"events{of_all} are of an id that seems to stand for nothing"
     found["empty_ids"] = _finding(empty, says, _namer(whole), True)
     return found
 
 
-def _of_times(times: Tensor, of_all: str) -> dict[str, Finding]:
+def _findings_of_times(times: Tensor, of_all: str) -> dict[str, Finding]:
     """Return the findings `one_time` (all events at the same time) and `time_units` (times in several units)."""
     number = len(times)
     same = number > 1 and bool((times == times[0]).all())
@@ -255,15 +257,17 @@ def _of_times(times: Tensor, of_all: str) -> dict[str, Finding]:
     found = {"one_time": Finding(number if same else 0, number, says, str(times[0].item()), same)}
     sizes = times.double()  # int64 overflows at 100 times a time in nanoseconds
     levels = torch.unique(sizes)
-    jumps = levels[1:] > levels[:-1] * _APART
+    jumps = levels[1:] > levels[:-1] * _UNIT_RATIO
     ends = jumps.new_ones(1)
     first, last = levels[torch.cat([ends, jumps])], levels[torch.cat([jumps, ends])]
-    mixed = bool(levels[0] > 0) and bool(levels[-1] >= _CLOCK) and bool((last <= first * _APART).all())
+    mixed = (
+        bool(levels[0] > 0) and bool(levels[-1] >= _SMALLEST_CLOCK_TIME) and bool((last <= first * _UNIT_RATIO).all())
+    )
     unit = torch.bucketize(sizes, first, right=True)
     apart = (unit != unit.median()) & mixed
     found["time_units"] = _finding(
         apart,
-        f"times{of_all} are more than {_APART} times as large, or as small, as most",
+        f"times{of_all} are more than {_UNIT_RATIO} times as large, or as small, as most",
         lambda row: f"{times[row].item()} beside {times.median().item()}",
         True,
     )
@@ -284,7 +288,7 @@ def _most_frequent(whole: Events, per_user: Tensor, per_item: Tensor, of_all: st
             heaviest,
             number,
             f"events{of_all} are of one user",
-            f"user {_called(whole.user_ids, int(per_user.argmax()))}",
+            f"user {_id_text(whole.user_ids, int(per_user.argmax()))}",
             heaviest > max(_HEAVY, _HEAVY_TIMES_MEAN / num_users) * number,
         ),
     }
@@ -296,12 +300,12 @@ def _unused(whole: Events, per_user: Tensor, per_item: Tensor, split: bool) -> d
     for name, count, ids in (("users", per_user, whole.user_ids), ("items", per_item, whole.item_ids)):
         unused = count == 0
         number, says = int(unused.sum()), f"{name} of the vocabulary have no event{' in any part' if split else ''}"
-        example = f"{name[:-1]} {_called(ids, int(unused.long().argmax()))}"
+        example = f"{name[:-1]} {_id_text(ids, int(unused.long().argmax()))}"
         found[f"unused_{name}"] = Finding(number, len(count), says, example, split and number > 0)
     return found
 
 
-def _of_split(parts: dict[str, Events], times: dict[str, Tensor] | None) -> dict[str, Finding]:
+def _findings_of_split(parts: dict[str, Events], times: dict[str, Tensor] | None) -> dict[str, Finding]:
     """Return the findings that compare the parts of a split: empty parts, leaks, order in time, unseen ids."""
     train, test = parts["train"], parts["test"]
     known = _joined([part for name, part in parts.items() if name in ("train", "others")])
@@ -317,7 +321,7 @@ def _of_split(parts: dict[str, Events], times: dict[str, Tensor] | None) -> dict
     named = _namer(test)
     if len(test) and len(known):
         says = f"users of test have the most popular item of {'train' if 'others' not in parts else 'fit and train'}"
-        found["popular_item"] = _reach(known, test, says)
+        found["popular_item"] = _popular_item_finding(known, test, says)
     for name in ("train", "valid"):
         if name in parts:
             both = torch.isin(_keys(test, known), _keys(parts[name], known))
@@ -356,7 +360,7 @@ def _finding(rows: Tensor, says: str, named: Callable[[int], str], fault: bool) 
     return Finding(count, len(rows), says, named(int(rows.long().argmax())) if count else "", fault and count > 0)
 
 
-def _reach(known: Events, asked: Events, says: str) -> Finding:
+def _popular_item_finding(known: Events, asked: Events, says: str) -> Finding:
     """Return a finding that counts the users of `asked` who have the most popular item of `known`."""
     popularity = torch.bincount(torch.unique(_keys(known)) % max(known.shape[1], 1), minlength=known.shape[1])
     best = int(popularity.argmax())
@@ -387,17 +391,17 @@ def _namer(events: Events) -> Callable[[int], str]:
 
     def named(row: int) -> str:
         user, item = int(events.users[row]), int(events.items[row])
-        return f"user {_called(events.user_ids, user)}, item {_called(events.item_ids, item)}"
+        return f"user {_id_text(events.user_ids, user)}, item {_id_text(events.item_ids, item)}"
 
     return named
 
 
 def _item(events: Events, popularity: Tensor) -> str:
     """Return the most popular item as text, by its id or row number."""
-    return f"item {_called(events.item_ids, int(popularity.argmax()))}"
+    return f"item {_id_text(events.item_ids, int(popularity.argmax()))}"
 
 
-def _called(ids: Vocabulary | None, row: int) -> str:
+def _id_text(ids: Vocabulary | None, row: int) -> str:
     """Return the id of a row as text, or the row number if there is no vocabulary."""
     return repr(ids[row]) if ids is not None and len(ids) else str(row)
 
@@ -407,7 +411,7 @@ def _shown(events: Events, row: int) -> str:
     return "" if events.times is None else events.times.shown(row)
 
 
-def _ends(times: Tensor | None) -> str:
+def _time_range_text(times: Tensor | None) -> str:
     """Return the first and the last time as text; "" without times."""
     return "" if times is None or not len(times) else f", times {times.min().item()} to {times.max().item()}"
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _AS_SHARES = "categories.double() / categories.sum(1, keepdim=True)"
 FROM_TABLES = "of a frame trm.Interactions.from_frame(frame), of a file trm.Log.from_file(path).to_interactions()"
-_HOW = {
+_HOW_TO_PASS = {
     "popularity": "Catalogue(..., popularity=) or Catalogue.from_interactions(train)",
     "num_users": "Catalogue(..., num_users=) or Catalogue.from_interactions(train)",
     "categories": "Catalogue(..., categories=) or Catalogue.from_interactions(train, categories=...)",
@@ -139,7 +139,7 @@ class Catalogue:
     @property
     def known(self) -> tuple[str, ...]:
         """Names of the data in the catalogue, any of popularity, num_users, categories and embeddings."""
-        return tuple(name for name in _HOW if getattr(self, f"_{name}") is not None)
+        return tuple(name for name in _HOW_TO_PASS if getattr(self, f"_{name}") is not None)
 
     @property
     def num_users(self) -> int:
@@ -173,7 +173,7 @@ class Catalogue:
 
     def _has(self, name: str, value: T | None) -> T:
         if value is None:
-            raise ValueError(f"the catalogue has no {name}, which the metric reads: {_HOW[name]}")
+            raise ValueError(f"the catalogue has no {name}, which the metric reads: {_HOW_TO_PASS[name]}")
         return value
 
     def __repr__(self) -> str:
@@ -195,7 +195,7 @@ class Catalogue:
             device = torch.empty(0, device=device).device  # "cuda" means the current CUDA device
         if device not in self._by_device:
             made = object.__new__(type(self))
-            made.__dict__.update(self._plain())
+            made.__dict__.update(self._uncached_attributes())
             made.device = device
             made._move(device)
             self._by_device[device] = made
@@ -208,7 +208,7 @@ class Catalogue:
                 dtype = float_dtype(device) if held.dtype == torch.float64 else held.dtype
                 setattr(self, name, held.to(device, dtype))
 
-    def _plain(self) -> dict[str, Any]:
+    def _uncached_attributes(self) -> dict[str, Any]:
         """Return the attributes without derived tensors and without the catalogues of other devices."""
         tables = {name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)}
         return {name: value for name, value in vars(self).items() if name not in {*tables, "_by_device"}}
@@ -217,7 +217,7 @@ class Catalogue:
         return self  # metrics are copied often, and a catalogue is immutable
 
     def __getstate__(self) -> dict[str, Any]:
-        return self._plain()
+        return self._uncached_attributes()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

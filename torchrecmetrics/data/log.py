@@ -393,7 +393,7 @@ class Log:
         Raises:
             ValueError: for ratios that are no three numbers, or make an empty train or test part.
         """
-        shares = torch.tensor(_three(ratio), dtype=torch.float64, device="cpu")
+        shares = torch.tensor(_checked_ratio(ratio), dtype=torch.float64, device="cpu")
         ends = (shares.cumsum(0) / shares.sum() * len(self)).round().long()
         if not int(ends[0]) or int(ends[1]) == len(self):
             raise ValueError(f"ratio={ratio!r} leaves no event for {'test' if int(ends[0]) else 'train'}: {self}")
@@ -436,7 +436,7 @@ class Log:
         return LogSplit(*(self.take(part == which) for which in range(3)))
 
 
-def _three(ratio: Any) -> list[float]:
+def _checked_ratio(ratio: Any) -> list[float]:
     """Return a ratio as three numbers >= 0 whose sum is positive."""
     try:
         shares = [float(share) for share in ratio]

@@ -191,7 +191,7 @@ class Vocabulary:
         """Return the row of each id, int64 [E]; -1 = unknown or missing; messages call the vocabulary `where`."""
         asked, missing = read_ids(name, column)
         if asked.kind == "floats" and self.kind == "whole numbers":
-            asked = _whole(asked)
+            asked = _floats_as_integers(asked)
         self._check_kind(name, asked, where)
         if len(asked) and len(self):
             mine, theirs = alike(self._ids, asked)
@@ -254,7 +254,7 @@ def _complete(name: str, column: Any, row_name: Callable[[int], str] = "row {}".
             f"{row_name(int(missing.nonzero()[0]))}; leave them out"
         )
     if ids.kind == "floats":
-        ids = _whole(ids)
+        ids = _floats_as_integers(ids)
         if ids.kind == "floats":
             raise TypeError(
                 f"{name} {_holds(name)} floats such as {ids.at(0)!r}, which are no ids: make them whole numbers or text"
@@ -276,7 +276,7 @@ def _entries(name: str, column: Any) -> Ids:
     return ids
 
 
-def _whole(floats: Ids) -> Ids:
+def _floats_as_integers(floats: Ids) -> Ids:
     """Return floats as whole numbers if all are whole, and unchanged otherwise."""
     values = torch.tensor(floats.tolist(), dtype=torch.float64, device="cpu")
     whole = bool(((values.abs() < 2**53) & (values == values.floor())).all())

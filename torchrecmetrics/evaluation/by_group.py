@@ -210,11 +210,11 @@ def _ends(point: Point, tail: float) -> tuple[float, float]:
     share = 1.0 if alike else error**2 * (point.size - 1) / variance  # n / n_e
     if variance < _NEAR or (abs(share - 1) < 1e-6 and not alike):
         t = NormalDist().inv_cdf(1 - tail)
-    low, high = _below(mean, share / point.size, t), _below(1 - mean, share / point.size, t)
+    low, high = _lower_end_by_kl(mean, share / point.size, t), _lower_end_by_kl(1 - mean, share / point.size, t)
     return least + width * low, greatest - width * high
 
 
-def _below(mean: float, inverse: float, t: float) -> float:
+def _lower_end_by_kl(mean: float, inverse: float, t: float) -> float:
     """Return the p < q = m - 1 / n with 2 n KL(q, p) = t^2, given 1 / n; 0 where q is not above 0.
 
     KL is convex in log p, so Newton's steps that start left of the solution stay left of it.

@@ -242,7 +242,7 @@ class _Truth(NamedTuple):
         if not len(truth):
             raise ValueError(f"target holds no interactions, there is nothing to evaluate: {truth}")
         given = [target, *exclude]
-        truth, *parts = _written_alike(given, [truth, *(_history(part, names) for part in given[1:])])
+        truth, *parts = _with_ids_of_one_kind(given, [truth, *(_history(part, names) for part in given[1:])])
         if collection.catalogue is not None:
             truth = _numbered_as_catalogue(truth, collection.catalogue)
         num_known_items = truth.num_items
@@ -393,7 +393,7 @@ def _history(given: Any, names: Names) -> Any:
     return _interactions("exclude", given, names)
 
 
-def _written_alike(given: list[Any], read: list[Any]) -> list[Any]:
+def _with_ids_of_one_kind(given: list[Any], read: list[Any]) -> list[Any]:
     """Return the inputs; if an input has text ids, ids that were read from text files become text, too."""
     found = list(read)
     files = [at for at, part in enumerate(given) if isinstance(part, FileSource) and part.as_written]

@@ -202,7 +202,7 @@ class EmbeddingScorer:
         """Return the scores [b, C] of users and their own items [b, C]; arbitrary at padding (negative ids)."""
         chosen, bias = items.clamp(min=0), self._terms.item_bias
         with torch.autocast(self.device.type, enabled=False):
-            users = self._some_users(ids.to(self.device))
+            users = self._user_vectors(ids.to(self.device))
             scores = torch.einsum("bd,bcd->bc", users, self._unit_items[chosen])
         return scores if bias is None else (scores + bias[chosen]).to(self.dtype)
 
@@ -229,7 +229,7 @@ class EmbeddingScorer:
                     "embeddings or item_bias hold NaN or infinity, or numbers so large that a score could be infinite"
                 )
         if self._cosine:
-            return ProductScorer(self._some_users, Products(self._users, self._unit_items, added))
+            return ProductScorer(self._user_vectors, Products(self._users, self._unit_items, added))
         return ProductScorer(self._users.__getitem__, Products(self._users, self._items, added))
 
     def _added(self) -> Tensor | None:
@@ -246,7 +246,7 @@ class EmbeddingScorer:
         items = self._items.to(self.dtype)
         return nn.functional.normalize(items, dim=1) if self._cosine else items
 
-    def _some_users(self, at: Tensor) -> Tensor:
+    def _user_vectors(self, at: Tensor) -> Tensor:
         """Return the embeddings of the given users in the dtype of the scores, normalised for cosine similarity."""
         users = self._users[at].to(self.dtype)
         return nn.functional.normalize(users, dim=1) if self._cosine else users
@@ -257,7 +257,7 @@ class EmbeddingScorer:
             self._buffer = torch.empty((rows, self._width), dtype=self.dtype, device=self.device)
         out = self._buffer[:rows, : self.num_items]
         batch = torch.zeros((rows, self._users.shape[1]), dtype=self.dtype, device=self.device)
-        batch[: len(ids)] = self._some_users(ids.to(self.device))
+        batch[: len(ids)] = self._user_vectors(ids.to(self.device))
         torch.mm(batch, self._unit_items.T, out=out)  # autocast does not change products with out=
         bias, _, allowed = self._terms
         if bias is not None:
@@ -294,12 +294,12 @@ class ProductScorer:
     row_bytes: int = 0
 
     def __init__(self, users: Callable[[Tensor], Tensor], products: Products) -> None:
-        self._some_users, self._products = users, products
+        self._user_vectors, self._products = users, products
         (_, self.num_items), self.dtype, self.device = products.shape, products.dtype, products.device
 
     def scores(self, ids: Tensor, at_once: int) -> Products:
         """Return the embeddings of the users and of all items, to be multiplied in the kernel."""
-        return self._products._replace(users=self._some_users(ids.to(self.device)))
+        return self._products._replace(users=self._user_vectors(ids.to(self.device)))
 
 
 def scorer_of(

@@ -24,7 +24,7 @@ from torchrecmetrics.kernels.thresholds import from_buckets, to_counts, with_min
 # Edges per row up to which a score is compared with every edge, if all scores count; above, by binary search.
 _DIRECT = 8
 # Counters of a thread for each of > and >=: its edges times its scores.
-_HELD = 32
+_COUNTERS_PER_THREAD = 32
 # Keys up to which a tile's histogram is made on the chip, at a cost that grows with the keys; for more, by atomics.
 _KEYS = 1024
 # Scores of a tile that may be skipped, and of a part of a tile that is not skipped.
@@ -35,7 +35,7 @@ _SHARES = (64, 8)
 # Waves of programs (a wave runs at once): enough that the wait for the last programs does not matter.
 _WAVES = 16
 # Programs that fit on a multiprocessor at once, by registers and shared memory: over scores, over products.
-_RESIDENT = 6
+_PROGRAMS_PER_MULTIPROCESSOR = 6
 _RESIDENT_PRODUCTS = 2
 # Edges that a program counts against the same products: enough that multiplying again for more edges costs little.
 _COLUMNS = 8
@@ -345,13 +345,13 @@ _INTERPRETED = not isinstance(_by_comparing, triton.runtime.JITFunction)
 def count(scores: Tensor, question: Question) -> Counts:
     """Count over scores in memory, of any strides, in one pass, exactly up to the question's depth."""
     edges = with_min_scores(question.thresholds, question.min_scores)
-    enough = _enough(question) if scores.shape[1] >= _LONG else None
+    enough = _settling_counts(question) if scores.shape[1] >= _LONG else None
     above, at_least, highest = _count_scores(scores, working(edges), list(question.masks), enough)
     asked = question.thresholds.shape[1]
     return to_counts(edges, asked, above[:, :asked], at_least, highest, question.removed)
 
 
-def _enough(question: Question) -> Tensor | None:
+def _settling_counts(question: Question) -> Tensor | None:
     """Return how many better scores settle a threshold, int64 [B, T] or a scalar; None if counts must be exact.
 
     The removed items above a threshold are added: they may be among the better scores, and are subtracted later.
@@ -376,7 +376,7 @@ def _count_scores(
     Counts of edges with `enough` better candidates are at least `enough`, not exact. None: all counts are exact.
     """
     width, dense = edges.shape[1], _Dense.of(scores, masks)
-    (kernel, options), *rest = _way(width, enough is not None)
+    (kernel, options), *rest = _choose_kernels(width, enough is not None)
     if kernel is _by_comparing:
         padded = _padded(edges, options["EDGES"])
         above = padded.new_zeros(padded.shape, dtype=torch.int64)
@@ -448,7 +448,7 @@ def _launch(kernel: Any, dense: _Dense, others: tuple[Tensor, ...], options: dic
     mask, matrix = (scores if part is None else part for part in dense[1:])
     rows, items = scores.shape
     lanes = options["LANES"]
-    steps, ranges = _split(items, lanes, rows, _RESIDENT, scores.device)
+    steps, ranges = _split(items, lanes, rows, _PROGRAMS_PER_MULTIPROCESSOR, scores.device)
     partial = others[0].new_empty((rows, ranges))
     if rows:
         with torch.cuda.device_of(scores):
@@ -478,11 +478,16 @@ def _padded(edges: Tensor, width: int) -> Tensor:
     return torch.nn.functional.pad(edges, (0, width - edges.shape[1]), value=torch.nan).contiguous()
 
 
-def _way(width: int, settles: bool) -> list[tuple[Any, dict[str, int]]]:
+def _choose_kernels(width: int, settles: bool) -> list[tuple[Any, dict[str, int]]]:
     """Return the kernels for `width` edges per row, with their constants; a second kernel if edges can be settled."""
     if width <= 1 or (width <= _DIRECT and not settles):
         edges = _power_of_two(max(1, width))
-        return [(_by_comparing, {"EDGES": edges, "LANES": 128 * max(1, min(_HELD // edges, 16)), "num_warps": 4})]
+        return [
+            (
+                _by_comparing,
+                {"EDGES": edges, "LANES": 128 * max(1, min(_COUNTERS_PER_THREAD // edges, 16)), "num_warps": 4},
+            )
+        ]
     levels = width.bit_length()
     on_chip = 2 ** (levels + 1) <= _KEYS
     whole = (_by_buckets, {"LEVELS": levels, "LANES": 1024, "ON_CHIP": on_chip, "num_warps": 8})
@@ -715,7 +720,7 @@ def _diagonal(
     tl.store(out + pair, own, mask=pair < pairs)
 
 
-class _Cut(NamedTuple):
+class _TileSizes(NamedTuple):
     """Tile sizes and launch options of the kernels over products."""
 
     rows: int
@@ -731,9 +736,9 @@ class _Cut(NamedTuple):
     """Threads that share a row of products, two numbers each in turn, and keep their sums apart. 1 = another layout."""
 
 
-def _cut(
+def _tile_sizes(
     dtypes: tuple[torch.dtype, torch.dtype], precision: str, width: int, columns: int, capability: tuple[int, int]
-) -> _Cut:
+) -> _TileSizes:
     """Choose tile sizes for embeddings of these dtypes and this width; `columns` = 0 is for `_diagonal`.
 
     Entries, operand and precision determine the bits of scores: they do not depend on `columns`.
@@ -761,7 +766,7 @@ def _cut(
     if columns == 0:
         rows, items, warps, stages = 64, 64, 8 if without_cores else 4, 2
     share = 4 if capability[0] == 9 and not without_cores else 1
-    return _Cut(rows, items, entries, operand, how, warps, stages, share)
+    return _TileSizes(rows, items, entries, operand, how, warps, stages, share)
 
 
 def pair_scores(products: Products, ids: Tensor) -> Tensor:
@@ -776,7 +781,7 @@ def pair_scores(products: Products, ids: Tensor) -> Tensor:
     schema="(Tensor users, Tensor items, Tensor? bias, Tensor ids) -> Tensor",
 )
 def _pair_scores(users: Tensor, items: Tensor, bias: Tensor | None, ids: Tensor) -> Tensor:
-    cut = _cut_for(users, items, 0)
+    cut = _tile_sizes_for(users, items, 0)
     scores = torch.empty(ids.shape, dtype=torch.float32, device=users.device)
     if ids.numel():
         with torch.cuda.device_of(users):
@@ -825,7 +830,7 @@ def count_products_until(products: Products, question: Question, chunk: int | No
     One host sync after each chunk finds the rows that are left; chunk None = a sixteenth of the items, or 2^16 if more.
     With minimum scores, or depth None, every row is counted over all items.
     """
-    enough = _enough(question)
+    enough = _settling_counts(question)
     if enough is None:
         return count_products(products, question)
     thresholds, removed = question.thresholds, question.removed
@@ -856,7 +861,7 @@ def _count_products(users: Tensor, items: Tensor, bias: Tensor | None, edges: Te
     """Return how many products are > and >= each edge, int64 [B, E]."""
     rows, width = edges.shape
     columns = 1 if width == 1 else _COLUMNS
-    cut = _cut_for(users, items, columns)
+    cut = _tile_sizes_for(users, items, columns)
     # NaN edges last, and rows of similar numbers of edges together: a block costs as much as its longest row
     ascending, slot = edges.contiguous().sort(dim=1)
     asked = (~edges.isnan()).sum(1)
@@ -910,10 +915,10 @@ def _(users: Tensor, items: Tensor, bias: Tensor | None, edges: Tensor) -> tuple
     return counted, torch.empty_like(counted)
 
 
-def _cut_for(users: Tensor, items: Tensor, columns: int) -> _Cut:
+def _tile_sizes_for(users: Tensor, items: Tensor, columns: int) -> _TileSizes:
     on_cuda = users.device.type == "cuda"
     capability = torch.cuda.get_device_capability(users.device) if on_cuda else _INTERPRETED_AS
-    cut = _cut((users.dtype, items.dtype), _float32_precision(), users.shape[1], columns, capability)
+    cut = _tile_sizes((users.dtype, items.dtype), _float32_precision(), users.shape[1], columns, capability)
     if _INTERPRETED and cut.operand == torch.bfloat16:
         raise RuntimeError("Triton's interpreter gives wrong products of bfloat16")
     return cut

@@ -147,7 +147,7 @@ class RecMetricsCallback(Reporting):
         self._training: RecMetricCollection | None = None
         self.collections: dict[str, RecMetricCollection] = {}
         self._loaders: list[_Loader] = []
-        self._said: set[str] = set()
+        self._warnings_given: set[str] = set()
 
     def _names(self, stage: str) -> list[str]:
         return [*self.dataloaders, SHORT[stage]]
@@ -418,8 +418,8 @@ class RecMetricsCallback(Reporting):
             self.collections = {}
 
     def _warn(self, doubt: str | None) -> None:
-        if doubt and doubt not in self._said:
-            self._said.add(doubt)
+        if doubt and doubt not in self._warnings_given:
+            self._warnings_given.add(doubt)
             warnings.warn(f"RecMetricsCallback: {doubt}.", UserWarning, stacklevel=2)
 
 

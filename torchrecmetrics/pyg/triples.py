@@ -118,7 +118,7 @@ def evaluate_triples(
     rules = replace(collection.members[0].rules, overlap="keep")
     with evaluating(scorer.modules), ProgressBar(progress, num_triples * len(sides), unit="triple") as bar:
         for side in sides:
-            others = None if facts is None else _Others(facts, side, num_relations)
+            others = None if facts is None else _KnownTriples(facts, side, num_relations)
             for batch in scorer.batches(num_triples):
                 part = _Triples(*(column[batch] for column in triples))
                 scores = scorer.score(part, side)
@@ -224,7 +224,7 @@ class _Triples(NamedTuple):
         return _Triples(*(part.to(device) for part in self))
 
 
-class _Others:
+class _KnownTriples:
     """Index of the known triples by (entity that is given, relation), for look-ups of the entities to be ranked."""
 
     def __init__(self, facts: _Triples, side: Side, num_relations: int) -> None:

@@ -169,7 +169,7 @@ class RankingData:
         Raises:
             ValueError: if ranks are not known down to `k`.
         """
-        k = self._reached(k)
+        k = self._check_depth(k)
         if k is None:
             return self.ranks.isfinite()
         return self.ranks <= (k[:, None] if isinstance(k, Tensor) else k)
@@ -180,7 +180,7 @@ class RankingData:
         `k` is otherwise as in `hits`, and so are the errors.
         """
         if isinstance(k, Tensor):
-            return self.num_within(self._reached(k))
+            return self.num_within(self._check_depth(k))
         return _num_hits(self, None if k is None else check_cutoffs(k))
 
     def any_hit(self, k: int | Sequence[int] | None) -> Tensor:
@@ -282,7 +282,7 @@ class RankingData:
             ValueError: if the ranking is not known down to `depth`.
         """
         if depth is not None:
-            self._reached(depth)
+            self._check_depth(depth)
         last = torch.inf if depth is None else depth
 
         def near(part: RankedItems) -> RankedItems:
@@ -339,7 +339,7 @@ class RankingData:
         )
         return None
 
-    def _reached(self, k: int | Tensor | None) -> int | Tensor | None:
+    def _check_depth(self, k: int | Tensor | None) -> int | Tensor | None:
         """Return `k`, a number as an int, if the ranking is known down to `k`; else raise."""
         furthest = self.ranks.shape[1] if isinstance(k, Tensor) else k
         if k is not None and not isinstance(k, Tensor):
@@ -389,14 +389,14 @@ def derived(make: Callable[[P, Unpack[More]], Made]) -> Callable[[P, Unpack[More
 @derived
 def _num_hits(ranking: RankingData, k: int | tuple[int, ...] | None) -> Tensor:
     for cutoff in k if isinstance(k, tuple) else (k,):
-        ranking._reached(cutoff)
+        ranking._check_depth(cutoff)
     return ranking.num_within(None if k is None else ranking.cutoffs(k))
 
 
 @derived
 def _any_hit(ranking: RankingData, k: int | tuple[int, ...] | None) -> Tensor:
     for cutoff in k if isinstance(k, tuple) else (k,):
-        ranking._reached(cutoff)
+        ranking._check_depth(cutoff)
     first = ranking.ranks[:, 0]
     return first.isfinite() if k is None else first <= ranking.cutoffs(k)
 

@@ -62,7 +62,7 @@ class Exclusion:
             if isinstance(part, Tensor) and part.dtype == torch.bool:
                 self.masks.append(self._check_mask(part))
             elif isinstance(part, Spans):
-                spans.append(self._inside(part, checks))
+                spans.append(self._check_spans(part, checks))
             else:
                 columns.append(self._check_ids(part, checks))
         if spans:
@@ -118,7 +118,7 @@ class Exclusion:
             ids = ids.where(ids < items, -1)
         return sort_rows(ids)
 
-    def _inside(self, span: Spans, checks: Checks) -> Spans:
+    def _check_spans(self, span: Spans, checks: Checks) -> Spans:
         """Check rows that are spans of an array; return them with -1 for padding and for ids beyond the last item."""
         rows, items = self._shape
         check_ids("exclude", span.values)
@@ -145,7 +145,7 @@ class Exclusion:
         found = torch.zeros_like(listed)
         for first in range(0, len(ids), self.rows_at_once):
             rows = slice(first, first + self.rows_at_once)
-            held = self._held(rows)
+            held = self._sorted_ids(rows)
             if held is not None:
                 found[rows] = rowwise_isin(ids[rows], held)
         for mask in self.masks:
@@ -188,7 +188,7 @@ class Exclusion:
         scores.scatter_(1, ids, values.where(last < 0, -torch.inf))
         return values.amax(1).to(dtype) if highest is None else highest
 
-    def _held(self, rows: slice) -> Tensor | None:
+    def _sorted_ids(self, rows: slice) -> Tensor | None:
         """Return the excluded ids of `rows` without `padding_idx`, [n, H], ascending, -1 = padding; None = no ids."""
         ids = None if self._ids is None else self._ids[rows]
         if not self._spans:
@@ -198,7 +198,7 @@ class Exclusion:
 
     def ids(self, rows: slice) -> Tensor | None:
         """Return the excluded ids of `rows` with `padding_idx`, [n, H], negative = padding; None = no ids."""
-        ids = self._held(rows)
+        ids = self._sorted_ids(rows)
         if self._padding_idx is None:
             return ids
         padding = torch.full((self._shape[0], 1), self._padding_idx, dtype=torch.int64, device=self._device)[rows]
