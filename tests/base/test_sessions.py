@@ -288,6 +288,7 @@ BAD = [
     ({"target": torch.tensor([1, 0, float("inf"), 0])}, ValueError, "a label that is NaN or infinite: row 2"),
     ({"indexes": torch.tensor([1, 1, 2])}, ValueError, "must be tensors of one shape"),
     ({"indexes": torch.rand(4)}, TypeError, "indexes must hold int64"),
+    ({"missing_target": "error"}, ValueError, "missing_target belongs to candidates="),
     ({"indexes": torch.ones(4, dtype=torch.int64, device="meta")}, ValueError, "indexes is on meta"),
     ({"exclude": torch.tensor([1])}, ValueError, "exclude was given beside flat rows"),
     ({"weights": torch.ones(2)}, ValueError, r"weights must be \[4\], one per flat row"),

@@ -350,3 +350,14 @@ def test_ids_are_told_from_the_first_to_the_last():
     """The report gives the first and the last id that occur, in the order of the ids and not of the rows."""
     log = Log.from_frame({"user": ["b", "a", "m"], "item": ["x", "y", "x"]}, user_ids=["z", "b", "m", "a"])
     assert "text, 'a' to 'm'" in str(trm.audit(log)["users"])
+
+
+def test_default_device_does_not_matter():
+    """An audit of a split is the same whatever torch's default device is."""
+    split = split_of(clean())
+    expected = str(trm.audit(split))
+    torch.set_default_device("meta")
+    try:
+        assert str(trm.audit(split)) == expected
+    finally:
+        torch.set_default_device(None)

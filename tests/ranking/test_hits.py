@@ -82,6 +82,7 @@ BAD = [
     (lambda: trm.Ranking.from_hits(HITS, num_relevant=-1), ValueError, "num_relevant must be at least 1, got -1"),
     (lambda: trm.Ranking.from_hits(HITS, num_relevant=torch.ones(3)), TypeError, "num_relevant must hold int64"),
     (lambda: trm.Ranking.from_ranks(HITS, zero_based=True, padding=0), ValueError, "contradict each other"),
+    (lambda: trm.Ranking.from_ranks(HITS > 0, zero_based=True), TypeError, "bool"),
     (
         lambda: trm.Ranking.from_ranks(trm.get_topk_ranks(torch.rand(2, 3), torch.tensor([0, 1]), 2), miss=3),
         ValueError,

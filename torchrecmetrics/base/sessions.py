@@ -51,6 +51,8 @@ class FlatRows(NamedTuple):
         for name in ("gains", "exclude", "ranks", "ranking", "depth", "history", "candidates", "shard"):
             if getattr(args, name) is not None:
                 raise ValueError(f"{name} was given beside flat rows, which take scores, target, weights and groups")
+        if args.missing_target != "unreachable":
+            raise ValueError("missing_target belongs to candidates=, which flat rows do not take")
         scores, target, indexes, lengths = args.scores, args.target, args.indexes, args.lengths
         if indexes is not None and lengths is not None:
             raise ValueError("indexes and lengths both say which rows belong together: give one of them")

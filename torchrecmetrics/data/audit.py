@@ -131,7 +131,9 @@ def audit(what: Log | LogSplit | UserSplit | Interactions | Split) -> Audit:
         raise ValueError(f"there are no events to audit: {what}")
     times = _times(parts)
     is_split = len(parts) > 1
-    in_test = torch.cat([torch.full((len(part),), int(is_split and name == "test")) for name, part in parts.items()])
+    in_test = torch.cat(
+        [torch.full((len(part),), int(is_split and name == "test"), device="cpu") for name, part in parts.items()]
+    )
     findings = _findings_of_parts(whole, None if times is None else torch.cat(list(times.values())), in_test, is_split)
     if is_split:
         findings |= _findings_of_split(parts, times)

@@ -81,7 +81,7 @@ class FromRanks(RankingData):
             raise TypeError(f"miss must be a whole number, such as -1 or 999, got {miss!r}; inf is a miss anyway")
         if zero_based and padding is not None:
             raise ValueError("padding=0 and zero_based=True contradict each other: 0 is the best rank then")
-        if isinstance(ranks, Tensor) and (zero_based or miss is not None):
+        if isinstance(ranks, Tensor) and ranks.dtype != torch.bool and (zero_based or miss is not None):
             if hasattr(ranks, "depth"):
                 raise ValueError("ranks of get_topk_ranks start at 1, and say themselves what was missed")
             missed = torch.zeros_like(ranks, dtype=torch.bool) if miss is None else ranks == miss
