@@ -154,7 +154,7 @@ def sweep(tiny: bool) -> None:
             def other(*args: Any, values: dict[str, Any] = values) -> Any:
                 return cut(*args) if args[3] == 0 else cut(*args)._replace(**values)
 
-            with changed(kernels, _cut=other):
+            with changed(kernels, _tile_sizes=other):
                 flop = 2 * rows * items * d
                 note("products", partial(kernels.count_products, products, question), width=d, flop=flop, **values)
         del products, own, question

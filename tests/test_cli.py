@@ -553,6 +553,8 @@ def test_a_closed_pipe_ends_quietly(folder):
         ("compare lists.csv truth.csv", "rows are written by torchrecmetrics evaluate --rows FILE\n"),
         ("compare lists.parquet lists.csv", "rows are written by torchrecmetrics evaluate --rows FILE\n"),
         ("evaluate lists.csv truth.csv -m HR@1,HR@2", "holds several metrics: -m HR@1 -m HR@2\n"),
+        ("evaluate lists.csv truth.csv -m HR@1,2", "holds several metrics: -m HR@1 -m HR@2\n"),
+        ("evaluate lists.csv truth.csv -m HR@1 --delimiter ab", "'ab'"),
         ("evaluate lists.csv truth.csv -m HR@1 --score rank", "pass --rank 'rank', or rename the column"),
         ("evaluate lists.csv other.csv --rank rank -m HR@1", "are these ids of one kind?\n"),
         (

@@ -351,7 +351,8 @@ def _open(path: Path, user: str, item: str, delimiter: str | None) -> FileSource
     try:
         source = open_file(path, delimiter=delimiter)
     except ValueError:
-        if delimiter is None or path.suffix.lower() not in (".csv", ".tsv"):
+        suffixes = {suffix.lower() for suffix in path.suffixes}
+        if delimiter is None or len(delimiter) != 1 or not suffixes & {".csv", ".tsv"}:
             raise
         source = open_file(path)  # the delimiter is that of another file
     source.known = {**source.known, "user": user, "item": item}
@@ -374,7 +375,9 @@ def _evaluate(given: argparse.Namespace) -> int:
         common["catalogue"] = _catalogue(_open(given.train, *history_names, given.delimiter), truth, lists)
     for name in given.metric:
         if "," in name:
-            raise ValueError(f"{name!r} holds several metrics: -m {' -m '.join(name.split(','))}")
+            metric, at, cutoffs = name.partition("@")
+            parts = [f"{metric}@{k}" for k in cutoffs.split(",")] if at and "@" not in cutoffs else name.split(",")
+            raise ValueError(f"{name!r} holds several metrics: -m {' -m '.join(parts)}")
     metrics = [*given.metric, *([] if given.config is None else metrics_of(given.config, common))]
     if not metrics:
         raise ValueError("no metric is named: pass -m NDCG@10, or a file of metrics with -c")

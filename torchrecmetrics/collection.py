@@ -188,6 +188,7 @@ class RecMetricCollection(MetricCollection):
         if collection._keeper is not None and memory_budget is not None:
             collection._keeper.budget = memory_budget
         collection.reset()
+        collection._window = None  # the last rows of an evaluation are those with the longest lists
         if groups is not None and collection.groups != tuple(groups):
             if collection.groups:
                 raise ValueError(f"the collection has the groups {', '.join(collection.groups)}, not these: {groups}")
@@ -536,7 +537,6 @@ class RecMetricCollection(MetricCollection):
         if self._window is not None:
             # a window refuses counters: no SparseUpdate
             self._window.add(rows, cast("list[SumState]", sums), self.evaluator.metrics[0])
-            self._recent = None
         if self._keeper is not None and columns is not None:
             self._keeper.add(self.evaluator.metrics, columns)
 
@@ -643,7 +643,6 @@ class RecMetricCollection(MetricCollection):
         self.__dict__.pop("_sessions", None)
         if self._window is not None:
             self._window.clear()
-            self._recent = None
 
     @property
     def keep_rows(self) -> bool:
@@ -668,7 +667,8 @@ class RecMetricCollection(MetricCollection):
     def standard_errors(self) -> dict[str, Tensor]:
         """Return the standard error of the last `compute` for every member, under its key."""
         errors = {entry.key: entry.summary.standard_error.clone() for entry in self.found()}
-        return errors | {key: summary.standard_error.clone() for key, summary in self._window_summaries().items()}
+        recent = {} if self._recent is None else self._window_summaries()
+        return errors | {key: summary.standard_error.clone() for key, summary in recent.items()}
 
     @property
     def points(self) -> list[Point]:
@@ -776,7 +776,6 @@ class RecMetricCollection(MetricCollection):
         if self._window is not None and other._window is not None:
             names = list(other._window_states())
             self._window.extend(other._window, [names.index(name) for name in self._window_states()])
-            self._recent = None
 
     def _columns(self, rows: RowValues, keys: RowKeys | None) -> Columns | None:
         """Return the columns of a batch that are kept, or refuse the batch; None where no rows are kept."""
@@ -811,10 +810,10 @@ class RecMetricCollection(MetricCollection):
         return {f"{keys[id(metric)]}.{metric.state_name}": metric for metric in self.evaluator.metrics}
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        if self._window is not None:
-            self._window.load_from(state_dict, prefix, self._window_states())
-            self._recent = None
-        self.sessions.load_from(state_dict, prefix)
+        if any(key.startswith(prefix) for key in state_dict):  # else the members are not persistent: all stays
+            if self._window is not None:
+                self._window.load_from(state_dict, prefix, self._window_states())
+            self.sessions.load_from(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:

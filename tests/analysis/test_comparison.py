@@ -866,3 +866,12 @@ def test_ids_beyond_int64():
     """Ids of 2^63 and more are refused, and not wrapped to negative numbers."""
     with pytest.raises(ValueError, match=r"ids must be below 2\^63"):
         trm.Rows({"m": torch.zeros(2)}, torch.tensor([1, 2**63], dtype=torch.uint64))
+
+
+def test_intervals_of_constant_differences():
+    """The corrected interval of a constant difference contains the interval of one comparison at any level."""
+    runs = {"a": make({"m": torch.zeros(2)}), "b": make({"m": torch.ones(2)})}
+    for alternative in ("two-sided", "greater", "less"):
+        for level in (0.2, 0.5, 0.95):
+            r = trm.compare(runs, alternative=alternative, level=level)["m"]
+            assert r.adjusted_low <= r.low <= r.high <= r.adjusted_high

@@ -257,6 +257,34 @@ def test_members_that_are_updated_alone(processes):
         assert found == pytest.approx(numbers(whole.compute()))
 
 
+@pytest.mark.parametrize("theirs", [False, "checked"])
+def test_checked_sessions_are_merged_once(theirs):
+    """Merging a session that was given with complete="checked" before, or may go on, raises and adds nothing."""
+    whole, other, third = trm.HR(1), trm.HR(1), trm.HR(1)
+    first = {"scores": torch.tensor([0.9, 0.5]), "target": torch.tensor([0, 1]), "indexes": torch.tensor([1, 1])}
+    second = {**first, "indexes": torch.tensor([2, 2])}
+    whole.update(**first, complete="checked")
+    other.update(**first, complete=theirs)
+    for mine, incoming in ((whole, other), (other, whole)):
+        with pytest.raises(ValueError, match=r"was given before|complete='checked' do not merge"):
+            mine.merge_state(incoming)
+    assert (whole.compute(), whole.num_users) == (0, 1)
+    third.update(**second, complete="checked")
+    whole.merge_state(third)
+    with pytest.raises(ValueError, match="session 2 was given before"):
+        whole.update(**second, complete="checked")
+    assert (whole.compute(), whole.num_users) == (0, 2)
+
+
+def test_loading_a_state_without_it_keeps_rows():
+    """A module whose metric is not persistent loads its own state dict without losing flat rows."""
+    module = torch.nn.Module()
+    module.metrics = trm.RecMetricCollection("MRR")
+    module.metrics.update(torch.tensor([0.9, 0.5]), torch.tensor([0, 1]), indexes=torch.tensor([1, 1]))
+    module.load_state_dict(module.state_dict())
+    assert module.metrics.compute() == {"MRR": 0.5}
+
+
 def test_beside_rows_of_other_forms():
     """Flat rows and rows of a score matrix add up in one metric."""
     metric = trm.MRR()

@@ -304,3 +304,29 @@ def test_what_has_no_window():
         metrics.update(*flat, indexes=torch.tensor([0, 0, 1]))
     metrics.update(*flat, indexes=torch.tensor([0, 0, 1]), complete=True)
     assert metrics.compute()["MRR/window"] == metrics.compute()["MRR"]
+
+
+def test_a_window_outside_its_updates():
+    """A window survives loading a state without it, its errors survive `reset`, and `evaluate` leaves it out."""
+    module = torch.nn.Module()
+    module.metrics = metrics = trm.RecMetricCollection("HR", k=5, window=100)
+    metrics.update(torch.tensor([1, 9, 2]))
+    module.load_state_dict(module.state_dict())
+    assert metrics.compute()["HR@5/window"] == 2 / 3
+    metrics.reset()
+    assert metrics.standard_errors()["HR@5/window"] == pytest.approx(1 / 3)
+    target = trm.Interactions.from_columns([0, 1], [1, 2], num_users=2, num_items=3)
+    found = trm.evaluate(metrics, torch.rand(2, 2), torch.rand(3, 2), target=target)
+    assert list(found) == ["HR@5"]
+    assert "HR@5" in str(found)
+
+
+@pytest.mark.parametrize("window", [100, "3 updates"])
+def test_slots_on_two_devices_are_saved(window):
+    """Slots from before a move are saved on the device of the metrics."""
+    metrics = trm.RecMetricCollection("HR", k=5, window=window, validate_args=False)
+    metrics.persistent(True)
+    metrics.update(torch.tensor([1, 9]))
+    metrics.to("meta")
+    metrics.update(torch.tensor([1, 9]).to("meta"))
+    assert {part.device.type for key, part in metrics.state_dict().items() if "-window-" in key} == {"meta"}

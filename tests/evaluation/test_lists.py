@@ -731,6 +731,21 @@ def test_lost_zeros_are_refused(column, cut, tmp_path):
         evaluate_lists("MRR", paths["lists"], target=paths["truth"], exclude=paths["seen"], k=1, complete=True)
 
 
+def test_zeros_in_front_of_text_are_no_lost_zeros(tmp_path):
+    """Ids of other text beside those with leading zeros, such as hexadecimal ones, are not taken for lost zeros."""
+    pd.DataFrame({"user": ["u", "u"], "item": ["0a", "010"]}).to_csv(tmp_path / "truth.csv", index=False)
+    pd.DataFrame({"user": ["u", "u"], "item": [10, 8]}).to_csv(tmp_path / "lists.csv", index=False)
+    paths = tmp_path / "lists.csv", tmp_path / "truth.csv"
+    assert evaluate_lists("HR", paths[0], target=paths[1], k=1, complete=True) == {"HR@1": 0}
+
+
+@pytest.mark.parametrize("values", [[0.9, 0.2], [-1, -2]])
+def test_scores_that_are_called_rank(values):
+    """A column called rank whose values are no ranks, such as negated ones, can be the scores."""
+    rows = {"user": ["u", "u"], "item": ["x", "y"], "rank": values}
+    assert evaluate_lists("MRR", rows, target={"u": ["x"]}, score="rank", k=2) == {"MRR@2": 1}
+
+
 @pytest.mark.parametrize("cell", ["['x', 'y']", '["x"]', "[1, 2]", "[7]", "['x' 'y']", "[]"])
 def test_lists_in_the_cells_of_a_csv_are_refused(cell, tmp_path):
     """Cells of a text file that hold whole lists are an error that says how to write a row per item."""

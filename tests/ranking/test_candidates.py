@@ -103,3 +103,16 @@ def test_bad_input(changed, error, message):
         metrics.update(**given)
     assert metrics["MRR"].update_count == 0
     assert numbers({"MRR": metrics["MRR"].state().counts.sum()}) == {"MRR": 0}
+
+
+def test_scores_of_padding_are_not_read():
+    """The score of a padding candidate may be NaN: its rank and the other ranks do not depend on it."""
+    scores, candidates = torch.tensor([[0.1, float("nan")], [0.1, 0.3]]), torch.tensor([[1, -1], [2, 3]])
+    metric = trm.HR(1)
+    metric.update(scores, torch.tensor([1, 3]), candidates=candidates)
+    assert metric.compute() == 1
+    items = torch.tensor([[float("nan"), 0], [1, 1], [2, 2]])
+    pairs = {"num_users": 2, "num_items": 3}
+    shown = trm.Interactions.from_columns([0, 1, 1], [1, 1, 2], **pairs)
+    target = trm.Interactions.from_columns([0, 1], [1, 2], **pairs)
+    assert trm.evaluate("HR", torch.ones(2, 2), items, target=target, candidates=shown, k=1) == {"HR@1": 1}

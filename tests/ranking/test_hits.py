@@ -83,6 +83,9 @@ BAD = [
     (lambda: trm.Ranking.from_hits(HITS, num_relevant=torch.ones(3)), TypeError, "num_relevant must hold int64"),
     (lambda: trm.Ranking.from_ranks(HITS, zero_based=True, padding=0), ValueError, "contradict each other"),
     (lambda: trm.Ranking.from_ranks(HITS > 0, zero_based=True), TypeError, "bool"),
+    (lambda: trm.Ranking.from_ranks(HITS.to(torch.uint8), zero_based=True), TypeError, "uint8"),
+    (lambda: trm.Ranking.from_ranks(torch.tensor([[0, 3, 3]]), zero_based=True, depth=5), ValueError, "place twice"),
+    (lambda: trm.Ranking.from_ranks(torch.tensor([[1, 4, 4, -1]]), miss=-1, depth=5), ValueError, "place twice"),
     (
         lambda: trm.Ranking.from_ranks(trm.get_topk_ranks(torch.rand(2, 3), torch.tensor([0, 1]), 2), miss=3),
         ValueError,
@@ -111,3 +114,11 @@ def test_most_rows_skipped_is_said_once(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         metric.compute()
+
+
+def test_a_miss_beyond_the_dtype_is_no_rank():
+    """`miss` is compared as a whole number, whatever the dtype of the ranks can hold."""
+    ranks = torch.tensor([1, 2], dtype=torch.int16)
+    assert trm.Ranking.from_ranks(ranks, miss=2**16 + 1).ranks.tolist() == [[1], [2]]
+    misses = trm.Ranking.from_ranks(torch.tensor([[1, 9, 9]]), miss=9, depth=5)
+    assert (misses.ranks.tolist(), misses.num_relevant.tolist()) == ([[1, torch.inf, torch.inf]], [3])

@@ -239,6 +239,11 @@ BAD = [
         r"beams must be \[rows, beams, levels\] with 2",
     ),
     (lambda: ONE.ranking(BEAMS, torch.tensor([2])), ValueError, "target id beyond the last item"),
+    (
+        lambda: ONE.ranking(BEAMS, target_codes=BEAMS[:, 0], exclude=torch.tensor([[0]])),
+        ValueError,
+        "exclude= removes items, which target_codes= do not name",
+    ),
     (lambda: ONE.ranking(BEAMS), ValueError, "give target, item row numbers, or target_codes, one of the two"),
     (lambda: ONE.ranking(BEAMS, target_codes=BEAMS[0]), ValueError, r"target_codes must be \[1, 2\], got \[2, 2\]"),
     (lambda: ONE.items_of(BEAMS[0]), ValueError, r"code must be \[levels\] with 2 levels, got \[2, 2\]"),

@@ -342,9 +342,10 @@ def test_values_in_forms_that_others_have():
 def test_a_history_that_no_metric_reads(make):
     """A history without a metric that reads it, and without `exclude`, is a warning that names `exclude`."""
     metric = make()
-    with pytest.warns(UserWarning, match=r"no metric here reads history=.* exclude= takes"):
+    with pytest.warns(UserWarning, match=r"does not read history=.* exclude= takes"):
         metric.update(SCORES, TARGET, history=TARGET)
     metric.update(SCORES, TARGET, history=TARGET - 1, exclude=TARGET - 1)  # both were meant
+    metric.update(trm.Ranking.from_scores(SCORES, TARGET), history=TARGET)  # made elsewhere, perhaps with exclude=
 
 
 def test_cures_for_arguments_of_update_that_others_have():

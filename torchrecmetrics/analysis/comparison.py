@@ -473,7 +473,7 @@ def _results(
 
 def _interval(value: float, error: float, critical: float, alternative: Alternative) -> tuple[float, float]:
     """Return the interval value ± critical x error; one of its ends is infinite for a one-sided alternative."""
-    half = math.inf if critical == math.inf else critical * error
+    half = critical if math.isinf(critical) else critical * error
     if math.isnan(half) or math.isnan(value):
         return math.nan, math.nan
     return (

@@ -601,7 +601,8 @@ class RankingMetric(SummedMetric):
             self.sessions.save_to(destination, prefix)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        self.sessions.load_from(state_dict, prefix)
+        if any(key.startswith(prefix) for key in state_dict):  # else the metric is not persistent: its rows stay
+            self.sessions.load_from(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def batch_sums(self, ranking: Ranking, weights: Tensor | None = None) -> SumState | SparseUpdate:

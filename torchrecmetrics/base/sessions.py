@@ -223,12 +223,19 @@ class Sessions:
         if len(self) and len(other) and other._dtypes != self._dtypes:
             raise ValueError(f"scores and labels are {other._dtypes}, those kept here {self._dtypes}: give all alike")
         self.rows.check_all(other.rows)
+        for checked, waiting in ((self, other), (other, self)):
+            if checked._seen is not None and len(waiting):
+                raise ValueError("sessions given with complete='checked' do not merge with sessions without complete=")
+        if self._seen is not None and other._seen is not None:
+            self._seen_with(other._seen)
 
     def extend(self, other: Sessions) -> None:
         """Add the kept rows of another metric."""
         if len(other):
             self.rows.extend(other.rows)
             self._dtypes = other._dtypes
+        if other._seen is not None:
+            self._seen = self._seen_with(other._seen)
 
     def save_to(self, destination: dict[str, Any], prefix: str) -> None:
         """Write the rows of this process into a state dict, if there are any."""

@@ -141,9 +141,11 @@ class Window:
                 "its own, and load it on that process"
             )
         destination[f"{prefix}{self.option}"] = torch.tensor([held for held, _ in self._slots], device="cpu")
-        for place, name in enumerate(metrics):
+        for place, (name, metric) in enumerate(metrics.items()):
+            device = metric.state().sums.device  # slots may be older than a move
             for part, ending in enumerate(ENDINGS):
-                destination[f"{prefix}{name}{ending}"] = torch.stack([slot[place][part] for _, slot in self._slots])
+                parts = [slot[place][part].to(device) for _, slot in self._slots]
+                destination[f"{prefix}{name}{ending}"] = torch.stack(parts)
 
     def load_from(self, state_dict: dict[str, Any], prefix: str, metrics: Mapping[str, RankingMetric]) -> None:
         """Replace the slots by those of a state dict, which are removed from it; raise for those of other metrics."""

@@ -169,7 +169,7 @@ class GroupResults(Exported):
         known = self._labels()
         if label is None and len(known) > 1:
             raise ValueError(f"one metric is drawn at a time: plot({known[0]!r}), or another of {', '.join(known[1:])}")
-        points = self._of(label := label or known[0])
+        points = self._of(label := known[0] if label is None else label)
         groups, ends = [point.group or "" for point in points], [point.interval() for point in points]
         values, low, high = [point.value for point in points], [end for end, _ in ends], [end for _, end in ends]
         return draw_groups(label, groups, Line(name or "", (), values, low, high), ax)

@@ -46,11 +46,12 @@ def evaluate_labelled(
         raise ValueError("a label column is read beside an order: give score= or rank=, one of the two")
     if duplicates == "keep_place":
         raise ValueError("duplicates='keep_place' is for target=; beside label= it is 'error' or 'first'")
-    check_score(source.what, names)
     item = None if names.item in ("item", "") and names.item not in source.names else names.item
     distinct(Roles(names.user, item or label, order, label if item else None))
     table = source.read(Roles(names.user, item or label, None, order))  # without items: each number beside the other
     scores = numbers_in(table, order).double()
+    if names.score is not None:
+        check_score(source.what, names.score, scores)
     scores = -scores if names.score is None else scores
     labels = numbers_in(source.read(Roles(names.user, item or order, None, label)), label).double()
     if len({*map(len, table.columns.values()), len(labels)}) > 1:

@@ -112,7 +112,7 @@ def check_zeros(named: str, text: Vocabulary, numbers: Vocabulary) -> None:
         return
     bare = {*numbers.as_text()} - {*text}
     zeros = next((id_ for id_ in text if id_[:1] == "0" and (id_.lstrip("0") or "0") in bare), None)
-    if zeros is not None:
+    if zeros is not None and all(id_.isdecimal() for id_ in text):
         raise ValueError(
             f"{named}: {zeros!r} in one file is {int(zeros)} in another, whose leading zeros seem to be lost: read all "
             "as text before you write a file, pandas.read_csv(..., dtype=str)"
@@ -257,7 +257,9 @@ def _checked(lists: Source, names: Names, in_order: bool) -> Names:
         )
     names = names._replace(**{role: name for role, name in lists.known.items() if role in ("user", "item")})
     distinct(names)
-    check_score(lists.what, names)
+    if names.score is not None and _is_rank_name(names.score):
+        table = lists.sample(Roles(names.user, names.item, None, names.score))
+        check_score(lists.what, names.score, numbers_in(table, names.score))
     if names.rank is not None or names.score is not None or in_order:
         return names
     if "score" in lists.known:
@@ -274,12 +276,17 @@ def _checked(lists: Source, names: Names, in_order: bool) -> Names:
     return names
 
 
-def check_score(what: str, names: Names) -> None:
-    """Refuse a column of scores with a usual name for ranks, which the highest score would turn upside down."""
-    if names.score is not None and _ORDERS.get(names.score.strip().lower()) == "rank":
+def _is_rank_name(name: str) -> bool:
+    """Return True for a usual name of a column of ranks."""
+    return _ORDERS.get(name.strip().lower()) == "rank"
+
+
+def check_score(what: str, name: str, values: Tensor) -> None:
+    """Refuse scores that look like ranks by name and values, which the highest score would turn upside down."""
+    if _is_rank_name(name) and bool(((values >= 0) & (values == values.double().floor())).all()):
         raise ValueError(
-            f"score={names.score!r} would turn the lists of {what} upside down if 1 is the best: pass "
-            f"rank={names.score!r}, or rename the column if the highest is best"
+            f"score={name!r} would turn the lists of {what} upside down if 1 is the best: pass rank={name!r}, or "
+            "rename the column if the highest is best"
         )
 
 

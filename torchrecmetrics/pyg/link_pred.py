@@ -156,7 +156,7 @@ class LinkPredCollection(RecMetricCollection):
                 f"pred_index_mat holds {lists.shape[1]} items per row, the largest cut-off is {self.max_k}, and items "
                 "beyond its end count as misses, as in PyG: recommend as many, or fill up with -1 if there are no more",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
         if not lists.shape[1]:  # nothing was recommended
             lists = lists.new_full((len(lists), 1), -1)

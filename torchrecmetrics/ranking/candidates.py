@@ -53,7 +53,8 @@ def rank_candidates(
         checks.reject("missing", absent, lambda row: f"row {row} has {shown(ids[row][absent[row]])}")
     # each absent item has a column of its own, without a score: its rank is unknown
     found = torch.where(absent, width + torch.arange(ids.shape[1], device=ids.device), found)
-    scores = torch.cat([columns.sorted(scores), scores.new_full((rows, ids.shape[1]), -torch.inf)], 1)
+    known_scores = columns.sorted(scores).masked_fill(columns.ids < 0, -torch.inf)
+    scores = torch.cat([known_scores, scores.new_full((rows, ids.shape[1]), -torch.inf)], 1)
     left_out: Tensor = torch.nn.functional.pad(columns.repeated | (columns.ids < 0), (0, ids.shape[1]))
     excluded = targets.excluded.ids(slice(None))
     parts = (left_out,) if excluded is None else (columns.of_items(excluded), left_out)

@@ -81,14 +81,15 @@ class FromRanks(RankingData):
             raise TypeError(f"miss must be a whole number, such as -1 or 999, got {miss!r}; inf is a miss anyway")
         if zero_based and padding is not None:
             raise ValueError("padding=0 and zero_based=True contradict each other: 0 is the best rank then")
-        if isinstance(ranks, Tensor) and ranks.dtype != torch.bool and (zero_based or miss is not None):
+        whole = isinstance(ranks, Tensor) and ranks.dtype in ID_DTYPES
+        if isinstance(ranks, Tensor) and (whole or ranks.is_floating_point()) and (zero_based or miss is not None):
             if hasattr(ranks, "depth"):
                 raise ValueError("ranks of get_topk_ranks start at 1, and say themselves what was missed")
+            ranks = ranks.long() if whole else ranks.to(float_dtype(ranks.device))
             missed = torch.zeros_like(ranks, dtype=torch.bool) if miss is None else ranks == miss
-            shifted = ranks.to(float_dtype(ranks.device))
             if zero_based:
-                shifted = shifted + (shifted >= 0)
-            ranks = shifted.masked_fill(missed, torch.inf)
+                ranks = ranks + (ranks >= 0)
+            ranks = ranks.masked_fill(missed, 2**62 if whole else torch.inf)  # above any length of a list
         reach = Depth(depth, depth_known)
         return cls._from_ranks(ranks, reach, num_ranked, Rules(validate_args=validate_args), padding=padding)
 

@@ -210,6 +210,8 @@ class SemanticIds:
         self._check("beams", beams, 3)
         rows, depth, _ = beams.shape
         checks = Checks(validate_args, beams.device, rows)
+        if target_codes is not None and exclude is not None:
+            raise ValueError("exclude= removes items, which target_codes= do not name: give target=, item row numbers")
         target, codes_of_targets = self._target(target, target_codes, rows)
         targets = Targets.read(target, gains, exclude, (rows, len(self)), rules, checks)  # type: ignore[arg-type]
         may_rank = targets.listed

@@ -100,10 +100,10 @@ def too_many_arguments(value: object) -> TypeError:
 
 def to_ranking(args: UpdateArgs, needs: Needs, rules: Rules) -> Ranking:
     """Return the ranking of the arguments of `update`, as deep as `needs` says."""
-    if args.history is not None and args.scores is not None and args.exclude is None and not needs.history:
+    if args.history is not None and args.target is not None and args.exclude is None and not needs.history:
         warnings.warn(
-            "no metric here reads history=, which removes no item; exclude= takes a user's earlier items out of the "
-            "candidates",
+            "this metric or collection does not read history=, which removes no item; exclude= takes a user's earlier "
+            "items out of the candidates",
             UserWarning,
             stacklevel=6,  # the caller of a collection's update
         )
