@@ -45,6 +45,7 @@ if os.environ.get("LINKS"):  # given a network
     }
 html_theme = "furo"
 html_title = "torchrecmetrics"
+html_favicon = "favicon.svg"
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"

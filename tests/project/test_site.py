@@ -49,6 +49,14 @@ def test_every_formula_is_drawn(site):
     ]
 
 
+def test_every_page_has_an_icon(site):
+    """Every page names the site's icon; without one, browsers ask for /favicon.ico, which is not there."""
+    for page in site.rglob("*.html"):
+        icon = re.search(r'<link rel="(?:shortcut )?icon" href="([^"]+)"', page.read_text(encoding="utf-8"))
+        assert icon, page
+        assert (page.parent / icon[1]).is_file(), page
+
+
 def test_links_to_other_sites():
     """Links to other sites answer, if LINKS is set; links inside the site are checked by the strict build."""
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
