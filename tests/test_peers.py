@@ -20,6 +20,8 @@ from values import numbers
 
 import torchrecmetrics as trm
 
+pytestmark = pytest.mark.fixed
+
 USERS, ITEMS = 12, 40
 K = (1, 3, 10, 50)  # the last is above the number of items
 
@@ -180,7 +182,7 @@ PEERS = {
 # our metric and its name at each of these peers
 SAME = [
     (trm.Precision, "precision@{k}", "P_{k}", "P@{k}", "Precision@{k}", "Precision@{k}", ""),
-    (partial(trm.Precision, denominator="min"), "", "", "TP@{k}", "", "", ""),
+    (partial(trm.Precision, normalize="min"), "", "", "TP@{k}", "", "", ""),
     (trm.Recall, "recall@{k}", "recall_{k}", "R@{k}", "Recall@{k}", "Recall@{k}", ""),
     (partial(trm.Recall, weighted=True), "", "", "", "", "WeightedRecall@{k}", ""),
     (trm.F1, "f1@{k}", "", "", "", "F1@{k}", ""),
@@ -256,7 +258,7 @@ def torchmetrics_value(metric, scores, gains):
         (trm.NDCG(5), 0.704, "RecTools: ideal of k hits", 1.5 / sum(1 / math.log2(1 + r) for r in range(1, 6))),
         (trm.NDCG(5), 0.704, "Transformers4Rec: ideal of the hits found", 1.5 / (1 + 1 / LOG3)),
         (trm.Recall(2), 1 / 3, "LensKit: divided by min(k, R)", 1 / 2),
-        (trm.Recall(2, truncated=True), 1 / 2, "most: divided by R", 1 / 3),
+        (trm.Recall(2, normalize="min"), 1 / 2, "most: divided by R", 1 / 3),
         (trm.MAP(2), 1 / 3, "torchmetrics: divided by the hits found", 1),
         (trm.MAP(2, normalize="min"), 1 / 2, "torchmetrics", 1),
     ],
@@ -326,7 +328,7 @@ def test_torchmetrics_place_of_a_tie_depends_on_the_column():
     """torchmetrics ranks equal scores as its sort leaves them; here the column of an item does not matter."""
     one_hot = torch.eye(5, dtype=torch.int64).tolist()
     assert len({torchmetrics_value(tm.RetrievalMRR(), [1.0] * 5, gains) for gains in one_hot}) == 5
-    assert {ours(trm.MRR(), [1.0] * 5, gains) for gains in one_hot} == {1 / 3}
+    assert {ours(trm.MRR(ties="realistic"), [1.0] * 5, gains) for gains in one_hot} == {1 / 3}
 
 
 def test_ndcg_of_ties():
@@ -334,7 +336,7 @@ def test_ndcg_of_ties():
     scores, gains, theirs = [1.0, 1.0, 1.0], [1, 0, 0], (1 + 1 / LOG3 + 1 / 2) / 3
     assert sklearn_values("ndcg_score", tensor([scores]), tensor([gains])) == pytest.approx([theirs])
     assert torchmetrics_value(tm.RetrievalNormalizedDCG(), scores, gains) == pytest.approx(theirs)
-    assert ours(trm.NDCG(), scores, gains) == pytest.approx(1 / LOG3)  # place 2
+    assert ours(trm.NDCG(ties="realistic"), scores, gains) == pytest.approx(1 / LOG3)  # place 2
 
 
 # 1 if item 0 is among the first k, by peer
@@ -441,12 +443,13 @@ def test_negative_gains():
     scores, gains = [0.9, 0.8, 0.7, 0.6, 0.5], [1, -2, 0, 3, 0]
     row = tensor([scores]), tensor([gains])
     dcg, ideal = 1 - 2 / LOG3 + 3 / math.log2(5), 3 + 1 / LOG3
-    assert ours(trm.NDCG(4), scores, gains) == pytest.approx(dcg / ideal)
+    ids = torch.arange(5)[None]
+    assert trm.NDCG(4)(row[0], ids, gains=row[1]).item() == pytest.approx(dcg / ideal)
     assert recometrics_values("NDCG@4", *row) == pytest.approx([dcg / ideal])
     theirs = torchmetrics_value(tm.RetrievalNormalizedDCG(), scores, gains)
     assert theirs == pytest.approx(dcg / (ideal - 2 / math.log2(6)))
     assert recometrics_values("P@4", *row) == [3 / 4]
-    assert ours(trm.Precision(4), scores, gains) == 2 / 4
+    assert trm.Precision(4)(row[0], ids, gains=row[1]) == 2 / 4
 
 
 def test_ranx_cuts_gains_to_integers():

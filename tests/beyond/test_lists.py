@@ -97,6 +97,7 @@ def order(scores, k, leaves=()):
 # ------------------------------------------------------------------------------------------------- the items of a list
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("exclude", [None, "ids", "row", "mask", "both"])
 @pytest.mark.parametrize("overlap", ["keep", "miss"])
 @pytest.mark.parametrize("padding_idx", [None, 0])
@@ -128,6 +129,7 @@ def test_items_are_the_best_candidates(exclude, overlap, padding_idx):
         assert set(ranking.relevant_items[row].tolist()) - {-1} == relevant
 
 
+@pytest.mark.fixed
 def test_items_of_lists_move_up():
     """Excluded, padding, repeated and empty (-1) entries leave a list, and the items after them move up."""
     lists = torch.tensor([[7, 3, 7, 9, -1], [4, -1, 8, 0, 2]])
@@ -185,6 +187,7 @@ def test_an_error_for_empty_rows_is_for_accuracy():
     First(2, empty_target_action="error").update(SCORES, TARGET)
 
 
+@pytest.mark.fixed
 def test_scores_alone_will_do_for_lists():
     metric = First(2)
     metric.update(SCORES)
@@ -196,6 +199,7 @@ def test_scores_alone_will_do_for_lists():
         Wanted(2).update(SCORES)
 
 
+@pytest.mark.fixed
 def test_weights_weigh_means_and_leave_rows_out():
     collection = trm.RecMetricCollection([First(1), *(kind(1, catalogue=CATALOGUE) for kind in (Entries, Shown))])
     collection.update(SCORES, TARGET, weights=torch.tensor([3.0, 0.0, 1.0]))
@@ -204,6 +208,7 @@ def test_weights_weigh_means_and_leave_rows_out():
     assert collection["First@1"].standard_error().isnan()
 
 
+@pytest.mark.fixed
 def test_history_and_target_by_id():
     collection = trm.RecMetricCollection([SeenItems(3), Wanted(3)])
     collection.update(SCORES, TARGET, history=torch.tensor([[3, 0, -1], [-1, 4, 2], [1, 1, 1]]))
@@ -217,6 +222,7 @@ def test_history_and_target_by_id():
     assert one.compute().item() == (1 + 1 + 0) / 3
 
 
+@pytest.mark.fixed
 def test_jagged_history():
     """A history may be values with offsets, a nested tensor, a `Jagged` or the past of each position."""
     values, offsets = torch.tensor([3, 0, 4, 2, 1]), torch.tensor([0, 2, 4, 5])
@@ -332,6 +338,7 @@ def both_ways(rank, world_size):
     return found, {key: member.num_users for key, member in collection.items()}, list(collectives)
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_processes_add_up(processes, world_size):
     ((alone, users, _),) = processes.run(both_ways, 1)
@@ -380,6 +387,7 @@ def values(found):
     return {key: value.item() for key, value in found.items()}
 
 
+@pytest.mark.fixed
 def test_evaluate_update_and_lists_agree():
     train, test, users, items = made()
     catalogue = Catalogue.from_interactions(train)
@@ -404,6 +412,7 @@ def test_evaluate_update_and_lists_agree():
     assert "±" in next(line for line in str(found).splitlines() if line.startswith("Price@4"))
 
 
+@pytest.mark.fixed
 def test_all_users_have_lists():
     train, test, users, items = made(users=60)
     assert int((test.degree == 0).sum()) > 5
@@ -454,6 +463,7 @@ def test_products_are_kept_where_lists_are_read(monkeypatch):
     assert trm.evaluate([trm.HR(2), First(2)], users, items, target=test).kernels == "eager"
 
 
+@pytest.mark.fixed
 def test_lists_are_looked_up_in_the_catalogue():
     """Items of lists are looked up by id, also if the ground truth lacks them; an item outside the catalogue raises."""
     train = trm.Interactions.from_frame({"user": ["al", "bo", "eve", "al"], "item": ["x", "x", "y", "z"]})

@@ -18,6 +18,8 @@ from torch import nan, tensor
 import torchrecmetrics as trm
 from torchrecmetrics.beyond import functional
 
+pytestmark = pytest.mark.fixed
+
 USERS, ITEMS, DEPTH, GENRES = 14, 30, 10, 4
 K = (2, 5, 10)
 

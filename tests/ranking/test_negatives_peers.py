@@ -10,6 +10,8 @@ import torch
 
 import torchrecmetrics as trm
 
+pytestmark = pytest.mark.fixed
+
 GENERATOR = torch.Generator().manual_seed(0)
 POSITIVE = (torch.randn(500, generator=GENERATOR) * 2 + 2).round()
 NEGATIVE = (torch.randn(500, 100, generator=GENERATOR) * 2).round()  # many ties

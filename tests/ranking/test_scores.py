@@ -51,6 +51,7 @@ def close(expected):
     return [pytest.approx(pair, abs=1e-12) for pair in expected]
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("ties", TIES)
 @pytest.mark.parametrize("buckets_from", [0, 128])
 @settings(max_examples=examples(150), deadline=None)
@@ -97,6 +98,7 @@ def test_equals_sorting(ties, buckets_from, batch, padding, overlap, form):
 # ------------------------------------------------------------------------------------------------- get_topk_ranks
 
 
+@pytest.mark.fixed
 def test_topk_ranks_by_hand(device):
     """Rank 1 is first, k + 1 is not in the top k, and 0 is padding; ranks have the shape of the target and know k."""
     scores = torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.4, 0.3, 0.2, 0.1]], device=device)
@@ -106,6 +108,7 @@ def test_topk_ranks_by_hand(device):
     assert trm.get_topk_ranks(scores, torch.tensor([2, 0], device=device), 9).tolist() == [[2], [1]]
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize(
     ("ties", "expected"),
     [("optimistic", [2, 4, 3]), ("pessimistic", [4, 6, 5]), ("realistic", [3, 6, 4])],  # realistic: ceil(1 + i * 6 / 4)
@@ -117,6 +120,7 @@ def test_topk_ranks_number_ties_by_item(ties, expected, device):
     assert ranks.tolist() == [expected]
 
 
+@pytest.mark.fixed
 @settings(max_examples=examples(60), deadline=None)
 @given(batch=batches(), k=st.integers(1, 10), ties=st.sampled_from(TIES))
 def test_topk_ranks_agree_with_the_ranking(batch, k, ties):
@@ -131,6 +135,7 @@ def test_topk_ranks_agree_with_the_ranking(batch, k, ties):
     assert torch.equal(ascending.clamp(max=10**6).double(), ranking.ranks.ceil().nan_to_num(posinf=10**6))
 
 
+@pytest.mark.fixed
 def test_constant_scores_stand_in_the_middle(device):
     """One target among I equal scores has the rank (I + 1) / 2."""
     ranking = trm.Ranking.from_scores(torch.zeros(1, 100, device=device), torch.tensor([7], device=device))
@@ -140,6 +145,7 @@ def test_constant_scores_stand_in_the_middle(device):
 # ------------------------------------------------------------------------------------------------- scores of all kinds
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "expanded"])
 def test_dtypes_and_strides(dtype, layout, device, generator):
@@ -258,6 +264,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     assert int(done.stdout) < 64
 
 
+@pytest.mark.fixed
 def test_no_rows(device):
     """An empty batch is a Ranking of no rows."""
     for target in (torch.empty(0, 3, dtype=torch.int64), torch.empty(0, 5, dtype=torch.bool)):
@@ -266,6 +273,7 @@ def test_no_rows(device):
         assert ranking.ranks.shape[1] >= 1
 
 
+@pytest.mark.fixed
 def test_no_target_columns(device):
     """A batch without a target column has ranks of width T = 1."""
     ranking = trm.Ranking.from_scores(
@@ -274,6 +282,7 @@ def test_no_target_columns(device):
     assert ranking.ranks.tolist() == [[INF], [INF]]
 
 
+@pytest.mark.fixed
 def test_minus_infinity_is_no_candidate(device):
     """An item at -inf is no candidate: with two candidates left, the worst relevant one has rank 2."""
     scores = torch.tensor([[0.5, -INF, 0.7, -INF]], device=device)
@@ -296,6 +305,7 @@ def test_nan_is_worse_than_every_number(buckets_from, monkeypatch, device):
         assert ranking.num_ranked.tolist() == [2, 1]
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("threshold", [0.1, -0.1, 3.5, 0.0])
 def test_score_threshold_is_not_rounded(dtype, threshold):
@@ -343,6 +353,7 @@ def test_dense_targets_are_id_targets(max_relevant, device, generator):
     assert binary.num_relevant.tolist() == [2, 0, 1, 2]
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
 def test_integer_dtypes(dtype, device):
     """Item ids may have any signed integer dtype above int8."""
@@ -351,6 +362,7 @@ def test_integer_dtypes(dtype, device):
     assert trm.get_topk_ranks(scores, ids, 3, exclude=ids + 1).tolist() == [[1]]
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("history", [[[1, 2]], [[1, 2, 0, 0]], [[2, 1, 4, 3]]])
 def test_padding_column_equals_no_padding_column(history, device):
     """Ids from 1 with padding_idx=0 rank like ids from 0 without a padding column, in padded and in full rows."""
@@ -364,6 +376,7 @@ def test_padding_column_equals_no_padding_column(history, device):
     assert trm.Ranking.from_scores(scores, target, padding_idx=0).num_ranked.item() == 5
 
 
+@pytest.mark.fixed
 def test_padding_id_is_padding_in_target(device):
     """A target equal to padding_idx is no target."""
     ranking = trm.Ranking.from_scores(
@@ -372,6 +385,7 @@ def test_padding_id_is_padding_in_target(device):
     assert ranking.num_relevant.tolist() == [0, 1]
 
 
+@pytest.mark.fixed
 def test_excluding_ids_equals_masking(generator):
     """Excluding a list of ids equals scoring them -inf, also with repeats and padding in the list."""
     scores = torch.randint(0, 50, (64, 200), generator=generator).float()
@@ -385,6 +399,7 @@ def test_excluding_ids_equals_masking(generator):
         assert torch.equal(got.num_ranked, masked.num_ranked)
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("ratings", [None, torch.tensor([1, 0, 2, 2, 3])])
 def test_a_selection_is_its_items(ratings, device):
     """`Interactions.select` gives item ids and, as a target, gains; as a history its ratings are ignored."""
@@ -422,6 +437,7 @@ def test_a_selection_is_its_items(ratings, device):
 # ------------------------------------------------------------------------------------------------- lists, ranks, flat
 
 
+@pytest.mark.fixed
 def test_from_topk_by_hand(device):
     """Excluded ids leave the list and later items move up; a negative id ends the list."""
     lists = torch.tensor([[7, 3, 9, 4], [4, 8, -1, -1], [1, 2, 3, 4]], device=device)
@@ -449,6 +465,7 @@ def test_a_rejected_list_holds_nothing():
     assert ranking.violations.rows.tolist() == [True, False]
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("validate_args", [True, "deferred"])
 def test_a_list_is_known_as_far_as_it_reaches(validate_args):
     """A list of three items of which one is excluded is enough for k = 2 and raises for k = 3.
@@ -467,6 +484,7 @@ def test_a_list_is_known_as_far_as_it_reaches(validate_args):
             short.hits(3)
 
 
+@pytest.mark.fixed
 def test_from_topk_padding_idx(device):
     """`padding_idx` leaves the list like an excluded item, however often it occurs."""
     lists = torch.tensor([[0, 3, 4], [3, 0, 0], [3, 4, 5]], device=device)
@@ -476,6 +494,7 @@ def test_from_topk_padding_idx(device):
     assert ranking.reach.rows.tolist() == [2, 1, 3]
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize(("overlap", "expected"), [("keep", [[2, 3]]), ("miss", [[2, INF]])])
 def test_from_topk_overlap(overlap, expected, device):
     """A listed target that is also excluded stays with overlap="keep", and is lost with overlap="miss"."""
@@ -485,6 +504,7 @@ def test_from_topk_overlap(overlap, expected, device):
     assert ranking.unreachable.tolist() == [overlap == "miss"]
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("overlap", ["error", "keep", "miss"])
 def test_what_is_not_relevant_may_be_excluded(overlap, device):
     """An excluded target with a gain of 0 or less is no overlap, and cannot be recommended."""
@@ -496,6 +516,7 @@ def test_what_is_not_relevant_may_be_excluded(overlap, device):
     assert ranking.penalties[0].tolist() == [[INF, INF, INF]]
 
 
+@pytest.mark.fixed
 def test_repeats_by_hand(device):
     """With duplicates="first" a repeated item takes no rank, and later items move up.
 
@@ -518,6 +539,7 @@ def test_repeats_by_hand(device):
         trm.HR(2).update(ranking)
 
 
+@pytest.mark.fixed
 @settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_repeats_leave_their_list(data):
@@ -550,6 +572,7 @@ def test_repeats_leave_their_list(data):
     assert ranking.invalid is None or not ranking.invalid.any()
 
 
+@pytest.mark.fixed
 def test_lists_without_repeats_stay_as_they_are(device, generator):
     """Lists without repeats give the same bits with duplicates="first" as with the default."""
     lists = torch.rand(20, 50, generator=generator).argsort(1)[:, :9].to(device)
@@ -574,6 +597,7 @@ def test_repeats_without_reading_values():
     trm.RecMetricCollection(["HR", "NDCG"], k=9).to("meta").update(ranking)
 
 
+@pytest.mark.fixed
 def test_from_topk_equals_from_scores(device, generator):
     """The list of the best K items gives the ranks of its scores, gains and penalties included."""
     scores = torch.rand(20, 50, generator=generator).to(device)
@@ -589,6 +613,7 @@ def test_from_topk_equals_from_scores(device, generator):
         )
 
 
+@pytest.mark.fixed
 def test_ranks_know_their_depth(device):
     """`from_ranks` takes the depth that the tensor carries, or a smaller one, and refuses a greater one."""
     ranks = trm.get_topk_ranks(torch.rand(3, 9, device=device), torch.tensor([1, 2, 3], device=device), 4)
@@ -605,6 +630,7 @@ def test_a_selection_is_no_list():
         trm.Ranking.from_topk(chosen, TARGET)
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
 @pytest.mark.parametrize(
     ("k", "depth"),
@@ -629,6 +655,7 @@ def test_ranks_of_any_integer_type(dtype, k, depth, device):
         assert trm.Ranking.from_ranks(ranks).num_relevant.tolist() == [1, 2, 0]
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("k", [2**53, 2**63])
 def test_k_beyond_float64_is_refused(k):
     """k of 2^53 and above is refused, because k + 1 and k would be one rank in float64."""
@@ -637,6 +664,7 @@ def test_k_beyond_float64_is_refused(k):
             make(k)
 
 
+@pytest.mark.fixed
 def test_a_repeated_place_tells_the_depth():
     """A rank that occurs twice tells the depth of ranks, because two relevant items cannot share a rank.
 
@@ -657,6 +685,7 @@ def test_a_repeated_place_tells_the_depth():
     assert trm.Ranking.from_ranks(torch.tensor([[2.5, 2.5]])).ranks.tolist() == [[2.5, 2.5]]  # the mean place of a tie
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("ranks", [[[1.0, 1.0, 1.0]], [[2.0, 5.0, 1.0, 1.0]]])
 def test_impossible_mean_places(ranks):
     """Ranks are refused if the mean of the i lowest is below that of the first i ranks."""
@@ -664,6 +693,7 @@ def test_impossible_mean_places(ranks):
         trm.Ranking.from_ranks(torch.tensor(ranks))
 
 
+@pytest.mark.fixed
 def test_ranks_beyond_the_ranked():
     with pytest.raises(ValueError, match="beyond num_ranked"):
         trm.Ranking.from_ranks(torch.tensor([[5]]), num_ranked=3)
@@ -673,12 +703,14 @@ def test_ranks_beyond_the_ranked():
         trm.Ranking.from_ranks(torch.tensor([[1]]), num_ranked=True)
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("history", [torch.zeros(2, 12, dtype=torch.int64), torch.eye(12)[:2].long()])
 def test_a_history_padded_with_0_is_no_matrix(history):
     """With padding_idx=0 a history as wide as the catalogue may hold only 0 and 1."""
     assert len(trm.Ranking.from_scores(torch.rand(2, 12), torch.tensor([3, 4]), exclude=history, padding_idx=0)) == 2
 
 
+@pytest.mark.fixed
 def test_default_device_does_not_matter():
     """Tensors made on the CPU stay there, whatever the default device is (`meta` would raise)."""
     with torch.device("meta"):
@@ -686,6 +718,7 @@ def test_default_device_does_not_matter():
     assert ranking.num_recommended.tolist() == [2, 2]
 
 
+@pytest.mark.fixed
 def test_from_flat_nan_is_worst():
     ranking = trm.Ranking.from_flat(
         torch.tensor([math.nan, 0.5, 0.2]),
@@ -696,6 +729,7 @@ def test_from_flat_nan_is_worst():
     assert ranking.ranks.tolist() == [[1]]
 
 
+@pytest.mark.fixed
 def test_topk_ranks_of_no_targets():
     assert trm.get_topk_ranks(SCORES, TARGET[:, :0], 2).shape == (2, 0)
 
@@ -718,6 +752,7 @@ def test_what_is_no_rank_is_padding(rows, columns, device):
     assert all([rank for rank in one if rank < INF] == found for one in ranking.ranks.tolist())
 
 
+@pytest.mark.fixed
 def test_from_ranks(device):
     """`from_ranks` takes ranks in any order and dtype; <= 0 is padding, and beyond the depth is a miss."""
     ranks = torch.tensor([[3, 1, 0], [11, 2, -5]], device=device)
@@ -833,12 +868,14 @@ def test_bad_scores(name):
         trm.Ranking.from_scores(**arguments)
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("k", [0, -3])
 def test_k_below_one(k):
     with pytest.raises(ValueError, match=f"k must be at least 1, got {k}"):
         trm.get_topk_ranks(SCORES, TARGET, k)
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("k", [True, 2.0, "5", None])
 def test_k_not_an_integer(k):
     with pytest.raises(TypeError, match="k must be an integer >= 1, got"):
@@ -935,6 +972,7 @@ def test_complex_gains_are_refused_at_every_door(dtype):
         trm.Ranking.from_flat(SCORES[0], torch.zeros(SCORES.shape[1], dtype=dtype), torch.zeros(SCORES.shape[1]).long())
 
 
+@pytest.mark.fixed
 def test_dense_target_for_topk_ranks():
     """`get_topk_ranks` refuses dense targets, because one rank per target needs ids."""
     with pytest.raises(TypeError, match="takes integer item ids as target"):
@@ -968,6 +1006,7 @@ def test_bad_lists(name):
         trm.Ranking.from_topk(**arguments)
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize(
     ("ranks", "error", "message"),
     [
@@ -1012,6 +1051,7 @@ def test_deferred_violations_mark_their_rows(name):
     assert (ranking.num_relevant[~ranking.violations.rows] > 0).all()
 
 
+@pytest.mark.fixed
 def test_topk_ranks_mark_invalid_rows():
     """With deferred checks `get_topk_ranks` writes the smallest int64 into a bad row."""
     scores = SCORES.where(SCORES < 0.9, math.nan)
@@ -1019,6 +1059,7 @@ def test_topk_ranks_mark_invalid_rows():
     assert ranks.tolist() == [[INVALID_RANK] * 2, [2, INVALID_RANK * 0]]
 
 
+@pytest.mark.fixed
 def test_a_rejected_list_is_not_also_too_short():
     """A bad row is counted only under the first violation that was found."""
     lists, target = torch.tensor([[4, 4, 9], [5, 8, 2]]), torch.tensor([[9], [5]])
@@ -1076,6 +1117,7 @@ def test_rows_are_sorted(shape, kind, generator):
     torch.testing.assert_close(values.detach(), before, equal_nan=True)
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("width", [1, 12, 120])
 def test_many_rows_in_any_layout_and_context(width, generator):
     """Many rows rank like a few at a time, also in column-major layout and with another default device."""
@@ -1115,6 +1157,7 @@ def test_ranks_without_a_sort_of_their_own():
         trm.Ranking.from_ranks(torch.tensor([[1, 3], [3, 3]]))
 
 
+@pytest.mark.fixed
 def test_places_that_are_none():
     """A rank that occurs twice is refused up to the depth, not beyond it; a row that was marked invalid is refused."""
     with pytest.raises(ValueError, match="a place twice"):

@@ -71,6 +71,7 @@ def ranking_of(problem, **options):
     return trm.SemanticIds(torch.tensor(codes)).ranking(beams, torch.tensor([target]), exclude=exclude, **options)
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("ties", ["realistic", "optimistic", "pessimistic"])
 @pytest.mark.parametrize("shared", ["tie", "first", "code"])
 @settings(max_examples=examples(200), deadline=None)
@@ -94,6 +95,7 @@ def test_equals_all_orders(ties, shared, problem, duplicates, invalid, overlap):
     assert ranking.num_relevant.item() == len({codes[item] for item in target} if shared == "code" else target)
 
 
+@pytest.mark.fixed
 @settings(max_examples=examples(100), deadline=None)
 @given(seed=st.integers(0, 2**20), duplicates=st.sampled_from(["first", "keep_place"]))
 def test_unique_codes_are_item_ids(seed, duplicates):
@@ -115,6 +117,7 @@ def test_unique_codes_are_item_ids(seed, duplicates):
         assert getattr(made, name).equal(getattr(same, name)), name
 
 
+@pytest.mark.fixed
 def test_codes_of_repositories():
     """Options give the values of other repositories for a list with a repeated and an invalid code.
 
@@ -143,6 +146,7 @@ def test_codes_of_repositories():
     assert codes.ranking(beams, torch.tensor([2]), shared="first").ranks.item() == INF
 
 
+@pytest.mark.fixed
 def test_what_a_catalogue_of_codes_tells():
     """`SemanticIds` tells its size, shared codes and items of a code, and ranks prefixes and targets given as codes."""
     codes = trm.SemanticIds(
@@ -163,6 +167,7 @@ def test_what_a_catalogue_of_codes_tells():
     assert unshared.to("cpu").items_of(torch.tensor([5, 2])) == [1]
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize(
     ("matrix", "options"), [([[2], [2], [1]], {"shared": "code"}), ([[0, 0], [0, 1], [1, 0]], {"prefix": 1})]
 )
@@ -186,6 +191,7 @@ def test_targets_with_one_code(matrix, options):
     assert (left.ranks[:, 0].tolist(), left.unreachable.tolist()) == ([1, 1], [False, True])
 
 
+@pytest.mark.fixed
 def test_padding_is_negative_in_all_levels():
     """A beam with some negative levels is a code of no item, at every prefix; padding has none but negative levels."""
     codes = trm.SemanticIds(torch.tensor([[0, 1], [1, 0]]))
@@ -200,6 +206,7 @@ def test_padding_is_negative_in_all_levels():
     )
 
 
+@pytest.mark.fixed
 def test_prefix_of_all_levels_compares_codes():
     """A prefix of L levels compares codes, as shorter ones do."""
     codes, beams = trm.SemanticIds(torch.tensor([[0, 0], [0, 0], [1, 1]])), torch.tensor([[[0, 0], [1, 1]]])

@@ -24,6 +24,7 @@ def mean_reciprocal_rank(*arguments, **keywords):
 # torch.func
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize(
     "transform",
     [
@@ -43,6 +44,7 @@ def test_scores_wrapped_by_torch_func_are_refused(transform):
             transform(update)
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
 @pytest.mark.parametrize("make", [trm.MRR, lambda: trm.RecMetricCollection(["MRR@9", "HR@1"])])
 def test_metrics_made_inside_torch_func_are_refused(make, transform):
@@ -67,6 +69,7 @@ def test_other_tensors_wrapped_by_torch_func_are_refused(name):
         mean_reciprocal_rank(**{**scored, name: escaped[0]})
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
 def test_scores_inside_torch_func_are_refused(transform):
     """An update inside `torch.func` raises even with scores of another computation, which are not wrapped."""
@@ -81,6 +84,7 @@ def test_scores_inside_torch_func_are_refused(transform):
         transform(loss)(torch.ones(3))
 
 
+@pytest.mark.fixed
 def test_scores_are_returned_from_torch_func():
     """Scores that a `torch.func` transform returns can be passed to `update`, as the error advises."""
 
@@ -110,6 +114,7 @@ def updated_from_dtensor(rank, world_size):
     return str(error.value), float(local.compute()), float(full.compute()), local.num_users, full.num_users
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_scores_that_are_a_dtensor_are_refused(processes, world_size):
     """A DTensor raises an error that advises `to_local()` and `full_tensor()`, and both give the right value."""
@@ -124,6 +129,7 @@ def test_scores_that_are_a_dtensor_are_refused(processes, world_size):
 # A history with items that the catalogue does not have
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize("name", ["Seen", "PopularityLift"])
 @pytest.mark.parametrize("in_collection", [False, True])
 def test_a_history_beyond_the_catalogue_is_refused(name, in_collection):
@@ -150,6 +156,7 @@ def test_a_history_beyond_the_catalogue_is_refused(name, in_collection):
     assert unchecked.compute() == expected.compute()
 
 
+@pytest.mark.fixed
 def test_lists_and_scores_beyond_the_catalogue_of_a_history_are_refused():
     """`Seen` with a catalogue reads lists and scores of that catalogue's items only."""
     seen = trm.Seen(2, catalogue=trm.Catalogue(2))
@@ -159,6 +166,7 @@ def test_lists_and_scores_beyond_the_catalogue_of_a_history_are_refused():
         seen.update(trm.Ranking.from_topk(torch.tensor([[1, 2]])), history=torch.tensor([[0]]))
 
 
+@pytest.mark.fixed
 def test_a_history_without_a_catalogue_holds_any_ids():
     """`Seen` without a catalogue takes ids of any size in lists and history."""
     seen = trm.Seen(2)
@@ -197,6 +205,7 @@ def test_from_ranks_refuses_a_single_rank_of_0(given):
         trm.Ranking.from_ranks(ranks, padding=-1)
 
 
+@pytest.mark.fixed
 def test_a_single_rank_of_0_is_counted_where_values_are_not_waited_for(device):
     """With "deferred", rows with a single rank of 0 raise in `compute`; unchecked, and on "meta", they do not raise."""
     ranks = torch.tensor([0, 2, 0, 1], device=device)
@@ -210,6 +219,7 @@ def test_a_single_rank_of_0_is_counted_where_values_are_not_waited_for(device):
     trm.MRR(9).to("meta").update(ranks.to("meta"))  # reads no value
 
 
+@pytest.mark.fixed
 def test_a_rank_of_0_is_padding_beside_others():
     """A 0 in ranks [B, T] or in the ranks of `get_topk_ranks` is padding, and a row without ranks is empty."""
     assert mean_reciprocal_rank(torch.tensor([[0, 2], [1, 0], [0, 0]])) == (1 / 2 + 1) / 2
@@ -236,6 +246,7 @@ def sparse_labels(layout):
         return torch.sparse_coo_tensor(LABELS, torch.ones(3), (2, 9)).to_sparse(layout=layout)
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize(
     ("labels", "advice"),
     [
@@ -382,6 +393,7 @@ def test_options_of_metrics_without_their_names(make, message):
         make()
 
 
+@pytest.mark.fixed
 @pytest.mark.parametrize(
     "given",
     [
